@@ -59,7 +59,6 @@ POINTS = {
     "replay.intended": "replay: the head of the new query is published, no start gets past it",
     "replay.filed": "replay: a file of the new checkpoint is written",
     "replay.halted": "replay: no start gets past the old query's head, and what it has open is not aborted yet",
-    "replay.moved": "replay in place: a file was moved out of the checkpoint",
     "replay.begun": "replay: the head from which the query goes on is published",
     "mirror.claimed": "mirror: its claims are noted, who had the topics before may still decide",
     "mirror.retired": "mirror: no start gets past the head of who had the topics, what it has open is not aborted",

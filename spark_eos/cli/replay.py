@@ -19,6 +19,7 @@ def _text(flag: str, metavar: str, help_: str) -> object:
 def replay(
     context: typer.Context,
     checkpoint: Location,
+    new: Annotated[str, _text("--new", "LOCATION", "location of the new checkpoint")],
     to_batch: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="back to the end of micro-batch N", show_default=False)
     ] = None,
@@ -28,35 +29,25 @@ def replay(
     to_offsets: Annotated[
         str | None, _text("--to-offsets", "JSON", 'back to {"topic": {"0": 23}}; other partitions stay where they are')
     ] = None,
-    new: Annotated[str | None, _text("--new", "LOCATION", "location of the new checkpoint")] = None,
     again: Annotated[bool, typer.Option("--again", help="write to the same topics, and retire the old query")] = False,
     topic: Annotated[str | None, _text("--topic", "TOPIC", "write to this topic; the old query stays as it is")] = None,
-    in_place: Annotated[
-        bool, typer.Option("--in-place", help="keep the checkpoint, and write to the same topics")
-    ] = False,
-    finish: Annotated[bool, typer.Option("--finish", help="finish a replay that was interrupted")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> int:
     """Let a query read and write rows again.
 
-    Prints which offsets would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is
-    done, or can be with --yes, 1 if it is done and transactions of the old query are still open, 2 if the query cannot
-    be replayed, or not in this way.
+    Prints which offsets would be read again, and with --yes makes a checkpoint that begins there. With --new alone, it
+    finishes a replay that was interrupted. Exit code: 0 if it is done, or can be with --yes, 1 if it is done and
+    transactions of the old query are still open, 2 if the query cannot be replayed, or not in this way.
     """
     from spark_eos.checkpoint.stores import absolute
     from spark_eos.ops.replay import replay as run
     from spark_eos.ops.replay_plan import ReplayRequest
 
-    if in_place and topic is not None:
-        raise typer.BadParameter("--in-place writes to the same topics: leave out --topic, or name a --new checkpoint")
-    if finish and (again or any(value is not None for value in (to_batch, to_timestamp, to_offsets, topic))):
-        raise typer.BadParameter("--finish goes on as the replay began: leave out --to-…, --again and --topic")
     at = connection(context)
 
     def answer() -> Answer:
-        to = None if new is None else absolute(new)
-        request = ReplayRequest(to_batch, to_timestamp, to_offsets, again, topic, to)
-        return run(checkpoint, request, at.cluster(), at.hadoop(), in_place=in_place, finish=finish, yes=yes)
+        request = ReplayRequest(absolute(new), to_batch, to_timestamp, to_offsets, again, topic)
+        return run(checkpoint, request, at.cluster(), at.hadoop(), yes=yes)
 
     return print_answer(output, answer)

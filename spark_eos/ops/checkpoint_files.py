@@ -1,5 +1,5 @@
-"""What commands change in checkpoints: `MovedFiles` moves files of the logs out of the way, within the checkpoint, each
-with its checksums; `NewCheckpoint` writes the files of a new one.
+"""What commands change in checkpoints: `DroppedFiles` moves the file of a planned micro-batch, with its checksums, out
+of the offset log; `NewCheckpoint` writes the files of a new one.
 
 A command may stall at any moment, while another run of it finishes and the query continues. When it wakes up, it must
 not move a file of the continued query. A check before each move is not enough, as it may stall after the check. So it
@@ -11,7 +11,7 @@ to move a file to.
    its head before it looks for folders, so that it finds this one.
 3. Rename the folders of earlier commands.
 4. Move each file, if it is the one that existed when this command had halted the query.
-5. Keep what was moved under its own name, with a number if an earlier file has that name.
+5. Rename the folder, so that a later command finds it as one that is done.
 
 Object stores have no such folders. There a file is copied, compared and then deleted. A command that stalls between the
 comparison and the delete would delete a file of the same name that was written meanwhile.
@@ -23,7 +23,7 @@ import contextlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from spark_eos.base import failpoints
@@ -34,126 +34,85 @@ from spark_eos.errors import EosError, ReplayError, stop
 from spark_eos.protocol.commands import overtaken
 from spark_eos.protocol.head import Unfinished
 
-#: A file of a log, and its checksums: 7, .7.crc, and 7.crc with its own .7.crc.crc.
-_OF_BATCH = re.compile(r"\.?([0-9]{1,19})(?:\.crc)*")
+#: The folder, in the checkpoint, of dropped files, in a folder for each command.
+DROPPED = "dropped"
 
-#: Folders of commands that are moving files, by the generation of the head that they have published.
-_AT_WORK, _OVERTAKEN = ".moving-", ".overtaken-"
-_LOGS = ("offsets", "commits")
+#: A folder of a command that is moving files, before the generation of the head that it has published.
+_AT_WORK = ".moving-"
 
 
-class MovedFiles:
-    """The files that a command moves out of the logs.
+class DroppedFiles:
+    """The file of a planned micro-batch and its checksums, which a command moves from the offset log to `DROPPED`.
 
-    ``folder``: where they are kept, in the checkpoint; ``generation``: that of the head by which the command has halted
-    the query; ``still`` raises where that is not the newest head any more; ``point``: the failpoint that is reached
-    after each file.
+    ``generation``: that of the head by which the command has halted the query; ``still`` raises where that is not the
+    newest head any more.
 
     Raises CheckpointError, ReplayError, and CommandError (EOS_COMMAND_OVERTAKEN).
     """
 
-    def __init__(
-        self,
-        location: str,
-        settings: HadoopSettings,
-        folder: str,
-        generation: int,
-        still: Callable[[], None],
-        point: str,
-    ) -> None:
+    def __init__(self, location: str, settings: HadoopSettings, generation: int, still: Callable[[], None]) -> None:
         self._store = open_store(location, here(settings))
         self._checkpoint = Checkpoint(location, settings)
-        self._folder, self._generation, self._still, self._point = folder, generation, still, point
+        self._still = still
+        self._own = f"{_AT_WORK if self._store.renames else ''}{generation}"
 
-    def move(self, logs: Collection[str], after: int, upto: int | None = None) -> None:
-        """Move the files of the micro-batches after ``after``, up to ``upto``, out of these logs, the latest first."""
+    def move(self, batch: int) -> None:
         try:
-            self._move_each(logs, after, upto)
+            self._make(self._own)
+            self._still()
+            self._close_earlier()
+            judged = {name: self._read(f"offsets/{name}") for name in self._of(batch)}
+            for name, content in judged.items():
+                self._still()
+                self._check(f"offsets/{name}", content)
+                self._move(name, content)
+                failpoints.reach("drop.moved")
+            self._still()
         finally:
             self._remove_empty(self._own)
+        if self._own in self._checkpoint.names(DROPPED):
+            self._close(self._own)
 
-    def _move_each(self, logs: Collection[str], after: int, upto: int | None) -> None:
-        for log in _LOGS:
-            self._make(f"{self._own}/{log}")
-        self._still()
-        self._take_over()
-        judged = {name: self._read(name) for name in self._later(logs, after, upto)}
-        for name, content in judged.items():
-            self._still()
-            self._check(name, content)
-            self._move(name, content)
-            failpoints.reach(self._point)
-        self._still()
-        self._keep(self._own)
+    def _close_earlier(self) -> None:
+        """Rename the folders of earlier commands, so that they cannot move another file."""
+        for name in self._checkpoint.names(DROPPED):
+            if name.startswith(_AT_WORK) and name != self._own:
+                self._close(name)
 
-    @property
-    def _own(self) -> str:
-        return f"{self._folder}/{_AT_WORK}{self._generation}"
+    def _close(self, folder: str) -> None:
+        if self._store.renames:
+            self._rename(f"{DROPPED}/{folder}", f"{DROPPED}/{folder.removeprefix(_AT_WORK)}")
 
-    def _take_over(self) -> None:
-        """Rename the folders of earlier commands, so that they cannot move another file, and keep what they have
-        moved."""
-        if not self._store.renames:
-            return
-        for name in self._checkpoint.names(self._folder):
-            if name.startswith(_AT_WORK) and name != f"{_AT_WORK}{self._generation}":
-                old = f"{self._folder}/{_OVERTAKEN}{name.removeprefix(_AT_WORK)}"
-                self._rename(f"{self._folder}/{name}", old)
-                self._keep(old)
-            elif name.startswith(_OVERTAKEN):
-                self._keep(f"{self._folder}/{name}")
-
-    def _later(self, logs: Collection[str], after: int, upto: int | None) -> Iterator[str]:
-        """The files to move, the latest first. A checksum comes before its file: Spark reads a file without a checksum,
-        and cannot write one where a checksum was left behind."""
-        for log in logs:
-            found = [(int(m[1]), name) for name in self._checkpoint.names(log) if (m := _OF_BATCH.fullmatch(name))]
-            for number, name in sorted(found, key=lambda file: (-file[0], -len(file[1]))):
-                if number > after and (upto is None or number <= upto):
-                    yield f"{log}/{name}"
+    def _of(self, batch: int) -> list[str]:
+        """The files of a micro-batch: 7, .7.crc, and 7.crc with its own .7.crc.crc. A checksum comes before its file:
+        Spark reads a file without a checksum, and cannot write one where a checksum was left behind."""
+        pattern = re.compile(rf"\.?{batch}(\.crc)*")
+        return sorted(filter(pattern.fullmatch, self._checkpoint.names("offsets")), key=len, reverse=True)
 
     def _move(self, name: str, content: bytes) -> None:
         if self._store.renames:
-            self._rename(name, f"{self._own}/{name}")
+            self._rename(f"offsets/{name}", f"{DROPPED}/{self._own}/{name}")
             return
-        log, _, file = name.partition("/")
-        kept = f"{self._folder}/{log}/{self._free(log, file)}"
-        put(self._store, kept, content)
+        put(self._store, f"{DROPPED}/{self._own}/{name}", content)
         self._still()
-        self._check(name, content)
+        self._check(f"offsets/{name}", content)
         try:
-            self._store.files.delete_file(f"{self._store.root}/{name}")
+            self._store.files.delete_file(f"{self._store.root}/offsets/{name}")
         except OSError as error:
             raise not_written(self._store, name, error) from None
 
-    def _keep(self, held: str) -> None:
-        """Move the files in a command's folder to where they are kept."""
-        if not self._store.renames:
-            return
-        for log in _LOGS:
-            for file in self._checkpoint.names(f"{held}/{log}"):
-                self._make(f"{self._folder}/{log}")
-                self._rename(f"{held}/{log}/{file}", f"{self._folder}/{log}/{self._free(log, file)}")
-        self._remove_empty(held)
-
-    def _remove_empty(self, held: str) -> None:
-        """Remove a command's folder if it is empty; a later command may have renamed it."""
+    def _remove_empty(self, folder: str) -> None:
         if self._store.local:
-            for empty in (f"{held}/offsets", f"{held}/commits", held):
-                with contextlib.suppress(OSError):
-                    Path(self._store.root, empty).rmdir()
-
-    def _free(self, log: str, file: str) -> str:
-        kept = set(self._checkpoint.names(f"{self._folder}/{log}"))
-        return next(name for name in _names(file) if name not in kept)
+            with contextlib.suppress(OSError):
+                Path(self._store.root, DROPPED, folder).rmdir()
 
     def _make(self, folder: str) -> None:
         if not self._store.renames:
             return
         try:
-            self._store.files.create_dir(f"{self._store.root}/{folder}", recursive=True)
+            self._store.files.create_dir(f"{self._store.root}/{DROPPED}/{folder}", recursive=True)
         except OSError as error:
-            raise not_written(self._store, folder, error) from None
+            raise not_written(self._store, DROPPED, error) from None
 
     def _check(self, name: str, content: bytes) -> None:
         """Raise CommandError unless the file is the one that was there when the query was halted."""
@@ -176,15 +135,6 @@ class MovedFiles:
         except OSError as error:
             self._still()
             raise not_written(self._store, name, error) from None
-
-
-def _names(name: str) -> Iterator[str]:
-    """Names for a file that is kept: its own, then with a number, in case an earlier one has the name."""
-    yield name
-    number = 1
-    while True:
-        yield f"{name}.{number}"
-        number += 1
 
 
 class NewCheckpoint:
@@ -214,7 +164,7 @@ class NewCheckpoint:
 
     def check_free(self) -> None:
         """Raise ReplayError if there is any file."""
-        found = [name for folder in ("", *_LOGS) for name in self._checkpoint.names(folder)]
+        found = [name for folder in ("", "offsets", "commits") for name in self._checkpoint.names(folder)]
         if found:
             raise self._used(f"{found[0]} exists there")
 

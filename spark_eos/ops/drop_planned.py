@@ -19,7 +19,7 @@ from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer, range_as_json, range_as_text
-from spark_eos.ops.checkpoint_files import MovedFiles
+from spark_eos.ops.checkpoint_files import DROPPED, DroppedFiles
 from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
 from spark_eos.ops.table_state import sink_of
@@ -33,9 +33,6 @@ from spark_eos.protocol.commands import (
     resume,
 )
 from spark_eos.protocol.head import Head, Unfinished
-
-#: The folder, in the checkpoint, of files that are moved out of the logs.
-DROPPED = "dropped"
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
     head = _stream_head(heads, query)
     mark = head.marks.unfinished
     if mark is not None and mark.drops and mark.checkpoint == location:
-        check_named(mark, query, location)
+        check_named(mark, query, location, location)
         _check_last(logs, mark.dropped)
         return Drop(query, mark.dropped, mark, head, None, _ranges(logs, mark.dropped))
     if not logs.planned:
@@ -133,8 +130,7 @@ def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
         check_still(ports, planned.query, halted)
 
     halted, left = halt(ports, unfinished, planned.judged, check_files)
-    files = MovedFiles(unfinished.checkpoint, settings, DROPPED, halted.generation, still, "drop.moved")
-    files.move(["offsets"], unfinished.batch, planned.batch)
+    DroppedFiles(unfinished.checkpoint, settings, halted.generation, still).move(planned.batch)
     resume(ports, unfinished, halted)
     return replace(planned, left=sorted(pair.id for pair in left))
 

@@ -100,10 +100,11 @@ def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
     return [SinkHead(query, query, WHOLE, head), *sinks]
 
 
-def check_named(mark: Unfinished, query: str, checkpoint: str, to: str | None = None) -> None:
-    """Raise ReplayError unless a mark in the ledger names the query and the places that the command names: whoever may
-    write to the ledger must not choose whose files a command changes. ``to``: the location of a new checkpoint."""
-    wanted = {"query": query, "checkpoint": checkpoint, "new checkpoint": checkpoint if to is None else to}
+def check_named(mark: Unfinished, query: str, checkpoint: str, to: str) -> None:
+    """Raise ReplayError unless a mark in the ledger names the query and the locations that the command names: whoever
+    may write to the ledger must not choose whose files a command changes. ``to``: the location of a new checkpoint, or
+    that of the checkpoint itself."""
+    wanted = {"query": query, "checkpoint": checkpoint, "new checkpoint": to}
     check_agree({"query": mark.of, "checkpoint": mark.checkpoint, "new checkpoint": mark.to}, wanted)
 
 

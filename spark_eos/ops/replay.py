@@ -15,50 +15,29 @@ from spark_eos.base.printable import in_lines
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
-from spark_eos.errors import stop
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer, range_as_json, range_as_text
-from spark_eos.ops.checkpoint_files import MovedFiles, NewCheckpoint
+from spark_eos.ops.checkpoint_files import NewCheckpoint
 from spark_eos.ops.heads import SinkHead, heads_of
 from spark_eos.ops.replay_offsets import ReplayRange, as_offsets
-from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest, begun, plan
-from spark_eos.protocol.commands import begin, check_still, go_back, intend, retire
+from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest, plan
+from spark_eos.protocol.commands import begin, check_still, intend, retire
 from spark_eos.protocol.head import ForeachBatchWrite, Head, Successor
 from spark_eos.protocol.ports import Ports
 
-#: The folder, in the checkpoint, of what a replay in place moves out of the logs.
-REPLAYED = "replayed"
 
+def replay(location: str, request: ReplayRequest, cluster: Cluster, settings: HadoopSettings, *, yes: bool) -> Answer:
+    """Plan a replay of the checkpoint at ``location``; with ``yes``, do it. A replay to the same new checkpoint that
+    was interrupted goes on as it began, where the request says nothing else.
 
-def replay(
-    location: str,
-    request: ReplayRequest,
-    cluster: Cluster,
-    settings: HadoopSettings,
-    *,
-    in_place: bool,
-    finish: bool,
-    yes: bool,
-) -> Answer:
-    """Plan a replay, or with ``finish`` read the plan of an interrupted one from the ledger; with ``yes``, execute it.
-
-    ``location``: of the checkpoint; ``in_place`` contradicts ``request.to``. Exit code: 0 if it is done, or can be with
-    ``yes``; 1 if transactions of the retired query are still open. Raises EosError.
+    Exit code: 0 if it is done, or can be with ``yes``; 1 if transactions of the retired query are still open. Raises
+    EosError.
     """
     checkpoint = Checkpoint(absolute(location), settings)
-    if (request.to is None) != in_place:
-        raise stop("EOS_REPLAY_REFUSED.where_to_continue")
-    if finish:
-        planned = begun(checkpoint, cluster, request.to)
-    else:
-        planned = plan(checkpoint, cluster, request)
-        if request.to is not None:
-            NewCheckpoint(request.to, settings).check_free()
-    left: Sequence[str] = ()
-    if yes and in_place:
-        Replay(cluster, planned, settings).in_place()
-    elif yes:
-        left = Replay(cluster, planned, settings).to_a_new_checkpoint()
+    planned = plan(checkpoint, cluster, request)
+    if not planned.begun:
+        NewCheckpoint(request.to, settings).check_free()
+    left = Replay(cluster, planned, settings).run() if yes else ()
     return Answer(_as_json(planned, left, done=yes), _as_text(planned, left, done=yes), 1 if left else 0)
 
 
@@ -70,7 +49,7 @@ class Replay:
     plan: ReplayPlan
     settings: HadoopSettings
 
-    def to_a_new_checkpoint(self) -> Sequence[str]:
+    def run(self) -> Sequence[str]:
         """1. Publish heads of the new query that no start gets past. 2. Write its checkpoint. 3. Retire the old query,
         unless the rows go to another topic. 4. Publish the heads from which the new query continues.
 
@@ -116,28 +95,11 @@ class Replay:
             left |= retire(self._ports(sink), sink.key, heir).left
         return [first, *others], sorted(pair.id for pair in left)
 
-    def in_place(self) -> None:
-        """1. Publish a head that no start gets past. 2. Move the files of later micro-batches, and their checksums, out
-        of the logs. 3. Publish the head from which the query continues."""
-        unfinished, (sink,) = self.plan.unfinished, self.plan.heads
-        ports = self._ports(sink, unfinished.group)
-        halted = go_back(ports, sink.key, unfinished, sink.known, self.plan.passed)
-        files = MovedFiles(
-            unfinished.checkpoint,
-            self.settings,
-            REPLAYED,
-            halted.generation,
-            lambda: check_still(ports, sink.key, halted),
-            "replay.moved",
-        )
-        files.move(["commits", "offsets"], unfinished.batch)
-        begin(ports, unfinished, as_offsets(unfinished.lines), halted)
-
     def _new_key(self, sink: SinkHead) -> str:
         return self.plan.query if sink.name is None else ForeachBatchWrite(self.plan.query, sink.name).query_id
 
-    def _ports(self, sink: SinkHead, group: str | None = None) -> Ports:
-        return self.cluster.ports(sink.key, group, sink.known.prefix)
+    def _ports(self, sink: SinkHead) -> Ports:
+        return self.cluster.ports(sink.key, prefix=sink.known.prefix)
 
     def _new_ports(self, sink: SinkHead, group: str | None = None) -> Ports:
         """The ports of the new query, which keeps the old one's prefix."""
@@ -152,7 +114,7 @@ def _as_json(planned: ReplayPlan, left: Sequence[str], *, done: bool) -> dict[st
         "checkpoint": unfinished.checkpoint,
         "new_query": planned.query,
         "new_checkpoint": unfinished.to,
-        "retires": unfinished.topic is None and not unfinished.in_place,
+        "retires": unfinished.topic is None,
         "topic": unfinished.topic,
         "group": unfinished.group,
         "sinks": [sink.name for sink in planned.heads if sink.name],
@@ -170,28 +132,22 @@ def _as_text(planned: ReplayPlan, left: Sequence[str], *, done: bool) -> str:
         rows = sum(each.offsets.size for each in again)
         lines.append(f"  read again: at most {rows:,} rows of {len(again)} of {len(planned.ranges)} partition(s)")
         lines += [f"    {_range(each)}" for each in again]
-    if unfinished.in_place:
-        lines.append(f"  in place: the query returns to the end of micro-batch {unfinished.batch} and writes the rows")
-        lines.append(f"  after it again; later files of the checkpoint are kept in its folder '{REPLAYED}'")
-    elif unfinished.topic is not None:
+    if unfinished.topic is not None:
         lines.append(f"  the new query may only write to {unfinished.topic}; the old query stays as it is")
     else:
         lines.append("  the rows are written to the same topics again; the old query can never be started again")
     if unfinished.group is not None:
         lines.append(f"  the consumer group {unfinished.group} gets the offsets from which the query continues")
-    if not unfinished.in_place:
-        lines.append(f"  new checkpoint: {unfinished.to} (query {planned.query})")
+    lines.append(f"  new checkpoint: {unfinished.to} (query {planned.query})")
     if left:
         lines.append(
             f"  {len(left)} transaction(s) of the old query are still open, and no start ends them: {', '.join(left)}. "
             f"Run: spark-eos recover --query {unfinished.of} --abort-only --yes"
         )
-    if not done:
-        lines.append("  Nothing was done: add --yes.")
-    elif unfinished.in_place:
-        lines.append("  Done: start the query with its checkpoint.")
-    else:
+    if done:
         lines.append("  Done: start the query with the new checkpoint; 'startingOffsets' has no effect on it.")
+    else:
+        lines.append("  Nothing was done: add --yes.")
     return in_lines(lines)
 
 

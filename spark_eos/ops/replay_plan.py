@@ -34,38 +34,48 @@ _FIRST_MS = 10**10
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Where a query is to begin again, and where it is to write.
+    """The location of the new checkpoint (``to``), and where the new query is to begin and to write.
 
     One of ``batch`` (as it was after this micro-batch), ``timestamp`` (rows of this time or later: milliseconds since
-    1970, or ISO 8601) and ``offsets`` (JSON). ``again``: to the same topics; ``topic``: to another one. ``to``: the
-    location of the new checkpoint; None goes back in place.
+    1970, or ISO 8601) and ``offsets`` (JSON). ``again``: to the same topics; ``topic``: to another one. With ``to``
+    alone, a replay that was interrupted goes on as it began.
     """
 
+    to: str
     batch: int | None = None
     timestamp: str | None = None
     offsets: str | None = None
     again: bool = False
     topic: str | None = None
-    to: str | None = None
 
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """``query``: the id of the new query, or that of the old one if it goes back in place. ``unfinished``: the mark for
-    the ledger, which has all that is needed to finish the replay. ``passed``: the last micro-batch in Spark's commit
-    log. ``heads``: those of the old query's sinks. ``ranges``: what is read again."""
+    """``query``: the id of the new query. ``unfinished``: the mark for the ledger, which has all that is needed to
+    finish the replay. ``passed``: the last micro-batch in Spark's commit log. ``heads``: those of the old query's
+    sinks. ``ranges``: the offsets that are read again, where the replay has not begun yet; ``begun``: it has."""
 
     query: str
     unfinished: Unfinished
     passed: int
     heads: Sequence[SinkHead]
     ranges: Sequence[ReplayRange] = ()
+    begun: bool = False
 
 
 def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> ReplayPlan:
-    """The plan of a new replay. Raises EosError if the query cannot be replayed, or not in this way."""
-    _check_request(request)
+    """Return the plan of a new replay, or of one that was interrupted. Raises EosError if the query cannot be replayed,
+    or not in this way."""
     logs, old, heads = opened(checkpoint, cluster)
+    query = query_of_replay(old, request.to)
+    begun = cluster.head(query)  # within foreachBatch, that of all sinks, whose mark is the first and the last one
+    unfinished = None if begun is None else begun.marks.unfinished
+    if begun is not None and unfinished is not None:
+        if request != ReplayRequest(request.to):
+            check_not_halted(begun)
+        _check_begun(unfinished, logs, old, heads, request.to)
+        return ReplayPlan(query, unfinished, logs.done[-1], heads, begun=True)
+    check_request(request, checkpoint.location)
     position = last_done(logs, heads)
     now = check_sources(logs, position)
     check_cluster(cluster.client, now, checkpoint.location)
@@ -81,44 +91,19 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
     if twice is not None and group is not None:
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice_replay", twice=twice)
     check_heads(heads, request)
-    found = ranges(cluster.client, lines, now)
-    passed = logs.done[-1]
-    if request.to is None:
-        _check_in_place(logs, heads, request)
-        mark = Unfinished(old, checkpoint.location, checkpoint.location, request.batch or 0, lines, group=group)
-        return ReplayPlan(old, mark, passed, heads, found)
-    entry, done = logs.entry(position), tuple(logs.commit_entry(passed))
-    files = (entry.version, entry.metadata), done
+    again = ranges(cluster.client, lines, now)
+    entry, passed = logs.entry(position), logs.done[-1]
+    files = (entry.version, entry.metadata), tuple(logs.commit_entry(passed))
     mark = Unfinished(old, checkpoint.location, request.to, 0, lines, *files, request.topic, group)
-    return ReplayPlan(query_of_replay(old, request.to), mark, passed, heads, found)
+    return ReplayPlan(query, mark, passed, heads, again)
 
 
-def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPlan:
-    """The plan of an interrupted replay, by its mark in the ledger. Raises EosError."""
-    logs, old, heads = opened(checkpoint, cluster)
-    query = old if to is None else query_of_replay(old, to)
-    new = heads if to is None else heads_of(cluster, query)
-    unfinished = next((sink.known.marks.unfinished for sink in new if sink.known.marks.unfinished is not None), None)
-    if unfinished is None:
-        raise stop("EOS_REPLAY_REFUSED.not_begun", location=checkpoint.location, to=to or "itself")
-    if unfinished.drops:
-        check_not_halted(next(sink.known for sink in new if sink.known.marks.unfinished is unfinished))
-    _check_begun(unfinished, logs, old, heads, to)
-    return ReplayPlan(query, unfinished, logs.done[-1], heads)
-
-
-def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence[SinkHead], to: str | None) -> None:
+def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence[SinkHead], to: str) -> None:
     """Raise EosError unless the mark is what a replay of this checkpoint to this place writes to the ledger: whoever
     may write there must not choose the places, the offsets or the group of a command."""
     check_named(unfinished, query, logs.checkpoint.location, to)
     if unfinished.group is not None:
         check_agree({"group": unfinished.group}, {"group": _group(heads)})
-    if to is None:
-        there = unfinished.batch in logs.planned
-        lines = logs.entry(unfinished.batch).lines if there else None
-        named = {"micro-batch": unfinished.batch if there else None, "entry of the offset log": unfinished.lines}
-        check_agree(named, {"micro-batch": unfinished.batch, "entry of the offset log": lines})
-        return
     entry, done = logs.entry(last_done(logs, heads)), logs.commit_entry(logs.done[-1])
     check_agree(
         {
@@ -183,10 +168,11 @@ def milliseconds(text: str) -> int:
     return int(at.timestamp() * 1000)
 
 
-def _check_request(request: ReplayRequest) -> None:
+def check_request(request: ReplayRequest, location: str) -> None:
+    """Raise ReplayError unless the request for a new replay of this checkpoint says where to begin and to write."""
     if sum(value is not None for value in (request.batch, request.timestamp, request.offsets)) != 1:
-        raise stop("EOS_REPLAY_REFUSED.where_to_begin")
-    if request.to is not None and request.again == (request.topic is not None):
+        raise stop("EOS_REPLAY_REFUSED.where_to_begin", location=location, to=request.to)
+    if request.again == (request.topic is not None):
         raise stop("EOS_REPLAY_REFUSED.where_to_write")
     if request.topic is not None and not is_topic_name(request.topic):
         raise stop("EOS_REPLAY_REFUSED.topic_name", topic=request.topic)
@@ -215,17 +201,6 @@ def last_done(logs: Logs, heads: Sequence[SinkHead]) -> int:
 def _group(heads: Sequence[SinkHead]) -> str | None:
     """The group that the query commits its offsets to; they move back, too."""
     return next((sink.known.decision.group for sink in heads if sink.known.decision is not None), None)
-
-
-def _check_in_place(logs: Logs, heads: Sequence[SinkHead], request: ReplayRequest) -> None:
-    """Raise ReplayError if another sink may have written a part of the query: it would skip the micro-batches, by their
-    numbers, that are run again."""
-    if request.batch is None:
-        raise stop("EOS_REPLAY_REFUSED.in_place_batch")
-    last = heads[0].known.decision
-    other = any(sink.name is not None for sink in heads) or last is None or last.batch < logs.done[-1]
-    if other:
-        raise stop("EOS_REPLAY_REFUSED.other_sink", location=logs.checkpoint.location)
 
 
 def check_heads(heads: Sequence[SinkHead], request: ReplayRequest) -> None:

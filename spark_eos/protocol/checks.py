@@ -279,8 +279,7 @@ def finishing(unfinished: Unfinished) -> str:
     checkpoint, to = shlex.quote(unfinished.checkpoint), shlex.quote(unfinished.to)
     if unfinished.drops:
         return f"spark-eos --bootstrap-servers … recover {checkpoint} --drop-planned --yes"
-    target = "--in-place" if unfinished.in_place else f"--new {to}"
-    return f"spark-eos --bootstrap-servers … replay {checkpoint} {target} --finish --yes"
+    return f"spark-eos --bootstrap-servers … replay {checkpoint} --new {to} --yes"
 
 
 def checkpoint_behind(last: Decision, batch: int) -> EosError:

@@ -1,5 +1,5 @@
-"""What commands do in the ledger of a query: abort or settle what it has left open, drop a planned micro-batch, begin
-where it was before, and retire it in favour of another one.
+"""What commands do in the ledger of a query: abort or settle what it has left open, drop a planned micro-batch, and
+retire it in favour of another one that begins where it was before.
 
 The order of steps is what keeps a crash between two of them harmless. A head that no start gets past is published
 first; then the checkpoint is changed, or made; and in the end a head is published from which a query goes on. Where
@@ -37,7 +37,7 @@ from spark_eos.protocol.head import (
     Unfinished,
     Verdict,
 )
-from spark_eos.protocol.look_back import judged_head, unseen_places
+from spark_eos.protocol.look_back import judged_head
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.take import newest_head, take, taking
@@ -279,7 +279,7 @@ def check_undecided(head: Head, batch: int) -> None:
         raise stop("EOS_DROP_REFUSED.decided", batch=batch, last_batch=last.batch)
 
 
-# Replay: a query that begins where another one was before, or goes back itself
+# Replay: a query that begins where another one was before
 
 
 def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchWrite | None = None) -> Head:
@@ -333,7 +333,7 @@ def retire(
         marks = Marks(successor=successor, topic=head.marks.topic)
         if head.marks != marks:
             check_not_halted(head)
-            head = _settled(ports, head, passed, for_good=True)
+            head = _settled(ports, head, passed)
             closed = replace(head.closed(by_operator=True), marks=marks)
             try:
                 term.publish(closed)
@@ -345,60 +345,37 @@ def retire(
     raise ledger_busy()
 
 
-def go_back(ports: Ports, query: str, unfinished: Unfinished, judged: Head, passed: int | None = None) -> Head:
-    """Close a query that goes back in place: no start gets past its head until `begin`. ``judged``: the head by
-    which it was found that the query can go back. Raises CommandError (EOS_COMMAND_OVERTAKEN), too."""
-
-    def following(head: Head) -> Head:
-        if head.marks.unfinished != unfinished:
-            check_not_halted(head)
-            head = _settled(ports, head, passed)
-        marks = Marks(unfinished=unfinished, topic=head.marks.topic)
-        return replace(head.closed(by_operator=True), marks=marks)
-
-    halted = publish_next(ports, query, judged, following)
-    ports.reach("replay.halted")
-    clear_earlier(ports, halted)
-    return halted
-
-
-def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted: Head) -> Head:
-    """Publish the head from which the query goes on, as if it had done ``unfinished.batch`` and stopped, and give the
-    group its offsets. The head of writes within foreachBatch needs no decision: they may begin anywhere. ``halted``:
-    what this command has published before, by `intend` or `go_back`.
+def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, intended: Head) -> Head:
+    """Publish the head from which the new query goes on, as if it had done ``unfinished.batch`` and stopped, and give
+    the group its offsets. The head of writes within foreachBatch needs no decision: they may begin anywhere.
+    ``intended``: the head that this command has published by `intend`.
 
     Raises Unclear, and CommandError (EOS_COMMAND_OVERTAKEN) where that is not the newest head any more.
     """
     done = None  # of writes within foreachBatch
-    if halted.write is None:
-        done = Decision.without_rows(unfinished.batch, offsets, halted.partitioner, unfinished.group)
+    if intended.write is None:
+        done = Decision.without_rows(unfinished.batch, offsets, intended.partitioner, unfinished.group)
 
     def following(head: Head) -> Head:
-        topic = head.marks.topic if unfinished.topic is None else unfinished.topic
-        return replace(
-            head.closed(by_operator=True),
-            decision=done,
-            unseen=unseen_places(head),
-            given_up=None if unfinished.in_place else head.given_up,
-            marks=replace(head.marks, unfinished=None, topic=topic),
-        )
+        marks = replace(head.marks, unfinished=None, topic=unfinished.topic)
+        return replace(head.closed(by_operator=True), decision=done, marks=marks)
 
     given = offsets if done is not None and unfinished.group is not None else None
-    begun = publish_next(ports, unfinished.of, halted, following, given)
+    begun = publish_next(ports, unfinished.of, intended, following, given)
     ports.reach("replay.begun")
     return begun
 
 
-def _settled(ports: Ports, head: Head, passed: int | None, *, for_good: bool = False) -> Head:
-    """The head with the last decision settled, and looked at; ``for_good``: nobody goes on with it, who would look at
-    what others keep readers from."""
+def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
+    """Return the head with its last decision settled and looked at, also where others keep readers from its rows: no
+    later start would do it."""
     last = head.decision
     if last is None:
         return head
     verdicts = verdicts_of(ports, last, passed=passed is not None and last.batch <= passed)
     if Verdict.LOST in verdicts.values() or last.lost:
         raise rows_lost(last.judged(verdicts))
-    return judged_head(ports, head, verdicts, wait_for_others=for_good)
+    return judged_head(ports, head, verdicts, wait_for_others=True)
 
 
 def rows_lost(last: Decision) -> EosError:

@@ -335,14 +335,15 @@ Write = BatchWrite | ForeachBatchWrite
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A replay that has begun. ``of``: the query that is replayed; ``checkpoint``: where that one's is, and ``to``
-    where the replay's is to be, the same one where the query goes back in place. ``batch``: the micro-batch that it
-    begins with, as a done one. ``lines`` are its offsets, a line of the offset log for each source; ``metadata`` what
-    goes before them, and ``done`` the lines of the commit log: what a new checkpoint is made of. ``topic`` is the only
-    one that the new query may write to; None where it is the old one's topics, and the old one is to be retired.
-    ``group`` is given the offsets.
+    """A replay, or the drop of a planned micro-batch, that a command has begun.
 
-    In place and without ``lines``, it is no replay: what comes after ``batch`` is dropped, as it is not decided
+    Of a replay, ``of`` is the query that is replayed, ``checkpoint`` the location of its checkpoint, and ``to`` that of
+    the new query's. ``batch`` is the micro-batch that the new query begins with, as a done one. The new checkpoint is
+    made of ``lines``, a line of the offset log for each source, of the ``metadata`` before them, and of ``done``, the
+    lines of the commit log. ``topic`` is the only one that the new query may write to; None where it is the old one's
+    topics, and the old query is to be retired. ``group`` is given the offsets.
+
+    Of a drop, ``to`` is ``checkpoint``, and the micro-batch after ``batch`` is dropped
     (`spark_eos.protocol.commands.halt`)."""
 
     of: str
@@ -356,12 +357,8 @@ class Unfinished:
     group: str | None = None
 
     @property
-    def in_place(self) -> bool:
-        return self.to == self.checkpoint
-
-    @property
     def drops(self) -> bool:
-        return self.in_place and not self.lines
+        return self.to == self.checkpoint
 
     @property
     def dropped(self) -> int:

@@ -94,10 +94,7 @@ def at_end(head: Head | None, done: int | None) -> Status | None:
     if head.marks.missing is not None:
         return Status.ROWS_MISSING
     last = head.decision
-    if done is None or (last is not None and last.batch >= done):
-        return None
-    gone_back = head.closed_by_operator and last is not None and last.is_assumed  # by a replay in place
-    return None if gone_back else Status.HEADS_LOST
+    return None if done is None or (last is not None and last.batch >= done) else Status.HEADS_LOST
 
 
 def marked(head: Head, topic: str | None = ANY_TOPIC) -> Status | None:

@@ -51,8 +51,7 @@ KNOWN = {
     },
     "mirror translate": {"--source", "--source-kafka", "--source-kafka-file", "--map", "--topic-id", "--format"},
     "replay": {
-        *("--to-batch", "--to-timestamp", "--to-offsets", "--new", "--again", "--topic", "--in-place", "--finish"),
-        *("--yes", "--format"),
+        *("--new", "--to-batch", "--to-timestamp", "--to-offsets", "--again", "--topic", "--yes", "--format"),
     },
     "verify": {
         *("--input", "--output", "--id", "--output-id", "--group", "--query", "--order", "--allow-missing"),
@@ -160,21 +159,6 @@ def test_parts_of_a_recovery_that_exclude_each_other(capsys):
         assert "Invalid value" in capsys.readouterr().err
 
 
-def test_parts_of_a_replay_that_exclude_each_other(capsys):
-    """In place, rows go to the same topics, and a replay that has begun is finished as it began: what says something
-    else would be passed over."""
-    for words in (
-        ["--in-place", "--to-batch", "1", "--topic", "other"],
-        ["--in-place", "--finish", "--to-batch", "1"],
-        ["--new", "/n", "--finish", "--to-timestamp", "0"],
-        ["--new", "/n", "--finish", "--to-offsets", "{}"],
-        ["--new", "/n", "--finish", "--again"],
-        ["--new", "/n", "--finish", "--topic", "other"],
-    ):
-        assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "replay", "/c", *words]) == 2
-        assert "Invalid value" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - PASSES_ON))
 def test_every_command_speaks_json(command):
     """Jobs have an output of their own."""
@@ -189,7 +173,7 @@ def test_what_changes_something_is_a_dry_run_by_default(command):
 
 #: What a command cannot do without.
 NEEDED = {
-    "replay": ["/c"],
+    "replay": ["/c", "--new", "/n"],
     "verify": ["--input", "i", "--output", "o", "--id", "key"],
     "mirror move-group": ["g", "--source", "h:1"],
     "mirror position": ["--source", "h:1", "--query", "q"],
@@ -214,7 +198,8 @@ def test_no_option_is_empty(capsys, empty):
         words = [*brokers, *command.split(), *NEEDED.get(command, [])]
         cases += [([*words, name, empty], name) for name, option in flags(command).items() if not option.is_flag]
     cases += [
-        ([*brokers, *words, empty], "") for words in (["status"], ["recover"], ["replay"], ["dead-letters", "list"])
+        ([*brokers, *words, empty], "")
+        for words in (["status"], ["recover"], ["replay", "--new", "/n"], ["dead-letters", "list"])
     ]
     assert len(cases) > 50
     for words, name in cases:

@@ -96,7 +96,7 @@ def test_a_replay_to_the_same_topic(life):
     assert "EOS_QUERY_RETIRED" in shown["next"]
     assert shown["sinks"][0]["marks"]["successor"]["checkpoint"] == str(life.new)
     life.refused("EOS_REPLAY_REFUSED", *words[:3], f"{life.new}2", *words[4:])
-    life.refused("EOS_REPLAY_REFUSED", *words[:4], "--finish", "--yes")
+    life.refused("EOS_REPLAY_REFUSED", *words[:4], "--yes")
 
 
 def test_a_replay_to_another_topic(life, topic):
@@ -143,15 +143,15 @@ def test_a_replay_that_is_killed(fault, life, tmp_path):
     else:
         life.run()
     if fault == "replay.begun=die":
-        life.refused("EOS_REPLAY_REFUSED", *words, "--finish", "--yes")
+        life.refused("EOS_REPLAY_REFUSED", *words, "--yes")
     else:
         if life.new.exists():
-            assert f"{' '.join(words)} --finish --yes" in life.stopped_by("EOS_REPLAY_UNFINISHED", life.new)
+            assert f"{' '.join(words)} --yes" in life.stopped_by("EOS_REPLAY_UNFINISHED", life.new)
         if fault == "replay.filed=die":  # that start has planned a micro-batch 0 of its own
-            life.refused("EOS_REPLAY_REFUSED", *words, "--finish", "--yes")
+            life.refused("EOS_REPLAY_REFUSED", *words, "--yes")
             shutil.rmtree(life.new)
-        assert life.command(*words, "--finish") == 0
-        assert life.command(*words, "--finish", "--yes") == 0
+        assert life.command(*words) == 0
+        assert life.command(*words, "--yes") == 0
     if not retired:
         life.feed()
     life.stopped_by("EOS_QUERY_RETIRED")
@@ -167,14 +167,13 @@ def test_where_a_replay_cannot_go(quiet, tmp_path):
     life.refused("EOS_REPLAY_REFUSED", *at, "--again", "--to-batch", "1", "--to-timestamp", "1")
     life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1")
     life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1", "--again", "--topic", "x")
-    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1", "--again", "--in-place")
     life.refused("EOS_REPLAY_REFUSED", *at, "--to-timestamp", "yesterday", "--again")
     life.refused("EOS_PREFIX_MISMATCH", *at, "--to-batch", "1", "--again", "--prefix", "another")
     life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "4", "--again")
     life.refused("EOS_REPLAY_REFUSED", *at, "--to-offsets", json.dumps({life.source: {"0": 10_000}}), "--again")
     life.refused("EOS_REPLAY_REFUSED", *at, "--to-offsets", json.dumps({"unknown": {"0": 0}}), "--again")
     life.refused("EOS_REPLAY_REFUSED", "replay", str(tmp_path / "nowhere"), *at[2:], "--to-batch", "1", "--again")
-    life.refused("EOS_REPLAY_REFUSED", *at, "--finish")
+    life.refused("EOS_REPLAY_REFUSED", *at)
     (tmp_path / "metadata").write_text("{}")
     life.refused("EOS_REPLAY_REFUSED", *at[:3], str(tmp_path), "--to-batch", "1", "--again")
     life.run()

@@ -61,9 +61,6 @@ def test_every_sink_of_foreach_batch_is_retired_and_replayed(spark, cluster, vie
     words = [*servers, "replay", str(old), "--new", str(new), "--to-batch", "2"]
     assert cli.main([*words, "--topic", "another"]) == 2
     assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
-    in_place = [*servers, "replay", str(old), "--in-place", "--to-batch", "2"]
-    assert cli.main(in_place) == 2
-    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
     assert cli.main([*words, "--again", "--yes"]) == 0
     query.feed()
     with pytest.raises(StreamingQueryException, match="EOS_QUERY_RETIRED"):

@@ -6,8 +6,6 @@ import json
 
 import pyarrow.fs
 
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.ops.checkpoint_files import MovedFiles
 from tests.support.object_store import ObjectStore, object_store
 
 
@@ -34,7 +32,3 @@ def test_a_checkpoint_in_an_object_store(quiet, topic, tmp_path):
         with store.files.open_input_stream(f"{store.bucket}/new/metadata") as stream:
             assert json.loads(stream.read())["id"] == told["new_query"]
         quiet.refused("EOS_REPLAY_REFUSED", *words)
-        settings = HadoopSettings(store.settings)
-        MovedFiles(old, settings, "replayed", 7, lambda: None, "replay.moved").move(["commits"], 2)
-        assert f"{store.bucket}/c/commits/3" not in files(store, "c")
-        assert f"{store.bucket}/c/replayed/commits/3" in files(store, "c")

@@ -1,4 +1,5 @@
-"""Files that are moved out of a checkpoint's logs, on a disk and in an object store."""
+"""The files of a dropped micro-batch, which are moved out of a checkpoint's offset log, on a disk and in an object
+store."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import CommandError
-from spark_eos.ops.checkpoint_files import MovedFiles, put
+from spark_eos.ops.checkpoint_files import DroppedFiles, put
 
 SETTINGS = HadoopSettings()
 LOGS = (
@@ -42,24 +43,19 @@ def there(location: str, *names: str) -> list[str | None]:
     return found
 
 
-def aside(location: str, generation: int = 7, still: Callable[[], None] = lambda: None) -> MovedFiles:
-    return MovedFiles(location, SETTINGS, "dropped", generation, still, "drop.moved")
+def dropped(location: str, generation: int = 7, still: Callable[[], None] = lambda: None) -> DroppedFiles:
+    return DroppedFiles(location, SETTINGS, generation, still)
 
 
-def test_what_is_later_is_kept_under_its_own_name(location):
-    """With its checksums; and beside what was kept before."""
-    aside(location).move(["commits", "offsets"], 1)
-    assert there(location, "offsets/1", "offsets/2", "offsets/3", "offsets/.3.crc") == ["o1", None, None, None]
-    assert there(location, "dropped/offsets/3", "dropped/offsets/.3.crc", "dropped/commits/2") == ["o3", "x", "c2"]
+def test_what_is_dropped_is_kept_under_its_own_name(location):
+    """With its checksums; and beside what was kept before. Other micro-batches stay."""
+    dropped(location).move(3)
+    assert there(location, "offsets/2", "offsets/3", "offsets/.3.crc") == ["o2", None, None]
+    assert there(location, "dropped/7/3", "dropped/7/.3.crc", "commits/2") == ["o3", "x", "c2"]
     write(location, "offsets/3", "anew")
-    aside(location, 9).move(["offsets"], 2, 3)
-    assert there(location, "offsets/3", "dropped/offsets/3", "dropped/offsets/3.1") == [None, "o3", "anew"]
-
-
-def test_only_micro_batches_that_are_meant(location):
-    """A later one is somebody else's."""
-    aside(location).move(["offsets"], 1, 2)
-    assert there(location, "offsets/1", "offsets/2", "offsets/3") == ["o1", None, "o3"]
+    write(location, "offsets/33", "another")
+    dropped(location, 9).move(3)
+    assert there(location, "offsets/3", "offsets/33", "dropped/7/3", "dropped/9/3") == [None, "another", "o3", "anew"]
 
 
 def test_a_file_that_has_changed_is_left(location):
@@ -72,7 +68,7 @@ def test_a_file_that_has_changed_is_left(location):
             write(location, "offsets/.3.crc", "anew")
 
     with pytest.raises(CommandError, match="EOS_COMMAND_OVERTAKEN"):
-        aside(location, still=still).move(["offsets"], 2)
+        dropped(location, still=still).move(3)
     assert there(location, "offsets/3", "offsets/.3.crc") == ["anew", "anew"]
 
 
@@ -81,17 +77,17 @@ def test_whoever_takes_over_leaves_no_place_to_move_to(tmp_path: Path):
     where = str(tmp_path)
     for name, text in LOGS.items():
         write(where, name, text)
-    first = aside(where)
+    first = dropped(where)
     rename = first._rename
 
     def overtaken(name: str, to: str) -> None:
         if name == "offsets/3":
-            aside(where, 8).move(["offsets"], 2)
+            dropped(where, 8).move(3)
             write(where, "offsets/3", "anew")
         rename(name, to)
 
     first._rename = overtaken  # type: ignore[method-assign]
     with pytest.raises(Exception, match="EOS_REPLAY_NOT_WRITTEN"):  # as nobody tells it here that it was overtaken
-        first.move(["offsets"], 2)
-    assert there(where, "offsets/3", "dropped/offsets/3", "dropped/offsets/.3.crc") == ["anew", "o3", "x"]
-    assert sorted(path.name for path in (tmp_path / "dropped").iterdir()) == ["offsets"]
+        first.move(3)
+    assert there(where, "offsets/3", "dropped/8/3", "dropped/7/.3.crc") == ["anew", "o3", "x"]
+    assert sorted(path.name for path in (tmp_path / "dropped").iterdir()) == ["7", "8"]

@@ -38,9 +38,15 @@ def drop(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
 
 
 def replays(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-    patch.setattr(replaying, "plan", lambda *_: ReplayPlan("q", MARK, 2, []))
-    patch.setattr(replaying, "Replay", lambda *_: SimpleNamespace(in_place=lambda: None))
-    return replaying.replay("/c", ReplayRequest(1), NOBODY, SETTINGS, in_place=True, finish=False, yes=yes)
+    return replayed(patch, [], yes=yes)
+
+
+def replayed(patch: pytest.MonkeyPatch, left: list[str], *, yes: bool) -> Answer:
+    plan = ReplayPlan("n", replace(MARK, to="/n"), 2, [])
+    patch.setattr(replaying, "plan", lambda *_: plan)
+    patch.setattr(replaying, "NewCheckpoint", lambda *_: SimpleNamespace(check_free=lambda: None))
+    patch.setattr(replaying, "Replay", lambda *_: SimpleNamespace(run=lambda: left))
+    return replaying.replay("/c", ReplayRequest("/n", 1, again=True), NOBODY, SETTINGS, yes=yes)
 
 
 def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer]:
@@ -98,11 +104,6 @@ def test_a_drop_that_leaves_something_open(monkeypatch):
 @pytest.mark.parametrize("left", [[], ["p-q-1-0-0"]])
 def test_a_replay_that_leaves_something_open(monkeypatch, left):
     """Of the retired query, which no start will end."""
-    plan = ReplayPlan("n", replace(MARK, to="/n"), 2, [])
-    monkeypatch.setattr(replaying, "plan", lambda *_: plan)
-    monkeypatch.setattr(replaying, "NewCheckpoint", lambda *_: SimpleNamespace(check_free=lambda: None))
-    monkeypatch.setattr(replaying, "Replay", lambda *_: SimpleNamespace(to_a_new_checkpoint=lambda: left))
-    request = ReplayRequest(1, again=True, to="/n")
-    answer = replaying.replay("/c", request, NOBODY, SETTINGS, in_place=False, finish=False, yes=True)
+    answer = replayed(monkeypatch, left, yes=True)
     assert (answer.code, answer.data["left"]) == (len(left), left)
     assert ("recover --query q --abort-only --yes" in answer.text) is bool(left)

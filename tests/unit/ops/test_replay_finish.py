@@ -15,12 +15,14 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError
 from spark_eos.ops import drop_planned as dropping
 from spark_eos.ops import replay_plan
+from spark_eos.ops.replay_plan import ReplayRequest
 from spark_eos.protocol.checks import finishing
 from spark_eos.protocol.head import NOBODY, Decision, Head, Marks, Unfinished
 from spark_eos.protocol.names import query_of_replay
 
 QUERY, NEW = "q", "/somewhere/new"
 LINES = ('{"in":{"0":4}}', '{"#ids":{"u":"x"},"u":{"0":7}}')
+FINISH = ReplayRequest(NEW)
 METADATA, DONE = ("v1", '{"batchTimestampMs":1}'), ("v1", "{}")
 
 
@@ -44,41 +46,51 @@ def cluster(heads: dict[str, Head]) -> Any:
     )
 
 
-def finished(where: str, mark: Unfinished, to: str | None) -> replay_plan.ReplayPlan:
-    """What a command with --finish makes of the mark."""
+def finished(where: str, mark: Unfinished, request: ReplayRequest = FINISH) -> replay_plan.ReplayPlan:
+    """What a command makes of the mark."""
     done = Decision(2, 0, 1, 1, 1, None, (), group="g")
     head = Head(NOBODY, 3, (), 5, done, prefix="p")
-    key = QUERY if to is None else query_of_replay(QUERY, to)
-    marked = replace(head if to is None else Head(NOBODY, 1, (), 5, prefix="p"), marks=Marks(unfinished=mark))
-    return replay_plan.begun(Checkpoint(where), cluster({QUERY: head} | {key: marked}), to)
+    marked = Head(NOBODY, 1, (), 5, prefix="p", marks=Marks(unfinished=mark))
+    return replay_plan.plan(Checkpoint(where), cluster({QUERY: head, query_of_replay(QUERY, NEW): marked}), request)
 
 
-def to_new(where: str) -> Unfinished:
+def begun(where: str) -> Unfinished:
     return Unfinished(QUERY, where, NEW, 0, LINES, METADATA, DONE, None, "g")
-
-
-def in_place(where: str) -> Unfinished:
-    return Unfinished(QUERY, where, where, 0, LINES, group="g")
 
 
 def test_a_replay_that_has_begun_is_finished(where):
     """As it was begun, with a group and without one."""
-    for mark in (to_new(where), replace(to_new(where), group=None, topic="t")):
-        assert finished(where, mark, NEW).unfinished == mark
-    assert finished(where, in_place(where), None).unfinished == in_place(where)
+    for mark in (begun(where), replace(begun(where), group=None, topic="t")):
+        assert finished(where, mark).unfinished == mark
 
 
-@pytest.mark.parametrize("to", [NEW, None], ids=["to a new one", "in place"])
-def test_no_replay_to_a_micro_batch_goes_forward(where, to, monkeypatch):
+@pytest.mark.parametrize("more", [{"batch": 1}, {"timestamp": "0"}, {"offsets": "{}"}, {"again": True}, {"topic": "t"}])
+def test_a_replay_that_has_begun_goes_on_as_it_began(where, more):
+    """Nobody is to believe that it goes back to another micro-batch, or to another topic; the error has the command."""
+    with pytest.raises(EosError, match="EOS_REPLAY_NOT_FINISHED") as caught:
+        finished(where, begun(where), replace(FINISH, **more))
+    assert caught.value.hint.endswith(finishing(begun(where)))
+
+
+def test_a_replay_that_has_not_begun_is_not_finished(where):
+    """The command has to say where the query is to begin, in one way."""
+    known = cluster({QUERY: Head(NOBODY, 3, (), 5, prefix="p")})
+    for more in ({}, {"again": True}, {"batch": 1, "timestamp": "0", "again": True}):
+        with pytest.raises(EosError) as caught:
+            replay_plan.plan(Checkpoint(where), known, replace(FINISH, **more))
+        assert caught.value.entry == "EOS_REPLAY_REFUSED.where_to_begin"
+
+
+def test_no_replay_to_a_micro_batch_goes_forward(where, monkeypatch):
     """After a log was cut, the query may have been further: what lies between would be left out. What is planned is
-    also what --finish takes."""
+    also what a second command finishes."""
     monkeypatch.setattr(replay_plan, "ranges", lambda *asked: [])
     done = Decision(2, 0, 1, 1, 1, None, (), group="g")
     known = cluster({QUERY: Head(NOBODY, 3, (), 5, done, prefix="p")})
     known.client = None
-    request = replay_plan.ReplayRequest(batch=1, again=to is not None, to=to)
+    request = ReplayRequest(NEW, batch=1, again=True)
     planned = replay_plan.plan(Checkpoint(where), known, request).unfinished
-    assert finished(where, planned, to).unfinished == planned
+    assert finished(where, planned).unfinished == planned
     newest = Path(where) / "offsets" / "2"
     newest.write_text(newest.read_text().replace('"in":{"0":6}', '"in":{"0":3}'))
     with pytest.raises(EosError) as caught:
@@ -103,12 +115,10 @@ FORGED_FILES: dict[str, object] = {
 
 
 @pytest.mark.parametrize("field", FORGED)
-@pytest.mark.parametrize("to", [NEW, None], ids=["to a new one", "in place"])
-def test_a_forged_mark_is_refused(where, field, to):
+def test_a_forged_mark_is_refused(where, field):
     """Whatever of it names another query, another place, other offsets or another group."""
-    mark = to_new(where) if to else in_place(where)
     with pytest.raises(EosError, match=r"EOS_REPLAY_REFUSED.*Nothing was changed"):
-        finished(where, replace(mark, **{field: FORGED[field]}), to)
+        finished(where, replace(begun(where), **{field: FORGED[field]}))
 
 
 @pytest.mark.parametrize("field", FORGED_FILES)
@@ -116,7 +126,7 @@ def test_forged_files_of_a_new_checkpoint_are_refused(where, field):
     """They are what Spark, as it is, reads; also with lines too many or too few."""
     for value in (FORGED_FILES[field], ("v1",), ()):
         with pytest.raises(EosError, match="EOS_REPLAY_REFUSED"):
-            finished(where, replace(to_new(where), **{field: value}), NEW)
+            finished(where, replace(begun(where), **{field: value}))
 
 
 @pytest.mark.parametrize("batch", [-5, 0, 1])
@@ -133,11 +143,11 @@ def test_a_forged_drop_takes_nothing_that_is_committed(where, batch):
     assert {path: path.read_text() for path in Path(where).rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("mark", [to_new("/c"), in_place("/c"), Unfinished(QUERY, "/c", "/c", 1, ())])
+@pytest.mark.parametrize("mark", [begun("/c"), Unfinished(QUERY, "/c", "/c", 1, ())])
 def test_a_command_that_is_copied_from_an_error_is_one_command(mark):
     """Whoever may write to the ledger does not get a word into somebody's shell."""
     evil = "/c; rm -rf ~ $(id) `id` 'x"
-    to = evil if mark.in_place else "$(id)"
+    to = evil if mark.drops else "$(id)"
     words = shlex.split(finishing(replace(mark, checkpoint=evil, to=to)))
     assert evil in words
-    assert mark.drops or mark.in_place or "$(id)" in words
+    assert mark.drops or "$(id)" in words

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import ReplayError
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.replay_plan import ReplayRequest, check_heads, plan
+from spark_eos.ops.replay_plan import ReplayRequest, check_heads, check_request
 from spark_eos.protocol.head import MOST_TOPICS, Decision, Head
 
 NOTHING = Decision(7, 0, 1, 0, 0, None, ())
@@ -18,7 +16,7 @@ HEAD = Head("r", 3, (), 5, NOTHING).with_topics(["flights", "late"])
 
 
 def check(head: Head, topic: str) -> None:
-    check_heads([SinkHead("q", "q", None, head)], ReplayRequest(batch=1, topic=topic, to="/new"))
+    check_heads([SinkHead("q", "q", None, head)], ReplayRequest("/new", batch=1, topic=topic))
 
 
 @pytest.mark.parametrize("topic", ["flights", "late"])
@@ -35,7 +33,7 @@ def test_no_replay_goes_to_a_topic_of_the_query(topic):
 def test_no_replay_goes_to_what_is_no_topic(topic):
     """An empty text would retire nothing, and bind the new query to nothing: both would write."""
     with pytest.raises(ReplayError) as caught:
-        plan(Checkpoint("/none"), SimpleNamespace(), ReplayRequest(batch=1, topic=topic, to="/new"))
+        check_request(ReplayRequest("/new", batch=1, topic=topic), "/old")
     assert caught.value.entry == "EOS_REPLAY_REFUSED.topic_name"
 
 

@@ -25,7 +25,7 @@ from spark_eos.ops import checkpoint_files, drop_planned
 from spark_eos.ops import recover as recovery
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.replay import Replay
-from spark_eos.ops.replay_plan import ReplayPlan, begun
+from spark_eos.ops.replay_plan import ReplayPlan, ReplayRequest, plan
 from spark_eos.protocol import commands
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Unfinished
@@ -178,34 +178,21 @@ def drop(query: Query) -> None:
     drop_planned.drop(planned, query.cluster, SETTINGS)
 
 
-def replay_in_place(query: Query) -> None:
-    """Back to the end of micro-batch 0; an operator who finds it begun finishes it."""
-    where, cluster = str(query.folder), query.cluster
-    head = cluster.head(query.id)
-    if head.marks.unfinished is not None:
-        plan = begun(Checkpoint(where), cluster, None)
-    else:
-        lines = tuple((query.folder / "offsets" / "0").read_text().splitlines()[2:])
-        unfinished = Unfinished(query.id, where, where, 0, lines)
-        plan = ReplayPlan(query.id, unfinished, 1, [SinkHead(query.id, query.id, None, head)])
-    Replay(cluster, plan, SETTINGS).in_place()
-
-
 def new_of(query: Query) -> str:
     return str(query.folder.with_name("new"))
 
 
-def replay_to_new(query: Query) -> None:
+def replay(query: Query) -> None:
     where, to, cluster = str(query.folder), new_of(query), query.cluster
     new = query_of_replay(query.id, to)
     head = cluster.head(new)
     if head is not None:
-        plan = begun(Checkpoint(where), cluster, to)
+        planned = plan(Checkpoint(where), cluster, ReplayRequest(to))
     else:
         texts = [(query.folder / log / "0").read_text().splitlines() for log in ("offsets", "commits")]
         unfinished = Unfinished(query.id, where, to, 0, tuple(texts[0][2:]), tuple(texts[0][:2]), tuple(texts[1]))
-        plan = ReplayPlan(new, unfinished, 1, [SinkHead(query.id, query.id, None, cluster.head(query.id))])
-    Replay(cluster, plan, SETTINGS).to_a_new_checkpoint()
+        planned = ReplayPlan(new, unfinished, 1, [SinkHead(query.id, query.id, None, cluster.head(query.id))])
+    Replay(cluster, planned, SETTINGS).run()
 
 
 def abort(query: Query) -> None:
@@ -251,8 +238,7 @@ def in_the_new_one(query: Query) -> Query:
 
 COMMANDS = {
     drop: goes_on_at(2),
-    replay_in_place: goes_on_at(1),
-    replay_to_new: in_the_new_one,
+    replay: in_the_new_one,
     abort: goes_on_at(2),
     recover: goes_on_at(2),
     settle: goes_on_at(2),
@@ -300,7 +286,7 @@ class Play:
 
     def _check(self, goes_on: Query, files: dict[str, str], heads: list[object]) -> None:
         assert goes_on.files() == files
-        assert not [*self.folder.glob("*/.moving-*"), *self.folder.glob("*/.overtaken-*")]
+        assert not [*self.folder.glob("*/.moving-*")]
         assert whose(self.brokers.heads) == heads
         goes_on.does(6)
         written = {id(query): len(query.written) for query in (self.query, goes_on)}
@@ -346,17 +332,16 @@ def _unfenced(patch: pytest.MonkeyPatch) -> None:
 
 def _folders_left(patch: pytest.MonkeyPatch) -> None:
     """Each file is looked at right before it is moved, which is not enough."""
-    patch.setattr(checkpoint_files.MovedFiles, "_take_over", lambda self: None)
+    patch.setattr(checkpoint_files.DroppedFiles, "_close_earlier", lambda self: None)
 
 
 @pytest.mark.parametrize("mistake", [_unfenced, _folders_left])
-@pytest.mark.parametrize("command", [drop, replay_in_place], ids=lambda command: command.__name__)
-def test_known_mistakes_are_seen(command, mistake, play, monkeypatch):
+def test_known_mistakes_are_seen(mistake, play, monkeypatch):
     """Each is put back, and a stall at some step shows what it would cost."""
     mistake(monkeypatch)
     for at in range(2, 200):
         try:
-            found = play(command, at, dies=False)
+            found = play(drop, at, dies=False)
         except AssertionError:
             return
         if found.after is None:

@@ -81,7 +81,7 @@ OK, LOST = Verdict.COMMITTED, Verdict.LOST
         (shown([0, 1], [0], given_up(0, SINK)), "sink s: [EOS_WRITE_LEFT_BEHIND] The"),
         (shown([0, 1], [0], given_up(1)), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own(successor=Successor("n", "/n"))), "[EOS_QUERY_RETIRED] This query was retired"),
-        (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/n", 0, ()))), "replay /c --new /n --finish"),
+        (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/n", 0, ()))), "replay /c --new /n --yes"),
         (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/c", 0, ()))), "recover /c --drop-planned --yes"),
     ],
 )  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_drop_that_is_not_finished():
     drop = Unfinished("q", "/c", "/c", 3, ())
     for mark, state in (
         (drop, "drop of a micro-batch not finished"),
-        (replace(drop, lines=("line",)), "replay not finished"),
+        (replace(drop, to="/n"), "replay not finished"),
     ):
         head = Head("", 2, (), 5, marks=Marks(unfinished=mark))
         assert shown(head)["state"] == state

@@ -9,10 +9,9 @@ import pytest
 
 from spark_eos.errors import ReplayError, Superseded
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import begin, check_still, go_back, intend, known_head, overtaken, resume
+from spark_eos.protocol.commands import begin, check_still, intend, known_head, overtaken, resume
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Head, Marks, Offsets, Unfinished
-from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import NotPublished, Ports, State
 from tests.simulation.ledger import PREFIX, QUERY, SimulatedTerm
 from tests.support.dying_driver import Killed, kill
@@ -24,10 +23,6 @@ FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1
 def halt(own: Ports, unfinished: Unfinished) -> Head:
     """By a command that has judged the head that is there now."""
     return commands.halt(own, unfinished, known_head(own.ledger.read(), QUERY))[0]
-
-
-def back(own: Ports, unfinished: Unfinished) -> Head:
-    return go_back(own, QUERY, unfinished, known_head(own.ledger.read(), QUERY))
 
 
 def test_a_micro_batch_that_is_not_decided_is_dropped():
@@ -132,20 +127,28 @@ def test_killed_when_it_was_published():
 
 
 def test_two_commands_do_not_mix():
-    """A replay that is not finished, another micro-batch, another place: each names what has to be finished first."""
+    """Another micro-batch, another location: the error names what has to be finished first."""
 
     def steps(brokers: Brokers) -> None:
-        own, to_0 = brokers.ports(), Unfinished(QUERY, "/c", "/c", 0, ("line",))
+        own = brokers.ports()
         brokers.open("r1")
-        halted = halt(own, FIRST)
+        halt(own, FIRST)
         elsewhere = replace(FIRST, checkpoint="/d", to="/d")
-        for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: back(own, to_0)):
-            error = stopped("EOS_REPLAY_NOT_FINISHED", step)
+        for mark in (elsewhere, SECOND):
+            error = stopped("EOS_REPLAY_NOT_FINISHED", lambda mark=mark: halt(own, mark))
             assert error.entry.endswith(".drop") and "recover /c --drop-planned" in error.hint
-        resume(own, FIRST, halted)
-        back(own, to_0)
+
+    on_brokers(steps)
+
+
+def test_nothing_is_dropped_of_a_query_that_a_replay_has_not_finished():
+    """It has begun nothing yet."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        intend(own, Unfinished("old", "/c", "/n", 0, ("line",)), Head("r", 3, (), 5, prefix=PREFIX))
         error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST))
-        assert error.entry.endswith(".replay") and "replay /c --in-place" in error.hint
+        assert error.entry.endswith(".replay") and "replay /c --new /n --yes" in error.hint
 
     on_brokers(steps)
 
@@ -186,10 +189,9 @@ def test_what_has_changed_since_it_was_judged():
     ("does", "is_new"),
     [
         (lambda own, judged: commands.halt(own, FIRST, judged)[0], False),
-        (lambda own, judged: go_back(own, QUERY, FIRST, judged), False),
         (lambda own, judged: intend(own, FIRST, judged), True),
     ],
-    ids=["drop", "in_place", "new_checkpoint"],
+    ids=["drop", "new_checkpoint"],
 )
 def test_two_commands_at_once_that_do_the_same(does, is_new, monkeypatch):
     """The second one is fenced as it publishes, and finds what it was about to publish: that is no answer of its own
@@ -228,20 +230,5 @@ def test_a_query_that_the_ledger_does_not_know():
         own, judged = brokers.ports(), Head("r1", 1, (), 5)
         stopped("EOS_QUERY_UNKNOWN", lambda: commands.halt(own, FIRST, judged))
         assert not list(brokers.ports().coordinator.known())
-
-    on_brokers(steps)
-
-
-def test_a_version_that_knows_only_replays_finishes_it():
-    """The mark is theirs: no start of theirs gets past it, and their replay in place has the same effect."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
-        brokers.prepared(brokers.open("r2", 1), 1)
-        own = brokers.ports()
-        head = halt(own, SECOND)
-        assert decode(encode(head)) == head
-        assert begin(own, SECOND, {}, head).decision.batch == 0
-        commit(own, brokers.prepared(brokers.open("r3", 1), 1))
 
     on_brokers(steps)

@@ -11,9 +11,9 @@ import pytest
 from spark_eos.errors import EosError, Unclear
 from spark_eos.protocol import look_back as look_back_module
 from spark_eos.protocol.abort import abort
-from spark_eos.protocol.commands import begin, go_back, hand_over, retire, settle_decided, standing
+from spark_eos.protocol.commands import hand_over, retire, settle_decided, standing
 from spark_eos.protocol.commit import CommitReport, commit
-from spark_eos.protocol.head import NOBODY, Decision, Place, Successor, Unfinished, Verdict
+from spark_eos.protocol.head import NOBODY, Decision, Place, Successor, Verdict
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked, places_of, unseen_places
 from spark_eos.protocol.ports import Found, Ports
@@ -344,23 +344,6 @@ def test_who_retires_a_query_waits_for_the_places_in_its_head():
         stopped(MISSING, lambda: retire(own, QUERY, heir))
         stopped(MISSING, lambda: hand_over(own, heir, standing(own), PREFIX))
         assert brokers.ports().ledger.read().marks.successor is None
-
-    on_brokers(steps)
-
-
-def test_a_query_that_goes_back_in_place_keeps_the_places_in_its_head():
-    """Its last decision goes from the head, and nothing else would tell where to look."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first, second = two_decisions(brokers)
-        back = Unfinished(QUERY, "/at", "/at", 0, ("{}",))
-        halted = go_back(brokers.ports(), QUERY, back, brokers.ports().ledger.read())
-        begun = begin(brokers.ports(), back, None, halted)
-        assert begun.decision.is_assumed
-        assert begun.unseen == {**places_of(first), **places_of(second)}
-        other.end(commit=True)
-        stopped(MISSING, lambda: brokers.open("r2", 1))
 
     on_brokers(steps)
 

@@ -13,9 +13,7 @@ from spark_eos.protocol.commands import (
     abort_undecided,
     begin,
     check_not_halted,
-    go_back,
     intend,
-    known_head,
     retire,
     rows_lost,
 )
@@ -43,7 +41,6 @@ from tests.unit.protocol.test_stops import Brokers, on_brokers
 
 OFFSETS = {"in": {"0": 4}}
 UNFINISHED = Unfinished(QUERY, "/old", "/new", 0, ('{"in":{"0":4}}',), ("v1", "{}"), ("v1", "{}"))
-IN_PLACE = replace(UNFINISHED, to="/old", batch=0)
 HEIR = Successor("another", "/new")
 
 
@@ -60,11 +57,6 @@ def decided_and_dead(brokers: Brokers) -> Pair:
     with pytest.raises(Killed):
         commit(brokers.ports("commit.decided", kill), batch)
     return next(iter(batch.pairs))
-
-
-def back(own: Ports, unfinished: Unfinished) -> Head:
-    """By a command that has judged the head that is there now."""
-    return go_back(own, QUERY, unfinished, known_head(own.ledger.read(), QUERY))
 
 
 def state(own: Ports, pair: Pair) -> State:
@@ -163,7 +155,6 @@ def test_killed_when_it_was_published():
         assert retire(own, QUERY, HEIR) == Ended(head)
         assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
         stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
-        stopped("EOS_REPLAY_REFUSED", lambda: back(own, IN_PLACE))
 
     on_brokers(steps)
 
@@ -220,7 +211,7 @@ def test_a_new_query_begins_where_the_replay_says():
         assert again == head.succeeded_by(NOBODY, head.endtxn_version)
         for batch in (0, 1):
             error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
-            assert "replay /old --new /new --finish --yes" in error.hint
+            assert "replay /old --new /new --yes" in error.hint
         stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, head))
         begun = begin(own, UNFINISHED, OFFSETS, again)
         stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, again))
@@ -301,42 +292,6 @@ def test_writes_within_foreach_batch_begin_anywhere():
         assert (begun.decision, begun.write) == (None, sink)
         head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, write=sink)
         assert (head.write, head.marks) == (sink, Marks())
-
-    on_brokers(steps)
-
-
-# In place
-
-
-def test_a_query_goes_back_in_place():
-    """Its last decision is settled, no start gets past the mark, and then it goes on after the earlier micro-batch."""
-
-    def steps(brokers: Brokers) -> None:
-        for n, run in enumerate(("r1", "r2")):
-            commit(brokers.ports(), brokers.prepared(brokers.open(run, n), n))
-        own = brokers.ports()
-        halted = back(own, IN_PLACE)
-        assert halted.decision.batch == 1
-        for batch in (0, 1, 2):
-            error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r3", batch))
-            assert "--in-place" in error.hint
-        begun = begin(own, IN_PLACE, OFFSETS, halted)
-        assert (begun.decision.batch, begun.marks) == (0, Marks())
-        commit(own, brokers.prepared(brokers.open("r4", 1), 1))
-        assert own.ledger.read().decision.batch == 1
-
-    on_brokers(steps)
-
-
-def test_a_run_that_is_alive_finds_that_its_query_goes_back():
-    """And decides nothing more."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        halted = back(brokers.ports(), IN_PLACE)
-        stopped("EOS_REPLAY_UNFINISHED", lambda: commit(brokers.ports(), batch))
-        begin(brokers.ports(), IN_PLACE, OFFSETS, halted)
-        stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
 
     on_brokers(steps)
 

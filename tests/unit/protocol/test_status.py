@@ -75,11 +75,10 @@ def test_what_a_start_does(head, start, found):
         (replace(decided(6, COMMITTED), marks=MARKS[Status.ROWS_MISSING]), 7, Status.ROWS_MISSING),
         (replace(decided(6, COMMITTED), closed_by_operator=True), 7, Status.HEADS_LOST),
         (replace(decided(6), decision=ASSUMED), 7, Status.HEADS_LOST),
-        (replace(decided(6), decision=ASSUMED, closed_by_operator=True), 7, None),
     ],
 )
 def test_the_end_of_a_query(head, done, found):
-    """What Spark has noted, the ledger has to know, unless a replay in place has put the query back since."""
+    """What Spark has noted, the ledger has to know."""
     assert at_end(head, done) is found
 
 
