@@ -9,7 +9,6 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.base.log import logger
@@ -30,6 +29,7 @@ from spark_eos.tools.verify import Comparison, Example, IdPlace, Report
 from spark_eos.tools.verify import as_text as verify_as_text
 from spark_eos.tools.verify.report import COUNTS
 from spark_eos.tools.verify.tables import TableAddress
+from tests.support.inputs import inputs
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def is_plain(text: str) -> bool:
     return all(unicodedata.category(c)[0] not in "CZ" or c == " " for c in text)
 
 
-@given(st.text())
+@inputs(st.text())
 def test_any_text_is_on_one_line_and_can_be_encoded(text):
     """However it is shown."""
     for shown in (printable(text), excerpt(text), *printable_lines(text).split("\n"), *json_text([text]).split("\n")):
@@ -110,7 +110,7 @@ def test_what_a_peer_has_sent_is_cut(sent, shown):
     assert excerpt(sent) == shown
 
 
-@given(st.binary())
+@inputs(st.binary())
 def test_any_bytes_have_an_excerpt(data):
     """On one line."""
     assert is_plain(excerpt(data))

@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 
 import pytest
 from confluent_kafka import KafkaError
-from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import CommandError
@@ -24,6 +23,7 @@ from spark_eos.ops.dead_letters import (
     _Reader,
     ranges_in,
 )
+from tests.support.inputs import inputs
 from tests.unit.base.test_printable import HOSTILE, is_plain
 
 LOG = LetterLog("cluster", "dead", "id", 0)
@@ -35,7 +35,7 @@ def letter(*headers: tuple[str, bytes | None]) -> Letter:
     return Letter(0, 7, b"k", b"v", headers, 0)
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12), max_size=4))
+@inputs(st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12), max_size=4))
 def test_what_several_receipts_name_is_what_was_sent(runs):
     """Of letters with gaps between them, whichever each run has sent; and no letter besides."""
     offsets = sorted({offset for run in runs for offset, _ in run})
@@ -92,7 +92,7 @@ OWN = st.sampled_from(
 )
 
 
-@given(st.lists(st.tuples(OWN, st.one_of(st.none(), st.binary(max_size=3))), max_size=8))
+@inputs(st.lists(st.tuples(OWN, st.one_of(st.none(), st.binary(max_size=3))), max_size=8))
 def test_headers_of_the_record_itself_say_nothing_of_where_it_belongs(own):
     """It may be a letter that was read, or somebody's who wants to choose a topic."""
     place = (("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"2"))

@@ -13,6 +13,7 @@ from spark_eos.errors import SchemaError
 from spark_eos.pipelines.copy.sql import SqlTransform, check_sql
 from spark_eos.pipelines.copy.sql_types import _NESTED, _TAKEN
 from spark_eos.source.schema import arrow_schema
+from tests.support.inputs import COUNTS
 
 SCHEMA = pa.schema([*arrow_schema(False), ("text", pa.string())])
 DATES = ["0001-01-01", "9999-12-31", "10000-01-01", "0044-03-15 (BC)", "1970-01-01", "5877642-06-25 (BC)"]
@@ -133,17 +134,11 @@ def check_type(type_: str, count: int) -> None:
     assert duckdb_texts(f'SELECT {as_text} FROM input ORDER BY "offset"', rows) == kept
 
 
+@COUNTS
 @pytest.mark.parametrize("type_", TAKEN)
-def test_a_value_leaves_duckdb_as_the_text_that_duckdb_has_for_it(type_):
+def test_a_value_leaves_duckdb_as_the_text_that_duckdb_has_for_it(type_, count):
     """At the ends of each type and by chance, also nested, or its record is rejected."""
-    check_type(type_, 500 // len(ENDS) + len(ENDS[type_]))
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("type_", TAKEN)
-def test_many_values_leave_duckdb_as_the_texts_that_duckdb_has_for_them(type_):
-    """The same with more of them."""
-    check_type(type_, 50_000 // len(ENDS))
+    check_type(type_, count // len(TAKEN) + len(ENDS[type_]))
 
 
 @pytest.mark.parametrize("type_", ["HUGEINT", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NS"])

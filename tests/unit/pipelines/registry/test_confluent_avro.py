@@ -19,9 +19,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from spark_eos.pipelines.registry.avro_values import AvroReader, AvroWriter
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.wire import prefix, split
+from tests.support.inputs import COUNTS
 
 CONTEXT = SerializationContext("t", MessageField.VALUE)
-COUNTS = pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=pytest.mark.chaos)])
 Draw = Callable[[random.Random], Any]
 
 

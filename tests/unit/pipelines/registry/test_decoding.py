@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, stop
@@ -20,6 +20,7 @@ from spark_eos.pipelines.registry.formats import Decoded
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.registry.unknown_ids import MOST_ASKED, UnknownIds
+from tests.support.inputs import inputs
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
 OPEN = '{"type": "object", "properties": {"id": {"type": "integer"}, "more": {"type": "string"}}}'
@@ -204,8 +205,7 @@ def test_a_schema_that_is_lost_while_a_range_is_read_stops_the_query():
         decoders(Known()).decode(NINE, unknown=ids)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
+@inputs(
     st.lists(st.lists(st.sampled_from([1, 2, 7, 8, 9, 10, 11, 300, 2**31]), max_size=6), max_size=4),
     st.sets(st.sampled_from([1, 2, 9, 300])),
     st.sampled_from([2, 4, MOST_ASKED]),

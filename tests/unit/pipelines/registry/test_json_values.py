@@ -12,13 +12,14 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.json_values import JsonReader, JsonWriter, shape_of
 from spark_eos.pipelines.registry.schemas import Reference, Schema
+from tests.support.inputs import inputs
 
 ORDER = {
     "type": "object",
@@ -119,7 +120,7 @@ def test_a_value_of_another_shape_is_bad_alone(text, reason):
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 
 
-@given(NUMBERS)
+@inputs(NUMBERS)
 @example("9007199254740993.0")
 @example("0.99999999999999999999")
 @example("-9223372036854775808.000e0")
@@ -145,7 +146,7 @@ def depth_of(value: object) -> int:
     return 0 if parts is None else 1 + max(map(depth_of, parts), default=0)
 
 
-@given(
+@inputs(
     st.recursive(
         st.text(alphabet='[]{}"\\a', max_size=3),
         lambda inner: (
@@ -220,7 +221,7 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(
 )
 
 
-@given(st.lists(SCALARS, min_size=1, max_size=3), st.booleans(), SCALARS)
+@inputs(st.lists(SCALARS, min_size=1, max_size=3), st.booleans(), SCALARS)
 @example(["a", None], False, "b")
 @example([1, 0.5], False, 2)
 @example([1.0], True, 1)
@@ -245,7 +246,7 @@ def holds(name: str, values: list[object]) -> bool:
     return Draft7Validator({"items": {"type": [name, "null"]}}).is_valid(values)
 
 
-@given(st.lists(NAMES, min_size=1, max_size=3, unique=True), st.integers(0, 2), st.booleans())
+@inputs(st.lists(NAMES, min_size=1, max_size=3, unique=True), st.integers(0, 2), st.booleans())
 def test_a_reference_leads_where_jsonschema_has_it(path, deep, escaped):
     """By a pointer with any names in it, percent-encoded or as far as URIs allow as they are, also through lists; or by
     an identifier."""
@@ -317,7 +318,7 @@ ROWS = st.lists(
 )
 
 
-@given(ROWS)
+@inputs(ROWS, each=2)
 def test_rows_are_written_and_read_again(rows):
     """As texts with the prefix, which any reader of JSON reads; a null row stays null."""
     type_ = shape_of(schema(ORDER)).type

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.protobuf_files import _known, message_at
 from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
 from spark_eos.pipelines.registry.schemas import Reference, Schema
+from tests.support.inputs import inputs
 
 
 def serialized(file: FileDescriptorProto, *references: Reference) -> Schema:
@@ -168,7 +168,7 @@ def test_a_serialized_file_that_is_not_valid_is_named(file, words):
     assert caught.value.entry == "EOS_REGISTRY_SCHEMA.protoc" and words in caught.value.message
 
 
-@given(st.data())
+@inputs(st.data())
 def test_a_mutated_descriptor_is_read_or_refused_by_name(data):
     """Whatever its bytes are."""
     file = importing("google/protobuf/timestamp.proto", uses=".google.protobuf.Timestamp")

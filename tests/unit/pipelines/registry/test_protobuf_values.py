@@ -13,13 +13,14 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.protobuf_files import message_at, message_named
 from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
 from spark_eos.pipelines.registry.schemas import Reference, Schema
+from tests.support.inputs import inputs
 
 MONEY = Schema("PROTOBUF", 'syntax = "proto3"; package acme; message Money { int64 units = 1; uint64 nanos = 2; }')
 ORDER = Schema(
@@ -135,7 +136,7 @@ def decoded(values, schema=ORDER, written=ORDER, path=(0,)):
     return ProtobufReader(schema).of_writer(written, path)(prefixed, np.full(len(values), 6))
 
 
-@given(st.lists(orders, max_size=5))
+@inputs(st.lists(orders, min_size=1, max_size=8), each=3)
 def test_values_are_those_of_the_official_runtime(rows):
     """All types, fields without a value, nested and repeated messages."""
     values = [message(row) for row in rows]
@@ -144,7 +145,7 @@ def test_values_are_those_of_the_official_runtime(rows):
     assert equal(found.rows.to_pylist(), [row_of(Order.FromString(value)) for value in values])
 
 
-@given(orders, st.integers(0, 2**32), st.integers(0, 255), st.integers(0, 2**32))
+@inputs(orders, st.integers(0, 2**32), st.integers(0, 255), st.integers(0, 2**32))
 @example({"at": dt.datetime(2026, 1, 1)}, 0, 66, 9)
 def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, byte, end):
     """And its neighbours are what they were."""
@@ -321,7 +322,7 @@ whole_ins = st.fixed_dictionaries({"what": st.text(max_size=2)}, optional={"deep
 
 
 @pytest.mark.parametrize("parts", [ins, whole_ins])
-@given(st.data())
+@inputs(st.data(), each=4)
 def test_a_message_that_lacks_a_required_field_is_malformed(parts, data):
     """At any depth, as to programs in Java and C++; so is a row of which it would be written."""
     Required = GetMessageClass(message_at(REQUIRED, (0,)))
@@ -334,7 +335,7 @@ def test_a_message_that_lacks_a_required_field_is_malformed(parts, data):
             "way": parts,
         },
     )
-    rows = data.draw(st.lists(fields, max_size=4))
+    rows = data.draw(st.lists(fields, min_size=1, max_size=9))
     for row in rows:
         if data.draw(st.integers(0, 5)) == 0:
             del row[data.draw(st.sampled_from(["id", "at"]))]
@@ -480,7 +481,7 @@ def test_a_message_that_is_not_there_is_named():
         message_named(ORDER, "acme.None")
 
 
-@given(st.lists(st.none() | orders, max_size=5))
+@inputs(st.lists(st.none() | orders, min_size=1, max_size=8), each=3)
 def test_rows_are_written_as_the_official_runtime_reads_them(rows):
     """What is read of a message is written as one that means the same; a null row stays null."""
     # -0.0 has a test of its own.
@@ -599,7 +600,7 @@ inners = st.none() | st.fixed_dictionaries(
 some_inners = inners.filter(lambda one: one is not None)
 
 
-@given(
+@inputs(
     st.lists(
         st.fixed_dictionaries(
             {"a": few, "b": few.map(lambda n: n and str(n)), "c": inners, "inner": inners}
@@ -609,6 +610,7 @@ some_inners = inners.filter(lambda one: one is not None)
         max_size=6,
     ),
     st.integers(0, 2),
+    each=3,
 )
 @example([{"a": 1, "b": "x", "c": None, "inner": None, "list": [], "map": []}], 0)
 def test_a_row_with_several_fields_of_a_oneof_is_bad(rows, skipped):

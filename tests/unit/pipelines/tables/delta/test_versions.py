@@ -18,6 +18,7 @@ from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import SourceTable, source_table
 from spark_eos.pipelines.tables.delta.table import Location
 from spark_eos.pipelines.tables.delta.versions import path_of
+from tests.support.inputs import COUNTS
 
 
 def opened(path: Path, *, changes: bool = False) -> SourceTable:
@@ -181,7 +182,7 @@ def is_inside(root: Path, path: str) -> bool:
     return joined != root and joined.is_relative_to(root)
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=pytest.mark.chaos)])
+@COUNTS
 def test_no_path_of_a_log_leads_out_of_the_table(path, count) -> None:
     """Whatever is accepted is below the table's folder, and each file has one path."""
     table, accepted, inside = opened(path), 0, 0

@@ -50,6 +50,7 @@ from spark_eos.pipelines.tables.keys import Key, by_key, value_of
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.values import conformed
 from tests.support.delta_files import micro_batch
+from tests.support.inputs import COUNTS
 from tests.support.table_kinds import Iceberg
 
 UTC = pa.timestamp("us", "UTC")
@@ -361,7 +362,7 @@ def has_year(type_: pa.DataType, value: Any) -> bool:
     return -719_162 <= value // (1 if type_ == pa.date32() else DAY_US) <= 2_932_896
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=pytest.mark.chaos)])
+@COUNTS
 def test_rows_that_pyiceberg_cannot_commit_are_named_and_the_others_keep_their_keys(count) -> None:
     """By any transform, of values at the ends of their types; and each row by itself."""
     refused = kept = 0
