@@ -99,7 +99,7 @@ def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Colum
     values = ArrayType(StructType([*fields, StructField(mark, BooleanType())]))
     text = marked(text, texts.mark, texts.options)
     whole = F.concat(F.lit(f'{{"{_ALL}":[{{"{mark}":true}},'), text, F.lit(f',{{"{mark}":true}}]}}'))
-    raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), texts.options)
+    raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), texts.parser_options)
     found = F.col(_RAW)[_ALL]
     first, value, last = (F.get(found, F.lit(n)) for n in range(3))
     return raw, (F.size(found) == 3) & first[mark] & last[mark] & value.isNotNull(), value
@@ -107,7 +107,7 @@ def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Colum
 
 def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column, Column]:
     """The record with one field more at its end, which is swallowed where a quote is not closed."""
-    options = dict(texts.options)
+    options = texts.parser_options
     delimiter = options.get("delimiter", ",")
     quote = options.get("quote", '"')
     options.setdefault("escape", quote)

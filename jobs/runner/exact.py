@@ -6,6 +6,7 @@ what is none. So each field is parsed as a text, whose grammar is checked before
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -31,6 +32,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_eos.pipelines.tables.keys import DAYS, MICROSECONDS
+
 #: Options of Spark's parsers for texts that only these can read.
 _FORMATS: dict[type[DataType], str] = {
     DateType: "dateFormat",
@@ -44,8 +47,10 @@ _SPECIAL = r"^(NaN|[+-]?(Infinity|INF))$"
 _EXPONENT = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)[eE][+-]?[0-9]{1,4}$"
 #: Years 1 to 9999.
 _DATE = "(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
-_TIME = "[T ][0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{1,6}0*)?)?"
-_ZONE = " ?[A-Za-z+-][A-Za-z0-9:/_+-]*"
+_TIME = "[T ][0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.][0-9]{1,6}0*)?)?"
+_ZONE = "[A-Za-z0-9:/_+-]"
+#: Letters of a format that stand for a zone.
+_ZONE_LETTERS = re.compile("[VzOXxZ]")
 #: Seconds since 1970 of so many digits are a timestamp.
 _SECONDS = r"^([0-9]{1,11}|-[0-9]{1,10})$"
 #: A value of JSON without quotes that is no null.
@@ -53,7 +58,7 @@ _JSON_VALUE = r"(?:-?(?:%s)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|[+-]?(?:INF|In
 #: Whatever may be before such a value: strings, null, names without quotes, and what is between values.
 _JSON_OTHERS = (
     r"""(?:[\s,:\[\]{}]|"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"|'[^'\\]*+(?:\\[\s\S][^'\\]*+)*+'|"""
-    r"""(?!%s[\s,\]}])[^\s"',:\[\]{}]++)*+"""
+    r"""(?!%s\s*[,\]}])[^\s"',:\[\]{}]++)*+"""
 )
 
 
@@ -84,6 +89,18 @@ class Texts:
             return MapType(kind.keyType, self.parsed_as(kind.valueType))
         return kind if self._is_parsed(kind) else StringType()
 
+    @property
+    def parser_options(self) -> dict[str, str]:
+        """The options for Spark's parser. It takes clocks for those of UTC, which leave nothing out, where the format
+        of timestamps has no zone."""
+        return {**self.options, **({"timeZone": "UTC"} if self._is_by_clock else {})}
+
+    @property
+    def _is_by_clock(self) -> bool:
+        """Whether timestamps have a format without a zone."""
+        pattern = self.options.get(_FORMATS[TimestampType])
+        return pattern is not None and not _ZONE_LETTERS.search(re.sub("'[^']*'", "", pattern))
+
     def _is_parsed(self, kind: DataType) -> bool:
         return isinstance(kind, BinaryType) or _FORMATS.get(type(kind), "") in self.options
 
@@ -96,7 +113,7 @@ class Texts:
             return F.transform(text, lambda each: self.value(each, kind.elementType))
         if isinstance(kind, MapType):
             return F.transform_values(text, lambda _, each: self.value(each, kind.valueType))
-        return text if self._is_parsed(kind) else self._leaf(text, kind)
+        return _with_year(self._parsed(text, kind) if self._is_parsed(kind) else self._leaf(text, kind), kind)
 
     def is_lost(self, text: Column, value: Column, kind: DataType) -> Column:
         """Whether a part of what was parsed is null in the value."""
@@ -109,6 +126,13 @@ class Texts:
             each = F.zip_with(text, value, lambda own, made: self.is_lost(own, made, kind.elementType))
             return F.coalesce(F.exists(each, lambda lost: lost), text.isNotNull() & value.isNull())
         return text.isNotNull() & value.isNull()
+
+    def _parsed(self, value: Column, kind: DataType) -> Column:
+        """What Spark's parser made, by the clocks of the session; null at a time that they leave out."""
+        if not (isinstance(kind, TimestampType) and self._is_by_clock):
+            return value
+        moment = F.to_utc_timestamp(value, F.current_timezone())
+        return F.when(F.from_utc_timestamp(moment, F.current_timezone()) == value, moment)
 
     def _leaf(self, text: Column, kind: DataType) -> Column:
         if isinstance(kind, StringType):
@@ -166,15 +190,31 @@ class Texts:
         return cases
 
     def _timestamp(self, text: Column) -> Column:
-        """A moment; null for one that clocks leave out where no zone is given."""
+        """A moment; null for one that clocks leave out, those of the session or of the zone that is named."""
         kind = TimestampType()
         value, wall = text.try_cast(kind), text.rlike(f"^{_DATE}({_TIME})?$")
         exists = text.try_cast(TimestampNTZType()) == value.cast(TimestampNTZType())
-        cases = F.when(wall, F.when(exists, value)).when(text.rlike(f"^{_DATE}{_TIME}{_ZONE}$"), value)
+        named = f"^({_DATE}{_TIME}) ?([A-Za-z]{_ZONE}*)$"
+        clock, zone = F.concat(F.regexp_extract(text, named, 1), F.lit("Z")), F.regexp_extract(text, named, 2)
+        in_zone = F.from_utc_timestamp(value, zone) == clock.try_cast(kind)
+        cases = F.when(wall, F.when(exists, value)).when(text.rlike(f"^{_DATE}{_TIME} ?[+-]{_ZONE}*$"), value)
+        cases = cases.when(text.rlike(named), F.when(in_zone, value))
         if not self.mark:
             return cases
         token = self._token(text)
         return F.when(token.rlike(_SECONDS), F.timestamp_seconds(token.try_cast("bigint"))).otherwise(cases)
+
+
+def _with_year(value: Column, kind: DataType) -> Column:
+    """The value; null for a date or timestamp before the year 1 or after 9999, which readers of tables do not have."""
+    if isinstance(kind, DateType):
+        return F.when(F.unix_date(value).between(*DAYS), value)
+    if isinstance(kind, TimestampNTZType):
+        first, last = (F.lit(text).cast(kind) for text in ("0001-01-01", "9999-12-31 23:59:59.999999"))
+        return F.when(value.between(first, last), value)
+    if isinstance(kind, TimestampType):
+        return F.when(F.unix_micros(value).between(*MICROSECONDS), value)
+    return value
 
 
 def _if(fits: Column, text: Column, kind: DataType) -> Column:

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -261,13 +261,59 @@ def test_a_type_that_rounds_is_refused(ddl: str):
     assert struct_of("variant STRING", "transform.schema", ()).names == ["variant"]
 
 
-def test_moments_that_clocks_leave_out(spark: SparkSession):
-    """They are malformed where no zone is given."""
-    zone: Callable[[str], None] = lambda name: spark.conf.set("spark.sql.session.timeZone", name)  # noqa: E731
+@pytest.fixture
+def zone(spark: SparkSession):
+    """``zone(name)`` sets the time zone of the session for the test."""
     before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options"),
+    [
+        ({"2026-03-29 02:30:00": 0, "2026-03-29 02:30:00+01:00": 1, "2026-03-29 03:30:00": 1}, {}),
+        ({"2026-03-08 02:30:00 America/New_York": 0, "2026-03-08 03:30:00 America/New_York": 1}, {}),
+        ({"2026-03-08 02:30:00PST": 0, "2026-03-08 02:30:00 GMT-8": 1, "2026-11-01 01:30:00 PST": 1}, {}),
+        ({"29.3.2026 2:30": 0, "29.3.2026 3:30": 1}, {"timestampFormat": "d.M.yyyy H:mm"}),
+        ({"29.3.2026 at 2:30": 0, "29.3.2026 at 3:30": 1}, {"timestampFormat": "d.M.yyyy 'at' H:mm"}),
+        ({"29.3.2026 2:30 +0100": 1}, {"timestampFormat": "d.M.yyyy H:mm Z"}),
+        ({"29.3.2026 2:30": 0}, {"timestampFormat": "d.M.yyyy H:mm", "timestampNTZFormat": "yyyy"}),
+    ],
+)
+def test_moments_that_clocks_leave_out(texts, options, spark, zone):
+    """They are malformed, by the session's clock or by that of a zone that is named, whatever the format is."""
     zone("Europe/Berlin")
-    try:
-        texts = ["2026-03-29 02:30:00", "2026-03-29 02:30:00+01:00", "2026-03-29 03:30:00"]
-        assert [len(row) for row in parsed(spark, texts, "csv", ["TIMESTAMP"])] == [0, 1, 1]
-    finally:
-        zone(str(before))
+    rows = parsed(spark, [*texts], "csv", ["TIMESTAMP"], **options)
+    assert dict(zip(texts, map(len, rows), strict=True)) == texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "options"),
+    [
+        ("TIMESTAMP", {"9999-12-31T23:59:59Z": 1, "9999-12-31T23:59:59-01:00": 0}, {}),
+        ("TIMESTAMP", {"0001-01-02 00:00:00": 1, "0001-01-01 00:00:00+01:00": 0}, {}),
+        ("TIMESTAMP", {"+10000-01-01": 0, "9999-12-31": 1}, {"timestampFormat": "yyyy-MM-dd"}),
+        ("TIMESTAMP_NTZ", {"0000-12-31": 0, "0001-01-01": 1}, {"timestampNTZFormat": "yyyy-MM-dd"}),
+        ("DATE", {"+10000-01-01": 0, "9999-12-31": 1, "0000-12-31": 0, "-0001-12-31": 0}, {"dateFormat": "yyyy-MM-dd"}),
+    ],
+)
+@pytest.mark.usefixtures("in_utc")
+def test_years_that_readers_of_tables_have_not(kind, texts, options, spark):
+    """Before 1 and after 9999, in UTC: such a row is malformed."""
+    rows = parsed(spark, [*texts], "csv", [kind], **options)
+    assert dict(zip(texts, map(len, rows), strict=True)) == texts
+
+
+@pytest.mark.parametrize("name", ["123", "-15e3", "true", "NaN"])
+@pytest.mark.parametrize("space", ["", " ", "\n\t"])
+def test_a_name_without_quotes_may_look_like_a_value(name, space, spark):
+    """It is a name, of a field or in a map, wherever its colon is."""
+    options = {"allowUnquotedFieldNames": "true"}
+    record = f'{{"x": {{{name}{space}: 1.50}}}}'
+    row, other = parsed(
+        spark, [record, f'{{{name}{space}: [1.50], "x": {{}}}}'], "json", ["MAP<STRING, STRING>"], **options
+    )
+    assert row == {"MAP<STRING, STRING>": {name: "1.50"}} and other == {"MAP<STRING, STRING>": {}}
+    (struct,) = parsed(spark, [record], "json", [f"STRUCT<`{name}`: STRING>"], **options)
+    assert struct[f"STRUCT<`{name}`: STRING>"][0] == "1.50"
