@@ -99,7 +99,8 @@ def _marks(axes: Axes, story: SinkStory) -> None:
 def _frame(axes: Axes, story: SinkStory, expected: int) -> None:
     axes.axhline(expected, color="black", linewidth=1, linestyle=(0, (4, 3)))
     label, place = f"{expected:,} expected", (0, expected)
-    axes.annotate(label, place, color=_GREY, xytext=(4, 4), textcoords="offset points", fontsize=9)
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the line of a kill would run through the text
+    axes.annotate(label, place, color=_GREY, xytext=(4, 4), textcoords="offset points", fontsize=9, bbox=behind)
     axes.axhline(0, color=_GREY, linewidth=0.8)
     axes.set_title(_NAMES[story.sink], loc="left", fontsize=12, family="monospace")
     axes.spines[["top", "right"]].set_visible(False)

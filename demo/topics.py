@@ -46,6 +46,7 @@ class Reader:
         client: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap_servers,
             "broker.address.family": "v4",
+            "log_level": 0,  # errors are raised; what the client logs would be between the lines of the demo
         }
         # Of its own: a consumer's questions wait behind its requests for rows, which the broker holds.
         self._clients = ExitStack()
@@ -132,7 +133,8 @@ class Reader:
 
 def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: int) -> dict[tuple[str, int], int]:
     """What the consumer group has committed; negative where it has nothing."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "broker.address.family": "v4"})
+    client = {"bootstrap.servers": bootstrap_servers, "broker.address.family": "v4", "log_level": 0}
+    consumer = Consumer({**client, "group.id": group})
     try:
         places = [TopicPartition(topic, p) for p in range(partitions)]
         return {(p.topic, p.partition): p.offset for p in consumer.committed(places, timeout=_TIMEOUT_S)}

@@ -61,7 +61,7 @@ def test_a_short_demo_shows_both_sinks_under_a_kill_and_leaves_nothing(tmp_path:
         assert ["kill 1 of 1" in lines[0], "back in" in lines[1], "done" in lines[2]] == [True] * 3, output
     assert picture.stat().st_size > 10_000
     assert list(short_path.iterdir()) == []
-    assert "Connection refused" not in output  # by a client that outlives the cluster
+    assert "rdkafka#" not in output  # a line of a client's log
 
 
 def _cells(output: str) -> list[list[str]]:
