@@ -1,5 +1,5 @@
-"""Modes ``to-delta`` and ``from-delta``: topics into a Delta table (and one of Iceberg) and back, by the jobs
-kafka_to_delta and delta_to_kafka, past the JVM, by Spark's own Kafka connector, and into Iceberg by others' sinks."""
+"""Modes ``to-delta`` and ``from-delta``: topics into a Delta table (and one of Iceberg) and back, by `spark_eos.copy`,
+by Spark's own Kafka connector, and into Iceberg by others' sinks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
 from bench import lake, visible
 from bench.drain import Run, measured, run_out
-from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
+from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, Say, duel, into_topic
 from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.queries import BUILTIN_KAFKA, TUNED, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult
@@ -21,10 +22,6 @@ from bench.session import Bench
 from bench.source import BATCHES, METRIC, inputs
 from bench.turns import BenchPlan
 from bench.writes import rows_with_keys
-from jobs import delta_to_kafka, kafka_to_delta
-from jobs.delta.table import Table
-from jobs.runner.models import Transform
-from jobs.runner.transform import result as transformed
 
 #: Into a table, what the source has, with one column more than the others select; from a table, its columns.
 COPY_NAME = "ours, copy"
@@ -52,10 +49,8 @@ DELTA_CASES = {
     "100 B, changes": FromCase(100, 1_000_000, changes=True),
     "100 B, updates": FromCase(100, 1_000_000, changes=True, updates=True),
 }
-_INTO = {"sql": "SELECT key, value, topic, partition, offset, timestamp FROM input"}
+_INTO = ("key", "value", "topic", "partition", "offset", "timestamp")
 _AT_ONCE = {"maxFilesPerTrigger": str(FILES_AT_ONCE)}
-_OUT = "SELECT key, value FROM input"
-_OUT_CHANGES = "SELECT key, value, _commit_version, _change_type FROM input"
 
 
 def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
@@ -88,23 +83,9 @@ def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, in
         return run, bench.spark.read.format("delta").load(path).count()
 
 
-def _ours_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
-    config = kafka_to_delta.KafkaToDelta.model_validate(
-        {
-            "source": {"subscribe": topic, "maxOffsetsPerTrigger": str(at_once)},
-            "target": {"path": path},
-            "transform": _INTO,
-            **_common(bench, checkpoint),
-        }
-    )
-    rows = kafka_to_delta.table_rows(kafka_to_delta.read(bench.spark, config), config)
-    kafka_to_delta.prepare(Table(bench.spark, path), rows, config.target)
-    return config.start(kafka_to_delta.writer(rows, config))
-
-
 def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
     source = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic, None, at_once))
-    return write_delta(transformed(source, Transform.model_validate(_INTO)), path, checkpoint)
+    return write_delta(source.select(*_INTO), path, checkpoint)
 
 
 def _copy_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
@@ -126,7 +107,6 @@ def catalog_in(folder: Path) -> dict[str, str]:
 
 
 _INTO_TABLE = {
-    OURS_NAME: _ours_into,
     COPY_NAME: _copy_into,
     ICEBERG_NAME: _copy_into_iceberg,
     BUILTIN_NAME: _builtin_into,
@@ -145,7 +125,6 @@ def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
             say(f"from-delta: {rows:,} rows from a table of {FILES} files, {name}")
             files = _fill(bench, path, case, rows)
             starts = {
-                OURS_NAME: (_ours_from, 1),
                 COPY_NAME: (_copy_from, rows // files),
                 BUILTIN_NAME: (_builtin_from, 1),
             }
@@ -180,24 +159,15 @@ def _reads(path: str, case: FromCase) -> dict[str, object]:
     return {"path": path, "readChangeFeed": case.changes, **begins, **_AT_ONCE}
 
 
-def _ours_from(bench: Bench, path: str, case: FromCase, output: str, checkpoint: str) -> StreamingQuery:
-    config = delta_to_kafka.DeltaToKafka.model_validate(
-        {
-            "source": _reads(path, case),
-            "transform": {"sql": _OUT_CHANGES if case.changes else _OUT},
-            "sink": {"topic": output},
-            **_common(bench, checkpoint),
-        }
-    )
-    return delta_to_kafka.write(delta_to_kafka.read(bench.spark, config.source), config)
-
-
 def _copy_from(bench: Bench, path: str, case: FromCase, output: str, checkpoint: str) -> StreamingQuery:
-    """The same job without a transform, whose rows do not pass through Spark."""
-    config = delta_to_kafka.DeltaToKafka.model_validate(
-        {"source": _reads(path, case), "sink": {"topic": output}, **_common(bench, checkpoint)}
+    sink = {"kafka.bootstrap.servers": bench.bootstrap_servers, "topic": output}
+    return spark_eos.copy(
+        bench.spark,
+        source={"format": "delta", **_reads(path, case)},
+        sink=sink,
+        checkpoint=checkpoint,
+        trigger={"availableNow": True},
     )
-    return delta_to_kafka.start_copy(bench.spark, config)
 
 
 def _builtin_from(bench: Bench, path: str, case: FromCase, output: str, checkpoint: str) -> StreamingQuery:
@@ -207,9 +177,3 @@ def _builtin_from(bench: Bench, path: str, case: FromCase, output: str, checkpoi
     writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED).option("topic", output)
     writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers)
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-
-
-def _common(bench: Bench, checkpoint: str) -> dict[str, object]:
-    """Keys that both jobs have."""
-    kafka = {"bootstrap.servers": bench.bootstrap_servers}
-    return {"kafka": kafka, "checkpoint": checkpoint, "trigger": "availableNow"}

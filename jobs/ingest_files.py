@@ -27,7 +27,7 @@ from spark_eos.pipelines.files.run import Ingest
 
 from .files.input import Files
 from .files.taking import Taking
-from .files.writing import check_before_spark, way_of
+from .files.writing import Way, check_before_spark, way_of
 from .runner import query
 from .runner.checks import output_check
 from .runner.cluster import JobCluster
@@ -35,7 +35,7 @@ from .runner.job import JobCommand, JobContext, Plan
 from .runner.lines import say
 from .runner.models import Job, check_schema
 from .runner.options import option, options_of, sink_of
-from .runner.past_spark import PastSparkTransform, Way
+from .runner.past_spark import PastSparkTransform
 from .runner.values import AtLeastOne, Properties, Rejected, Text, missing
 
 NOTES_TOPIC = "__spark_eos_files"

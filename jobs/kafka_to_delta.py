@@ -1,4 +1,4 @@
-"""Kafka → Delta table, exactly once: appends the rows of topics to a table, or merges them into it by key.
+"""Kafka → Delta table, exactly once: appends the rows of topics to a table past the JVM, or merges them by key.
 
     python -m jobs.kafka_to_delta --conf conf/kafka_to_delta.yaml
     spark-submit jobs/kafka_to_delta.py --conf conf/kafka_to_delta.yaml
@@ -13,7 +13,7 @@ import argparse
 import importlib
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -23,15 +23,13 @@ if __name__ == "__main__":
 
 from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.checkpoint.offset_log import SINK
 from spark_eos.checkpoint.settings import HadoopSettings, here
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.pipelines.tables.delta.creation import check_folder
-from spark_eos.pipelines.tables.delta.memory import MERGES
 
-from .delta.batches import Batches
 from .delta.errors import named
 from .delta.merge import Keys, Merger, check_keys, table_columns
 from .delta.table import (
@@ -54,12 +52,14 @@ from .runner.registry import Columns
 from .runner.transform import result
 from .runner.values import AtLeastZero, Rejected, Text, missing
 
-#: Under which appends are committed: as by Delta's own sink.
-_APPEND = "{}"
+_SQL_OF_DUCKDB = (
+    "Set 'engine: duckdb', whose SQL also parses JSON, or 'arrow', a function of Arrow batches; or 'target.merge', if "
+    "rows are to be merged."
+)
 
 
 class DeltaTransform(TableTransform, EngineTransform):  # type: ignore[misc]  # onMalformed has fewer values
-    """By Spark, or past it."""
+    """By Spark for rows that are merged, and past it for those that are appended."""
 
 
 class TableTarget(TableSection):
@@ -75,7 +75,7 @@ class TableTarget(TableSection):
     #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
     #: Version of a RESTORE after which the job goes on without the rows that it has taken. Only for rows that are
-    #: [appended past the JVM](delta.md#appends-past-the-jvm).
+    #: [appended](delta.md#appends).
     after_restore: AtLeastZero | None = None
 
     @model_validator(mode="after")
@@ -83,6 +83,12 @@ class TableTarget(TableSection):
         if "`" in self.path:
             raise Rejected("has a backtick, which Delta does not take.", "Use another path.", ["path"])
         return self
+
+    def options(self) -> dict[str, object]:
+        """Those of the sink to which rows are appended, by their names."""
+        columns = ",".join(self.partition_by) or None
+        named = {"format": "delta", "path": self.path, "schema": self.evolution, "partitionBy": columns}
+        return named | self.properties | {"afterRestore": self.after_restore}
 
 
 class KafkaToDelta(IntoTable):
@@ -93,136 +99,84 @@ class KafkaToDelta(IntoTable):
 
     @model_validator(mode="after")
     def _sections(self) -> Self:
+        transform, by_spark = self.transform, self.transform is not None and not self.transform.is_copy
+        if self.target.merge is None:
+            if transform is not None and by_spark:
+                key = "engine" if transform.sql is not None else "function"
+                message = "means Spark, which only merges: rows are appended past the JVM."
+                raise Rejected(message, _SQL_OF_DUCKDB, ["transform", key])
+            return self
         check_settings(self.spark)
-        if self.target.merge and self.transform is None:
+        if transform is None:
             hint = "A merge needs the columns topic, partition, offset and deleted, beside those of the table."
             raise missing(["transform"], hint=hint)
-        if self.target.after_restore is not None and not self.is_copy:
-            message = "is only for rows that are appended past the JVM."
-            raise Rejected(message, "Remove it: this query goes on after a RESTORE.", ["target", "afterRestore"])
-        return self
-
-    @model_validator(mode="after")
-    def _past_spark(self) -> Self:
-        if self.transform is None:
-            return self
-        if self.target.merge and self.transform.is_copy:
+        if not by_spark:
             hint = "Remove it, or set 'transform.sql' with 'engine: spark', or 'transform.function'."
             raise Rejected("is for rows that pass through Spark.", hint, ["target", "merge"])
+        if self.target.after_restore is not None:
+            message = "is only for rows that are appended."
+            raise Rejected(message, "Remove it: a merge goes on after a RESTORE.", ["target", "afterRestore"])
         return self
 
     def extras(self) -> list[str]:
-        """See `Job.extras`. Past the JVM, delta-rs writes the table."""
-        return [*super().extras(), *([] if self.is_copy else ["delta"])]
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether the rows do not pass through Spark: they are appended."""
-        return self.transform is None or self.transform.is_copy
+        """See `Job.extras`. Spark merges by delta-spark; delta-rs appends."""
+        return [*super().extras(), *([] if self.target.merge is None else ["delta"])]
 
 
 def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the table."""
-    target = config.target
-
-    def start(spark: SparkSession) -> StreamingQuery:
-        if config.is_copy:
-            return start_copy(spark, config)
-        check_session(spark)
-        rows = table_rows(read(spark, config), config)
-        table = Table(spark, target.path)
-        prepare(table, rows, target)
-        check_batches(table, config.checkpoint, MERGES if target.merge else _APPEND)
-        return config.start(writer(counted(rows), config))
-
-    how = f"merged by {', '.join(target.merge)} into" if target.merge else "appended to"
+    path, sink, is_local = config.target.path, config.target.options(), local_store(config.target.path) is not None
+    keys = config.target.merge
+    if keys is None:
+        # How another store is reached, the session knows.
+        checks = [config.table_check(sink)] if is_local else []
+        return table_plan(config, f"appended to {path}", lambda spark: config.start_copy(spark, sink), checks=checks)
     return table_plan(
         config,
-        f"{how} {target.path}",
-        start,
-        spark=config.spark if config.is_copy else with_delta(config.spark),
-        named=lambda error: named(error, target.path),
-        checks=checks_of(config),
+        f"merged by {', '.join(keys)} into {path}",
+        lambda spark: start_merge(spark, config, Merger(path, keys, config.checkpoint)),
+        spark=with_delta(config.spark),
+        named=lambda error: named(error, path),
+        checks=[Check(f"the table {path}", lambda: check_place(path))] if is_local else [],
     )
 
 
-def start_copy(spark: SparkSession, config: KafkaToDelta) -> StreamingQuery:
-    """The query whose tasks write the table's files. It has the identity and the numbers of one that wrote by Spark."""
-    return config.start_copy(spark, copy_sink(config.target))
+def check_place(path: str) -> None:
+    """Check that a table is at the path, or may be created there. Raises TableError."""
+    store = local_store(path)
+    if store is not None and not Path(store.root, "_delta_log").is_dir():
+        check_folder(path, here(HadoopSettings()))
 
 
-def copy_sink(target: TableTarget) -> dict[str, object]:
-    """The sink's options of the query whose tasks write the table's files."""
-    sink: dict[str, object] = {"format": "delta", "path": target.path, "schema": target.evolution}
-    sink |= target.properties
-    if target.partition_by:
-        sink["partitionBy"] = ",".join(target.partition_by)
-    return sink | {"afterRestore": target.after_restore}
+def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> StreamingQuery:
+    """The query that merges each micro-batch in one commit of the table. Raises EosError."""
+    check_session(spark)
+    table = Table(spark, merger.path)
+    rows = merged_rows(table, config)
+    prepare(table, rows, config.target, merger.keys)
+    check_batches(table, config.checkpoint)
+    writer = counted(rows).writeStream.option("checkpointLocation", config.checkpoint)
+    return config.start(writer.foreachBatch(merger.merge))
 
 
-def checks_of(config: KafkaToDelta) -> list[Check]:
-    """What is looked at before Spark starts, of a table on a local disk: how another store is reached, the session
-    knows, and what the columns are, if Spark transforms the rows."""
-    store = local_store(config.target.path)
-    if store is None:
-        return []
-    if config.is_copy:
-        return [config.table_check(copy_sink(config.target))]
-
-    def look() -> None:
-        if not Path(store.root, "_delta_log").is_dir():
-            check_folder(config.target.path, here(HadoopSettings()))
-
-    return [Check(f"the table {config.target.path}", look)]
-
-
-def read(spark: SparkSession, config: KafkaToDelta) -> DataFrame:
-    """The rows of the topics. The source notes the table, which `spark-eos status` asks."""
-    noted = {SINK: json.dumps({"format": "delta", "path": Table(spark, config.target.path).address})}
-    return spark.readStream.format("eos-kafka").options(**config.source_options(), **noted).load()
-
-
-def table_rows(source: DataFrame, config: KafkaToDelta) -> DataFrame:
-    """The rows for the table. Without a transformation, these are the source's own columns."""
-    if config.transform is None:
-        return source
-    found = config.decodings(source.sparkSession)
+def merged_rows(table: Table, config: KafkaToDelta) -> DataFrame:
+    """The rows that `transform` makes of those of the topics. The source notes the table, which `spark-eos status`
+    asks."""
+    noted = {SINK: json.dumps({"format": "delta", "path": table.address})}
+    source = table.spark.readStream.format("eos-kafka").options(**config.source_options(), **noted).load()
+    found = config.decodings(table.spark)
     return result(source, config.transform, Columns(value_in=found.get("value"), key_in=found.get("key")))
 
 
-def prepare(table: Table, rows: DataFrame, target: TableTarget) -> None:
+def prepare(table: Table, rows: DataFrame, target: TableTarget, keys: Sequence[str]) -> None:
     """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
     check_names(rows.schema)
-    columns = nullable(table_columns(rows, target.merge) if target.merge else rows.schema)
+    columns = nullable(table_columns(rows, keys))
     if not table.exists():
         create(table, columns, target.partition_by, target.properties)
     table.check_remembers()
     fit(table, columns, evolve=target.evolution == "evolve")
-    if target.merge:
-        check_keys(target.merge, rows.schema, table.schema())
-
-
-def writer(rows: DataFrame, config: KafkaToDelta) -> DataStreamWriter:
-    """Each micro-batch is appended or merged in one commit of the table."""
-    path, checkpoint, merge = config.target.path, config.checkpoint, config.target.merge
-    work = Merger(path, merge, checkpoint).merge if merge else Appender(path, checkpoint).append
-    return rows.writeStream.option("checkpointLocation", checkpoint).foreachBatch(work)
-
-
-@dataclass(frozen=True)
-class Appender:
-    """Appends a query's micro-batches, each once."""
-
-    path: str
-    checkpoint: str
-
-    def append(self, rows: DataFrame, batch: int) -> None:
-        """The function of foreachBatch."""
-
-        def write() -> None:
-            rows.write.format("delta").mode("append").save(self.path)
-
-        Batches(self.path, self.checkpoint, _APPEND).once(rows.sparkSession, batch, write)
+    check_keys(keys, rows.schema, table.schema())
 
 
 main = JobCommand("kafka_to_delta", __doc__, KafkaToDelta, plan).main

@@ -12,33 +12,23 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from typing import ClassVar, Literal, Self
+from typing import ClassVar
 
 if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
     importlib.import_module(script, __package__).begin(__file__, __package__)
 
-from pydantic import model_validator
-
 from spark_eos.pipelines.copy.table.options import table_options
 
 from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
 from .runner.job import JobCommand, Plan
-from .runner.models import check_one_of
 from .runner.options import located
+from .runner.past_spark import DuckdbTransform
 from .runner.values import SnapshotId, Text
 
 
-class IcebergTransform(TableTransform):
-    """By DuckDB or a function of Arrow batches: no row passes through Spark."""
-
-    #: What runs `sql`: [DuckDB](copy.md#sql).
-    engine: Literal["duckdb"] = "duckdb"
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        check_one_of({"sql": self.sql, "arrow": self.arrow})
-        return self
+class IcebergTransform(TableTransform, DuckdbTransform):
+    """Without dead letters, and past the JVM."""
 
 
 class IcebergTarget(TableSection):

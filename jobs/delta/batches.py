@@ -1,4 +1,5 @@
-"""Micro-batches in a Delta table: each is committed once, and what is skipped has the rows that are there.
+"""Micro-batches that are merged into a Delta table: each is committed once, and one that is skipped has the rows that
+are there.
 
 A commit holds the number of its micro-batch, under the query's application id, and Delta skips a change whose number
 the table already has. The number says nothing about rows: a copy of a checkpoint that goes on beside the first one
@@ -8,8 +9,9 @@ covers, and a micro-batch counts as done only where that note has the same ones.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -20,15 +22,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.offset_log import is_mark
+from spark_eos.checkpoint.offset_log import IDS, is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import stop
-from spark_eos.pipelines.tables.delta.memory import NOTE
-from spark_eos.pipelines.tables.delta.row_job import around, digest_of
-from spark_eos.pipelines.tables.micro_batch import in_words, landed
+from spark_eos.pipelines.tables.delta.memory import MERGES, NOTE
+from spark_eos.pipelines.tables.micro_batch import behind, in_words, landed
 
 from .errors import of_write
-from .table import TXN_APP_ID, TXN_VERSION, Commit, State, Table, no_table, table_behind
+from .table import TXN_APP_ID, TXN_VERSION, Commit, State, Table, no_table
 
 _QUERY = "sql.streaming.queryId"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -39,6 +40,30 @@ _RECORDED = {
 }
 #: The key in a commit's ``userMetadata``, beside that of the note, of what the session sets there.
 _THEIRS = "userMetadata"
+#: Spark's line for a source that has had no offset.
+_NOTHING_YET = "-"
+
+#: The line of each source in the offset log: end offsets by topic and partition, and marks whose names begin with #.
+Logged = list[dict[str, Any]]
+
+
+def logged(checkpoint: Checkpoint, batch: int) -> Logged:
+    """The lines of the sources in the offset log of a micro-batch. Raises CheckpointError."""
+    try:
+        found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
+    except (ValueError, RecursionError):
+        found = []
+    if not found or not all(isinstance(source, dict) for source in found):
+        raise checkpoint.damaged(f"offsets/{batch}", "it does not have the offsets of each source")
+    return found
+
+
+def _digest_of(start: Logged, end: Logged) -> str:
+    """A digest of the topics' ids and the offsets; other marks do not change it."""
+    known: Iterable[Mapping[str, Any]] = [
+        {name: found for name, found in source.items() if not is_mark(name) or name == IDS} for source in (*start, *end)
+    ]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -58,7 +83,8 @@ class Note:
     @classmethod
     def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str | None = None) -> Self:
         """By the offset log, which is the same whenever the micro-batch is run again."""
-        start, end = around(checkpoint, batch)
+        end = logged(checkpoint, batch)
+        start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
         ranges = {}
         for number, (first, last) in enumerate(zip(start, end, strict=True)):
             for topic in sorted(topic for topic in last if not is_mark(topic)):
@@ -67,7 +93,7 @@ class Note:
                     place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
                     if before != offset:
                         ranges[place] = (before, int(offset))
-        return cls(batch, digest_of(start, end), ranges, counts, uuid4().hex, table)
+        return cls(batch, _digest_of(start, end), ranges, counts, uuid4().hex, table)
 
     @classmethod
     def read(cls, text: object) -> Self | None:
@@ -93,20 +119,18 @@ class Note:
 
 @dataclass(frozen=True)
 class Batches:
-    """The micro-batches of a query in a table. ``application``, with ``{}`` for the query's id: under which they are
-    committed."""
+    """The micro-batches of a query in the table at ``path``."""
 
     path: str
     checkpoint: str
-    application: str
 
     def once(
         self,
         spark: SparkSession,
         batch: int,
         write: Callable[[], object],
-        counts: Callable[[], Mapping[str, int]] = dict,
-        check: Callable[[Commit, Note, bool], None] = lambda commit, note, again: None,
+        counts: Callable[[], Mapping[str, int]],
+        check: Callable[[Commit, Note, bool], None],
     ) -> None:
         """``write`` the micro-batch in one change of the table, unless the table has it. ``counts`` are noted with it;
         ``check`` is given the commit that has it, what that notes, and whether the table had it before; it raises what
@@ -123,7 +147,7 @@ class Batches:
         """The commit, its note, and whether the table had it before."""
         table = Table(spark, self.path)
         query = _query_of(spark)
-        application = self.application.format(query)
+        application = MERGES.format(query)
         before = table.state()
         if before is None:
             raise no_table(self.path, "It was there when the job started.")
@@ -137,7 +161,7 @@ class Batches:
             commit = table.commit_of(application, last, newest=before.version)
             return *self._same_rows(query, before, commit, note), True
         if batch and last != batch - 1:
-            raise table_behind(self.path, batch - 1, last)
+            raise behind(self.path, batch - 1, last)
         note = Note.of(checkpoint, batch, counts(), before.id)
         with _recorded(spark, application, note):
             write()

@@ -16,7 +16,7 @@ from spark_eos.spark.reasons import error_itself, reason
 
 #: Spark's own names for rows that a table does not take.
 _SPARKS = "EXCEED_LIMIT_LENGTH|CAST_OVERFLOW_IN_TABLE_INSERT|NOT_NULL_ASSERT_VIOLATION"
-_CLASS = re.compile(rf"\[((?:DIFFERENT_)?DELTA_[A-Z0-9_]+|FAILED_READ_FILE\.FILE_NOT_EXIST|{_SPARKS})[\].A-Z0-9_]*\s*")
+_CLASS = re.compile(rf"\[(DELTA_[A-Z0-9_]+|FAILED_READ_FILE\.FILE_NOT_EXIST|{_SPARKS})[\].A-Z0-9_]*\s*")
 #: What Delta says ends here: a blank line, the stack of the JVM, Spark's state.
 _END = re.compile(r"\n\s*\n|\n\s+at |\s*SQLSTATE: ")
 _MOST_CHARACTERS = 400
@@ -124,33 +124,6 @@ def _shortened(text: str) -> str:
 
 #: The first that fits a condition names it.
 _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
-    (
-        "DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES",
-        lambda cause: stop("EOS_DELTA_ROWS_CHANGED", cause=cause),
-    ),
-    (
-        r"FAILED_READ_FILE\.FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND",
-        lambda cause: stop("EOS_DELTA_DATA_LOSS.files", cause=cause),
-    ),
-    (
-        "DELTA_MISSING_FILES_UNEXPECTED_VERSION|DELTA_LOG_FILE_NOT_FOUND.*|DELTA_STREAMING_TRAILING_COMMIT_MISSING"
-        "|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG",
-        lambda cause: stop("EOS_DELTA_DATA_LOSS.log", cause=cause),
-    ),
-    (
-        "DELTA_SCHEMA_CHANGED.*|DELTA_STREAMING_.*SCHEMA.*|DELTA_STREAMING_METADATA_EVOLUTION"
-        "|DELTA_CHANGE_DATA_FEED_INCOMPATIBLE.*",
-        lambda cause: stop("EOS_DELTA_SCHEMA_CHANGED", cause=cause),
-    ),
-    (
-        "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
-        lambda cause: stop("EOS_OTHER_TABLE.checkpoint", cause=cause),
-    ),
-    ("DELTA_VERSION_NOT_FOUND", lambda cause: stop("EOS_DELTA_NO_TABLE.version", cause=cause)),
-    (
-        "DELTA_MISSING_CHANGE_DATA|DELTA_CHANGE_TABLE_FEED_DISABLED",
-        lambda cause: stop("EOS_DELTA_TABLE_SETTINGS.changes", cause=cause),
-    ),
     ("DELTA_CONCURRENT_TRANSACTION", lambda cause: stop("EOS_TABLE_TWO_QUERIES", cause=cause)),
     (
         "DELTA_CONCURRENT_.*|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
@@ -176,7 +149,8 @@ _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
     (
         "DELTA_(STATE_RECOVER_ERROR|MISSING_PART_FILES|TXN_LOG_FAILED_INTEGRITY|NO_COMMITS_FOUND|METADATA_ABSENT"
         "|CHECKPOINT_SNAPSHOT_MISMATCH|DUPLICATE_ACTIONS_FOUND|UNRECOGNIZED_.*|INVALID_COMMITTED_VERSION"
-        "|DELETION_VECTOR_.*|NO_RECREATABLE_HISTORY_FOUND|MISSING_COMMIT_.*)",
+        "|DELETION_VECTOR_.*|NO_RECREATABLE_HISTORY_FOUND|MISSING_COMMIT_.*|LOG_FILE_NOT_FOUND.*|VERSIONS_NOT_CONTIGUOUS"
+        "|TRUNCATED_TRANSACTION_LOG)",
         lambda cause: stop("EOS_DELTA_LOG_DAMAGED", cause=cause),
     ),
     (
@@ -184,5 +158,5 @@ _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
         "|DELTA_.*PARTITION.*",
         lambda cause: stop("EOS_DELTA_COLUMNS.rows", cause=cause),
     ),
-    ("DELTA_.*", lambda cause: stop("EOS_DELTA_FAILED", cause=cause)),
+    (r"DELTA_.*|FAILED_READ_FILE\.FILE_NOT_EXIST", lambda cause: stop("EOS_DELTA_FAILED", cause=cause)),
 )

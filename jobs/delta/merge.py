@@ -17,12 +17,10 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
-from spark_eos.pipelines.tables.delta.memory import MERGES
-from spark_eos.pipelines.tables.delta.row_job import logged
 
 from ..runner.columns import raised
 from ..runner.values import Rejected, Text
-from .batches import Batches, Note
+from .batches import Batches, Note, logged
 from .table import Commit, quoted
 
 #: Columns that say where a row is from, and whether it deletes its key. They are not written to the table.
@@ -152,14 +150,14 @@ class Merger:
 
         proof = Proof(self.path, self.keys, source)
         try:
-            Batches(self.path, self.checkpoint, MERGES).once(
+            Batches(self.path, self.checkpoint).once(
                 spark, batch, lambda: self._merge(source), lambda: counted(source.persist()), proof.check
             )
         finally:
             source.unpersist()
 
     def _merge(self, source: DataFrame) -> None:
-        from delta.tables import DeltaTable  # which nobody needs past the JVM
+        from delta.tables import DeltaTable  # which appends do not need
 
         columns = [name for name in source.columns if name not in (*CONTROL_COLUMNS, ROWS)]
         values: dict[str, str | Column] = {f"t.{quoted(name)}": f"s.{quoted(name)}" for name in columns}

@@ -1,4 +1,4 @@
-"""Delta tables as the jobs see them: the session that knows Delta; a table's properties, columns, finished batches."""
+"""Delta tables as merges see them: the session that knows Delta; a table's properties, columns, finished batches."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pyspark.sql.types import StructField, StructType
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import EosError, stop
+from spark_eos.pipelines.tables.delta.memory import MERGES
+from spark_eos.pipelines.tables.micro_batch import check_start
 
 from ..runner.values import Rejected
 
@@ -31,22 +33,16 @@ TXN_APP_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databr
 _UNSAFE: Mapping[str, str | None] = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.databricks.delta.streaming.trailingCommitValidation.enabled": "true",
-    "spark.databricks.delta.streaming.offsetValidation.enabled": "true",
-    "spark.databricks.delta.streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled": "false",
-    "spark.databricks.delta.streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled": "false",
-    "spark.databricks.delta.streaming.unsafeReadOnPartitionColumnChanges.enabled": "false",
     TXN_APP_ID: None,
     TXN_VERSION: None,
 }
 #: Lines of a commit that are no files.
 _FEW = re.compile(r'\{"(?:commitInfo|txn)":')
 _RETENTION = "delta.setTransactionRetentionDuration"
-_CHANGE_FEED = "delta.enableChangeDataFeed"
 
 
 def check_settings(spark: Mapping[str, str]) -> None:
-    """The section ``spark`` of a job that reads or writes tables. Raises Rejected."""
+    """The section ``spark`` of a job that merges. Raises Rejected."""
     for name, harmless in _UNSAFE.items():
         if name in spark and spark[name].lower() != harmless:
             raise Rejected("makes rows disappear without an error.", "Remove it.", ["spark", name])
@@ -58,11 +54,6 @@ def with_delta(spark: Mapping[str, str]) -> dict[str, str]:
     if _EXTENSION not in extensions:
         extensions.append(_EXTENSION)
     return _CATALOG | dict(spark) | {_EXTENSIONS: ",".join(extensions)}
-
-
-def names_delta(spark: Mapping[str, str]) -> bool:
-    """Whether the settings of a session name Delta's jars. Without these, Spark warns of `with_delta`."""
-    return any("delta" in spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
 
 
 def check_session(spark: SparkSession) -> None:
@@ -120,7 +111,7 @@ class Table:
     path: str
 
     def exists(self) -> bool:
-        from delta.tables import DeltaTable  # which nobody needs past the JVM
+        from delta.tables import DeltaTable  # which appends do not need
 
         return DeltaTable.isDeltaTable(self.spark, self.path)
 
@@ -182,11 +173,6 @@ class Table:
         """As SQL has it."""
         return f"delta.{quoted(self.path)}"
 
-    def check_change_feed(self) -> None:
-        """Raises TableError."""
-        if self.properties().get(_CHANGE_FEED, "").lower() != "true":
-            raise stop("EOS_DELTA_TABLE_SETTINGS.change_feed", path=self.path, name=self.name)
-
     def check_remembers(self) -> None:
         """Check that the table does not forget which batches it has. Raises TableError."""
         duration = self.properties().get(_RETENTION)
@@ -194,28 +180,17 @@ class Table:
             raise stop("EOS_DELTA_TABLE_SETTINGS.forgets", path=self.path, duration=duration, name=self.name)
 
 
-def check_batches(table: Table, location: str, application: str) -> None:
+def check_batches(table: Table, location: str) -> None:
     """The checkpoint and the table belong together: neither has been put back to an earlier state, or replaced.
 
-    ``application`` with ``{}`` for the query's id is under which the query commits its batches. Raises TableError, and
-    CheckpointError where the checkpoint cannot be read.
+    Raises TableError, and CheckpointError where the checkpoint cannot be read.
     """
     checkpoint = Checkpoint(location, HadoopSettings(of_session(table.spark)))
     query = checkpoint.query_id()
     if query is None:
         return
     finished, planned = checkpoint.last_batch("commits"), checkpoint.last_batch("offsets")
-    there = table.last_batch(application.format(query))
-    if finished is not None and (there is None or there < finished):
-        raise table_behind(table.path, finished, there)
-    if there is not None and there > (-1 if planned is None else planned):
-        raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=table.path, there=there, planned=planned)
-
-
-def table_behind(path: str, finished: int, there: int | None) -> EosError:
-    return stop(
-        "EOS_OTHER_TABLE.behind", finished=finished, path=path, there="none" if there is None else f"only {there}"
-    )
+    check_start(table.path, table.last_batch(MERGES.format(query)), finished=finished, planned=planned)
 
 
 def no_table(path: str, more: str = "") -> EosError:

@@ -23,7 +23,7 @@ from spark_eos.pipelines.files.copying import LINES, FilesCopy
 from spark_eos.pipelines.files.notes import Splits
 from spark_eos.pipelines.files.source import source_for
 
-from ..runner.past_spark import PastSparkTransform, Way
+from ..runner.past_spark import PastSparkTransform
 from ..runner.transform import transformed
 from .input import Files, accepted, malformed, parsed, rows_of
 
@@ -32,6 +32,17 @@ _READ = "spark_eos_files_read_"
 #: A rule of Spark's that, when a join turns out to be empty, drops what it has not begun to read.
 _AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a job reads rows. ``past_jvm``: whether tasks read files themselves; ``why``: in words."""
+
+    past_jvm: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"rows are read {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
 def way_of(files: Files, transform: PastSparkTransform | None) -> Way:

@@ -169,7 +169,8 @@ def _invalid(error: ValidationError, model: type[Section]) -> EosError:
     if kind == "missing":
         wrong = missing()
     elif kind == "extra_forbidden":
-        wrong = unknown(path[-1], _keys(model, path[:-1]))
+        section = _section(model, path[:-1])
+        wrong = unknown(path[-1], section.key_names(), instead=section.gone.get(path[-1]))
     elif not isinstance(wrong, Rejected):
         what, allowed = _WRONG.get(kind, ("is not valid", "docs/keys.md says what it can be."))
         wrong = Rejected(f"{what}.", allowed.format(**context))
@@ -184,10 +185,10 @@ def _invalid(error: ValidationError, model: type[Section]) -> EosError:
     return stop("EOS_CONFIG_INVALID_VALUE.key", **texts)
 
 
-def _keys(model: type[Section], path: Sequence[str]) -> list[str]:
-    """The keys of the section at the end of this path."""
+def _section(model: type[Section], path: Sequence[str]) -> type[Section]:
+    """The section at the end of this path."""
     for key in path:
         found = next(field for field in model.model_fields.values() if field.alias == key)
         parts = (found.annotation, *typing.get_args(found.annotation))
         model = next(part for part in parts if isinstance(part, type) and issubclass(part, Section))
-    return model.key_names()
+    return model

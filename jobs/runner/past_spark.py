@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import model_validator
 from pyspark.sql import SparkSession
@@ -23,17 +22,6 @@ from .values import Function, Rejected
 if TYPE_CHECKING:
     from spark_eos.pipelines.copy.plan import Function as ArrowFunction
     from spark_eos.pipelines.registry.decoding import Decoding
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a job reads rows. ``past_jvm``: whether tasks read files themselves; ``why``: in words."""
-
-    past_jvm: bool
-    why: str
-
-    def __str__(self) -> str:
-        return f"rows are read {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
 class ArrowTransform(SqlTransform):
@@ -62,6 +50,22 @@ class ArrowTransform(SqlTransform):
         """The function, or the SQL as one. Raises ConfigError."""
         given = self.past_spark()
         return SqlFunction(given) if isinstance(given, str) else given
+
+
+class DuckdbTransform(ArrowTransform):
+    """By DuckDB or a function of Arrow batches: no row passes through Spark."""
+
+    gone: ClassVar[Mapping[str, str]] = {
+        "function": "Set 'arrow', a function of Arrow batches, or 'sql', which DuckDB runs."
+    }
+
+    #: What runs `sql`: [DuckDB](copy.md#sql).
+    engine: Literal["duckdb"] = "duckdb"
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        check_one_of({"sql": self.sql, "arrow": self.arrow})
+        return self
 
 
 class PastSparkTransform(ArrowTransform, Transform):

@@ -51,12 +51,12 @@ def missing(key: Sequence[str] = (), message: str = "is missing.", hint: str = "
     return Rejected(message, hint, key, "MISSING_KEY")
 
 
-def unknown(key: str, known: Sequence[str], at: Sequence[str] = ()) -> Rejected:
-    """The error for a key that does not exist, with the most similar one that does."""
+def unknown(key: str, known: Sequence[str], at: Sequence[str] = (), *, instead: str | None = None) -> Rejected:
+    """The error for a key that does not exist, with what to do ``instead`` or the most similar one that does."""
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     hint = f"Did you mean '{lowered[near[0]]}'?" if near else f"Known here: {', '.join(known) or 'none'}."
-    return Rejected("is not a known key.", hint, at, "UNKNOWN_KEY")
+    return Rejected("is not a known key.", instead or hint, at, "UNKNOWN_KEY")
 
 
 def check_filled(text: str) -> str:

@@ -181,12 +181,13 @@ def check_into_delta(found: dict[tuple[str, str], dict]) -> None:
     for (name, case), series in found.items():
         rows = plan.rows(next(one.rows for one in source.WORKLOADS if str(one) == case), source.UNIT)
         check_run(series, rows, alone=name in INTO_ICEBERG)
-    assert {name for name, _ in found} == CONTENDERS | {delta.COPY_NAME, delta.ICEBERG_NAME} | INTO_ICEBERG.keys()
+    names = {duel.BUILTIN_NAME, delta.COPY_NAME, delta.ICEBERG_NAME, *INTO_ICEBERG}
+    assert {name for name, _ in found} == names
 
 
 def check_from_delta(found: dict[tuple[str, str], dict]) -> None:
-    copied = {(delta.COPY_NAME, case) for case in delta.DELTA_CASES}
-    assert found.keys() == {(name, case) for name in CONTENDERS for case in delta.DELTA_CASES} | copied
+    names = (duel.BUILTIN_NAME, delta.COPY_NAME)
+    assert found.keys() == {(name, case) for name in names for case in delta.DELTA_CASES}
     for (_, case), series in found.items():
         check_run(series, BenchPlan(SHARE, 1, 0).rows(delta.DELTA_CASES[case].rows, 2 * duel.FILES))
 

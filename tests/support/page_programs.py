@@ -16,11 +16,12 @@ def files_of(page: str) -> dict[str, str]:
     return {Path(name).name: text for text, name in _FILES.findall((DOCS / page).read_text())}
 
 
-def run_program(page: str, with_: str, replaced: Mapping[str, str], **names: object) -> None:
+def run_program(page: str, with_: str, replaced: Mapping[str, str], **names: object) -> dict[str, object]:
     """Run the only program of a page that has the text ``with_``. ``replaced``: parts of it, each of which has to be
-    there, and what stands in their place; ``names``: what these may name."""
+    there, and what stands in their place; ``names``: what these may name. Returns these, with those of the program."""
     (program,) = (block for block in _BLOCKS.findall((DOCS / page).read_text()) if with_ in block)
     for part, other in replaced.items():
         assert part in program
         program = program.replace(part, other)
     exec(program, names)
+    return names

@@ -79,8 +79,8 @@ class Remembered:
 
 
 class Standing(Enum):
-    """Whether a table has a micro-batch. ``UNCLEAR``: it has one with this number, and the log must be read to know
-    whether its offsets are the same."""
+    """Whether a table has a micro-batch. ``UNCLEAR``: it has one with this number, and other offsets or none that are
+    known."""
 
     NEW, THERE, UNCLEAR = "new", "there", "unclear"
 
@@ -99,6 +99,16 @@ def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
     if number and last != number - 1:
         raise behind(path, number - 1, last)
     return Standing.NEW
+
+
+def has(path: str, found: Remembered, batch: MicroBatch) -> bool:
+    """Whether the table has the micro-batch, with the same offsets. Raises TableError as `standing`, and for other
+    offsets under its number (EOS_TABLE_TWO_QUERIES)."""
+    state = standing(path, found, batch)
+    if state is Standing.UNCLEAR:
+        cause = f"micro-batch {batch.number} in the table {path} has other offsets, and here it has {batch}"
+        raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
+    return state is Standing.THERE
 
 
 def check_start(path: str, last: int | None, *, finished: int | None, planned: int | None) -> None:

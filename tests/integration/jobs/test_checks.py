@@ -103,8 +103,9 @@ def folder_as_table(topics: dict[str, str]) -> dict[str, object]:
     return to_table(topics)
 
 
-def folder_through_spark(topics: dict[str, str]) -> dict[str, object]:
-    return folder_as_table(topics) | {"transform": {"sql": "SELECT value FROM input"}}
+def folder_for_merges(topics: dict[str, str]) -> dict[str, object]:
+    found = folder_as_table(topics) | {"transform": {"sql": "SELECT 1 AS k FROM input"}}
+    return found | {"target": {"path": f"{topics['folder']}/t", "merge": ["k"]}}
 
 
 def other_columns(topics: dict[str, str]) -> dict[str, object]:
@@ -147,7 +148,7 @@ def used(tmp_path: Path) -> Iterator[None]:
         ("consume_transform_produce", bad_function, "EOS_CONFIG_FUNCTION"),
         ("kafka_to_delta", file_as_table, "EOS_DELTA_NO_TABLE"),
         ("kafka_to_delta", folder_as_table, "EOS_DELTA_NO_TABLE"),
-        ("kafka_to_delta", folder_through_spark, "EOS_DELTA_NO_TABLE"),
+        ("kafka_to_delta", folder_for_merges, "EOS_DELTA_NO_TABLE"),
         ("kafka_to_delta", other_columns, "EOS_TABLE_DIFFERS"),
         ("kafka_to_delta", other_property, "EOS_DELTA_TABLE_SETTINGS"),
         ("delta_to_kafka", no_source_table, "EOS_DELTA_NO_TABLE"),

@@ -1,4 +1,5 @@
-"""Copies of a checkpoint that go on beside the first one, each in its turn: every row is in the table, or it stops."""
+"""Copies of a merge's checkpoint that go on beside the first one, each in its turn: every row is in the table, or it
+stops."""
 
 from __future__ import annotations
 
@@ -7,28 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.covering import one_for_every_day
 from tests.support.delta import DeltaSpark, Failed, ToDelta, rows_of, session
 
-APPEND = "SELECT string(key) AS k, string(value) AS v FROM input"
-WAYS = pytest.mark.parametrize("merged", one_for_every_day("a copy", [False, True]), ids=["append", "merge"])
+MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, false AS deleted FROM input"
+BY_KEY = ", merge: [k]"
 FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 
 
-def turn(path: str, checkpoint: str, batch: int, key: str, merged: bool) -> Failed | None:
+def turn(path: str, checkpoint: str, batch: int, key: str) -> Failed | None:
     """In the process: how a micro-batch of the one query with this key ends."""
     from jobs.delta.merge import Merger
-    from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
 
     spark = session()
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
-    rows = spark.sql(f"SELECT '{key}' AS k" + (f", {FROM}" if merged else ""))
+    rows = spark.sql(f"SELECT '{key}' AS k, {FROM}")
     try:
-        if merged:
-            Merger(path, ("k",), checkpoint).merge(rows, batch)
-        else:
-            Appender(path, checkpoint).append(rows, batch)
+        Merger(path, ("k",), checkpoint).merge(rows, batch)
     except EosError as error:
         return Failed(error.condition, str(error))
     return None
@@ -40,12 +36,11 @@ class Copies:
 
     delta: DeltaSpark
     folder: Path
-    merged: bool
 
     def turn(self, name: str, batch: int, end: int, key: str, topic_id: str = "id") -> Failed | None:
         """A micro-batch of the query with this checkpoint, up to this offset."""
         self.plan(name, batch, end, topic_id)
-        return self.delta(turn, str(self.folder / "table"), str(self.folder / name), batch, key, self.merged)
+        return self.delta(turn, str(self.folder / "table"), str(self.folder / name), batch, key)
 
     def plan(self, name: str, batch: int, end: int, topic_id: str = "id") -> None:
         """A micro-batch in the offset log."""
@@ -57,12 +52,11 @@ class Copies:
         return [key for (key,) in rows_of(self.folder / "table")]
 
 
-@WAYS
-def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, merged: bool):
+def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path):
     """Over more rows, over fewer, over those of a topic of the same name, and when it is micro-batches behind: however
     often it is tried. Over the same rows, each skips what the other has written."""
     delta.sql(f"CREATE TABLE delta.`{tmp_path / 'table'}` (k STRING) USING delta")
-    copies = Copies(delta, tmp_path, merged)
+    copies = Copies(delta, tmp_path)
     for name in ("first", "copy"):
         assert copies.turn(name, 0, 1, "a") is None
     assert copies.turn("copy", 1, 3, "b") is None
@@ -88,7 +82,7 @@ def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, m
 def test_a_commit_that_says_nothing_of_its_rows_is_not_taken_for_them(job: ToDelta, write):
     """As after a crash whose commit the log's retention has removed before the job was started again."""
     write(job.topic, "1", key="a")
-    assert job.run(APPEND) is None
+    assert job.run(MERGE, target=BY_KEY) is None
     job.sql("INSERT INTO {t} VALUES ('x', 'of somebody else')")
     commits = sorted((job.table / "_delta_log").glob("*.json"))
     job.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
@@ -97,6 +91,6 @@ def test_a_commit_that_says_nothing_of_its_rows_is_not_taken_for_them(job: ToDel
         commit.unlink()
         commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
     job.forget_the_last_commit()
-    unknown = job.run(APPEND)
+    unknown = job.run(MERGE, target=BY_KEY)
     assert unknown.condition == "EOS_DELTA_BATCH_UNKNOWN", unknown
     assert f"is no longer in the log. Here, it has offsets {job.topic}/0 0 to 1" in unknown.text

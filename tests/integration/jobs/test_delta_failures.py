@@ -1,4 +1,4 @@
-"""What a table refuses ends a job by name: never an exception of Java's or Python's by itself."""
+"""What a table refuses ends a merge by name: never an exception of Java's or Python's by itself."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"topic":{"0":1}}'
 FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 
 
-def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str = "") -> Failed | None:
+def outcome(path: str, checkpoint: str, rows: str, meanwhile: str = "") -> Failed | None:
     """In the process: how a micro-batch of these rows ends. ``meanwhile``: what somebody does before its commit."""
     from jobs.delta.batches import Batches
     from jobs.delta.merge import Merger
-    from jobs.kafka_to_delta import Appender
     from spark_eos.errors import EosError
-    from spark_eos.pipelines.tables.delta.memory import MERGES
 
     spark = session()
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
@@ -31,12 +29,9 @@ def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str 
         if meanwhile:
             work = {"dropped": lambda: shutil.rmtree(path), "recreated": lambda: _recreated(path), "nothing": dict}
             work["landed"] = lambda: (_recreated(path), spark.sql(rows).write.format("delta").mode("append").save(path))
-            application = MERGES if merged else "{}"
-            Batches(path, checkpoint, application).once(spark, 0, work[meanwhile])
-        elif merged:
-            Merger(path, ("k",), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)
+            Batches(path, checkpoint).once(spark, 0, work[meanwhile], dict, lambda *_: None)
         else:
-            Appender(path, checkpoint).append(spark.sql(rows), 0)
+            Merger(path, ("k",), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)
     except EosError as error:
         return Failed(error.condition, str(error))
     except Exception as error:  # none of them is to come through
@@ -57,7 +52,7 @@ def prepared(path: str, properties: dict[str, str], partition_by: tuple[str, ...
 
     try:
         target = TableTarget(path=path, partitionBy=partition_by, **properties)
-        prepare(Table(session(), path), session().sql("SELECT 'a' AS k, 1 AS n"), target)
+        prepare(Table(session(), path), session().sql(f"SELECT 'a' AS k, 1 AS n, {FROM}"), target, ("k",))
     except EosError as error:
         return Failed(error.entry, str(error))
     return None
@@ -78,8 +73,8 @@ class Micro:
         for text in texts:
             self.delta.sql(text.format(t=f"delta.`{self.table}`"))
 
-    def outcome(self, rows: str, *, merged: bool = False, meanwhile: str = "") -> Failed | None:
-        return self.delta(outcome, str(self.table), str(self.folder / "checkpoint"), rows, merged, meanwhile)
+    def outcome(self, rows: str, *, meanwhile: str = "") -> Failed | None:
+        return self.delta(outcome, str(self.table), str(self.folder / "checkpoint"), rows, meanwhile)
 
     def commit(self, **actions: object) -> None:
         """Another writer's, by hand."""
@@ -120,17 +115,15 @@ def test_no_table_is_created_that_each_later_start_would_refuse(micro: Micro):
 
 @pytest.mark.chaos
 def test_a_constraint_of_the_table_is_named(micro: Micro):
-    """With the table and what to do, by a merge and by an append; nothing of the micro-batch is there."""
+    """With the table and what to do; nothing of the micro-batch is there."""
     micro.sql("CREATE TABLE {t} (k STRING, n INT) USING delta", "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (n > 0)")
-    for merged in (True, False):
-        broken = micro.outcome("SELECT 'a' AS k, -1 AS n", merged=merged)
-        assert broken is not None and broken.condition == "EOS_DELTA_CONSTRAINT", broken
-        assert "positive" in broken.text and str(micro.table) in broken.text and "DROP CONSTRAINT" in broken.text
-        assert "Py4J" not in broken.text and "\n" not in broken.text
+    broken = micro.outcome("SELECT 'a' AS k, -1 AS n")
+    assert broken is not None and broken.condition == "EOS_DELTA_CONSTRAINT", broken
+    assert "positive" in broken.text and str(micro.table) in broken.text and "DROP CONSTRAINT" in broken.text
+    assert "Py4J" not in broken.text and "\n" not in broken.text
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("merged", [True, False], ids=["merge", "append"])
 @pytest.mark.parametrize(
     ("table", "rows", "condition"),
     [
@@ -144,10 +137,10 @@ def test_a_constraint_of_the_table_is_named(micro: Micro):
     ],
     ids=["not null", "length", "generated", "overflow", "type", "missing", "identity"],
 )
-def test_rows_that_the_table_does_not_take_are_named(micro: Micro, table: str, rows: str, condition: str, merged: bool):
+def test_rows_that_the_table_does_not_take_are_named(micro: Micro, table: str, rows: str, condition: str):
     """As it is after a change of the table while the query runs, which the look at the start has not seen."""
     micro.sql(f"CREATE TABLE {{t}} {table} USING delta")
-    refused = micro.outcome(rows, merged=merged)
+    refused = micro.outcome(rows)
     assert refused is not None and refused.condition in condition.split("|"), refused
     assert str(micro.table) in refused.text and "\n" not in refused.text and "o557" not in refused.text
 
@@ -157,7 +150,7 @@ def test_a_table_of_appends_only_is_named(micro: Micro):
     """A merge that updates a row of it."""
     micro.sql("CREATE TABLE {t} (k STRING, n INT) USING delta TBLPROPERTIES (delta.appendOnly = true)")
     micro.sql("INSERT INTO {t} VALUES ('a', 1)")
-    refused = micro.outcome("SELECT 'a' AS k, 2 AS n", merged=True)
+    refused = micro.outcome("SELECT 'a' AS k, 2 AS n")
     assert refused is not None and refused.condition == "EOS_DELTA_CONSTRAINT", refused
 
 
@@ -193,12 +186,11 @@ def test_a_table_that_goes_away_is_named(micro: Micro):
         assert found is not None and found.condition == condition, (meanwhile, found)
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_a_table_that_took_a_commit_meant_for_another_one_is_refused_at_each_start(micro: Micro, merged: bool):
+def test_a_table_that_took_a_commit_meant_for_another_one_is_refused_at_each_start(micro: Micro):
     """The driver was about to commit when somebody recreated the table."""
     micro.sql("CREATE TABLE {t} (k STRING) USING delta")
     for meanwhile in ("landed", "", ""):
-        refused = micro.outcome("SELECT 'a' AS k", meanwhile=meanwhile, merged=merged)
+        refused = micro.outcome("SELECT 'a' AS k", meanwhile=meanwhile)
         assert refused is not None and refused.condition == "EOS_OTHER_TABLE", (meanwhile, refused)
         assert "was meant for another table" in refused.text
 
@@ -206,10 +198,10 @@ def test_a_table_that_took_a_commit_meant_for_another_one_is_refused_at_each_sta
 @pytest.mark.chaos
 def test_a_job_says_what_the_table_refuses_in_one_line(job: ToDelta, write):
     """From the row in a topic to the job's last words."""
-    sql = "SELECT string(key) AS k, int(string(value)) AS n FROM input"
+    sql = "SELECT string(key) AS k, int(string(value)) AS n, topic, partition, offset, false AS deleted FROM input"
     write(job.topic, "1", key="a")
-    assert job.run(sql) is None
+    assert job.run(sql, target=", merge: [k]") is None
     job.sql("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (n > 0)")
     write(job.topic, "-1", key="a")
-    broken = job.run(sql)
+    broken = job.run(sql, target=", merge: [k]")
     assert broken is not None and broken.condition == "EOS_DELTA_CONSTRAINT" and "positive" in broken.text, broken

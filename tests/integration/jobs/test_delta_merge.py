@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from typing import Any
+
 import pytest
 from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 
+from jobs.delta.table import check_session
+from spark_eos import cli
+from spark_eos.errors import UnsupportedError
 from tests.support.delta import ToDelta, noted, versions_of
 from tests.support.source_calls import Writer
 from tests.support.waiting import TIMEOUT, wait_for
@@ -132,6 +139,49 @@ def outside_of_a_query() -> str:
     except UnsupportedError as error:
         return error.condition
     return "merged"
+
+
+@pytest.mark.chaos
+def test_a_session_without_delta_or_with_unsafe_settings_is_refused(job: ToDelta, spark, delta):
+    """Whatever spark-submit has set: what is missing, and a setting by which missing files are passed over."""
+    with pytest.raises(UnsupportedError, match=r"EOS_NOT_INSTALLED.*spark.jars.packages: io.delta:delta-spark_4.2"):
+        check_session(spark)
+    delta.sql("SET spark.sql.files.ignoreMissingFiles = true")
+    try:
+        unsafe = job.run(SQL, target=MERGE)
+    finally:
+        delta.sql("RESET spark.sql.files.ignoreMissingFiles")
+    assert unsafe.condition == "EOS_DELTA_TABLE_SETTINGS" and not job.table.exists()
+
+
+@pytest.mark.chaos
+def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, write, delta, tmp_path):
+    """Otherwise Delta would skip micro-batches that it does not have, or take one twice."""
+    write(job.topic, "1", key="a")
+    assert job.run(SQL, target=MERGE) is None
+    shutil.copytree(job.checkpoint, tmp_path / "checkpoint of yesterday")
+    write(job.topic, "2", key="b")
+    assert job.run(SQL, target=MERGE) is None
+
+    shutil.move(job.checkpoint, tmp_path / "checkpoint of today")
+    shutil.copytree(tmp_path / "checkpoint of yesterday", job.checkpoint)
+    behind = job.run(SQL, target=MERGE)
+    assert behind.condition == "EOS_TABLE_CHECKPOINT_BEHIND" and "has micro-batch 2 of the query" in behind.text
+    assert job.rows() == [("a", "1"), ("b", "2")]
+
+    shutil.rmtree(job.checkpoint)
+    shutil.move(tmp_path / "checkpoint of today", job.checkpoint)
+    shutil.move(job.table, tmp_path / "table of today")
+    nothing_there = job.run(SQL, target=MERGE)
+    assert nothing_there.condition == "EOS_OTHER_TABLE" and "has none of it" in nothing_there.text
+    shutil.rmtree(job.table)
+    shutil.move(tmp_path / "table of today", job.table)
+    delta.sql(f"RESTORE TABLE delta.`{job.table}` TO VERSION AS OF 1")
+    assert job.run(SQL, target=MERGE) is None  # Delta keeps what it knows of queries when rows are restored
+
+    delta.sql(f"ALTER TABLE delta.`{job.table}` SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = '1 day')")
+    forgets = job.run(SQL, target=MERGE)
+    assert forgets.condition == "EOS_DELTA_TABLE_SETTINGS" and "UNSET TBLPROPERTIES" in forgets.text
 
 
 @pytest.mark.chaos
@@ -268,3 +318,30 @@ def test_a_merge_that_does_not_add_up_is_an_error(tmp_path, delta, keys, inserte
     metrics = {"numSourceRows": keys, "numTargetRowsInserted": inserted, "numTargetRowsUpdated": 0}
     found = delta(counts_that_do_not_add_up, str(tmp_path / "table"), metrics | {"numTargetRowsDeleted": deleted})
     assert found is None if says is None else says in found
+
+
+def test_the_commands_know_the_table_of_a_merge(job: ToDelta, write, cluster, capsys):
+    """By the offset log and the table alone. A start goes on, as is said; one that would append is refused."""
+
+    def state() -> Any:
+        capsys.readouterr()
+        words = ["--bootstrap-servers", cluster.bootstrap_servers, "status", str(job.checkpoint), "--watch", "0"]
+        assert cli.main([*words, "--format", "json"]) == 0
+        return json.loads(capsys.readouterr().out)[0]
+
+    write(job.topic, "a", key="k")
+    assert job.run(SQL, target=MERGE) is None
+    found = state()
+    assert found["table"] == {
+        "format": "delta",
+        "path": str(job.table),
+        "last_batch": found["checkpoint"]["committed"][-1],
+        "stop": None,
+        "problem": None,
+    }
+    job.forget_the_last_commit()
+    assert state()["next"].endswith("only adds no row if that has the same offsets")
+    refused = job.run("SELECT decode(key) AS k, decode(value) AS v FROM input", engine="duckdb")
+    assert refused is not None and refused.condition == "EOS_OTHER_TABLE" and "passed through Spark" in refused.text
+    assert job.run(SQL, target=MERGE) is None
+    assert state()["next"].startswith("plans micro-batch ")

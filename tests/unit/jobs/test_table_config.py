@@ -1,4 +1,4 @@
-"""The config file of kafka_to_delta: which rows pass through Spark, and what goes with which way."""
+"""The config files of the jobs from and to Delta: what goes with appends, and what with merges."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs.delta_to_kafka import REFUSED, DeltaToKafka
 from jobs.kafka_to_delta import KafkaToDelta
 from jobs.runner.config import load
 from spark_eos.errors import ConfigError
+from spark_eos.pipelines.copy.start import texts
 
 GOOD = """\
 kafka: {bootstrap.servers: localhost:9092}
@@ -34,22 +36,19 @@ def read(tmp_path: Path) -> Read:
 
 
 @pytest.mark.parametrize(
-    ("transform", "target", "is_copy"),
+    ("transform", "target", "extras"),
     [
-        (f"{SQL}, engine: duckdb", "partitionBy: [n], afterRestore: 3", True),
-        (f"{SQL}, engine: duckdb, {PARSE}, onMalformed: drop", "", True),
-        ("arrow: 'json:dumps', onMalformed: drop", "", True),
-        (SQL, "", False),
-        (f"{SQL}, {PARSE}, onMalformed: drop", "merge: [n]", False),
-        ("function: 'json:dumps'", "schema: evolve", False),
-        ("arrow: 'json:dumps'", "schema: evolve", True),
+        (f"{SQL}, engine: duckdb", "partitionBy: [n], afterRestore: 3", ["sql"]),
+        (f"{SQL}, engine: duckdb, {PARSE}, onMalformed: drop", "", ["sql", "registry"]),
+        ("arrow: 'json:dumps', onMalformed: drop", "schema: evolve", []),
+        (f"{SQL}, {PARSE}, onMalformed: drop", "merge: [n]", ["registry", "delta"]),
+        (f"{SQL}, format: json, schema: n INT", "merge: [n], schema: evolve", ["delta"]),
+        ("function: 'json:dumps'", "merge: [n], partitionBy: [n]", ["delta"]),
     ],
 )
-def test_rows_pass_through_spark_where_its_engine_transforms_them(
-    read: Read, transform: str, target: str, is_copy: bool
-) -> None:
-    """Also where they are decoded with schemas of a registry."""
-    assert read(transform, target).is_copy == is_copy
+def test_spark_merges_and_tasks_append(read: Read, transform: str, target: str, extras: list[str]) -> None:
+    """Only Spark needs Delta's own package."""
+    assert read(transform, target).extras() == extras
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,11 @@ def test_rows_pass_through_spark_where_its_engine_transforms_them(
         (f"{SQL}, engine: duckdb", "merge: [n]", "'target.merge' is for rows that pass through Spark"),
         (SQL, "schema: merge", "'target.schema' is none of the values"),
         (SQL, "mergeSchema: true", "'target.mergeSchema' is not a known key"),
-        (SQL, "afterRestore: 3", "'target.afterRestore' is only for rows that are appended past the JVM"),
+        (SQL, "", "'transform.engine' means Spark, which only merges: rows are appended past the JVM"),
+        (f"{SQL}, engine: spark", "", "'transform.engine' means Spark"),
+        (f"{SQL}, format: json, schema: n INT", "", "'transform.engine' means Spark"),
+        ("function: 'json:dumps'", "", "'transform.function' means Spark"),
+        (SQL, "merge: [n], afterRestore: 3", "'target.afterRestore' is only for rows that are appended"),
         (f"{SQL}, engine: duckdb", "afterRestore: 1_0", "'target.afterRestore' is not a whole number"),
         (f"{SQL}, engine: duckdb", "afterRestore: 12.0", "'target.afterRestore' is not a whole number"),
         (f"{SQL}, engine: duckdb", "afterRestore: -1", "'target.afterRestore' is too small"),
@@ -75,6 +78,73 @@ def test_a_mistake_is_named_by_its_key(read: Read, transform: str, target: str, 
     with pytest.raises(ConfigError) as caught:
         read(transform, target)
     assert says in caught.value.message
+
+
+FROM_TABLE = """\
+kafka: {bootstrap.servers: localhost:9092}
+source: {path: /t SOURCE}
+transform: {TRANSFORM}
+sink: {topic: people}
+checkpoint: /c
+MORE
+"""
+
+
+@pytest.fixture
+def read_back(tmp_path: Path) -> Callable[..., DeltaToKafka]:
+    def read(transform: str = SQL, source: str = "", more: str = "") -> DeltaToKafka:
+        file = tmp_path / "job.yaml"
+        text = FROM_TABLE.replace("TRANSFORM", transform).replace("SOURCE", source).replace("MORE", more)
+        file.write_text(text)
+        return load(file, DeltaToKafka, {})
+
+    return read
+
+
+def test_the_section_of_a_table_that_is_read_has_the_options_of_a_copy(read_back: Callable[..., DeltaToKafka]) -> None:
+    """By the names that Delta's source has; what is not set has the copy's default."""
+    given = texts(
+        read_back(source=", readChangeFeed: true, startingVersion: 3, maxFilesPerTrigger: 7").source.options()
+    )
+    assert given == {
+        "format": "delta",
+        "path": "/t",
+        "readChangeFeed": "true",
+        "startingVersion": "3",
+        "maxFilesPerTrigger": "7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"transform": "arrow: 'json:dumps', sql: SELECT 1"}, "'transform' does not have just one transformation"),
+        ({"transform": "function: 'json:dumps'"}, "'transform.function' is not a known key. Hint: Set 'arrow', a func"),
+        ({"transform": f"{SQL}, engine: spark"}, "'transform.engine' is none of the values that it can have"),
+        ({"more": "tasks: 4"}, "'tasks' is not a known key. Hint: Remove it: the order of changes says how many tasks"),
+        ({"source": ", maxFiles: 1"}, "'source.maxFiles' is not a known key. Hint: Did you mean 'maxFilesPerTrigger'"),
+        ({"source": ", startingVersion: latest"}, "'source.startingVersion' is not a whole number"),
+        ({"source": ", startingVersion: -1"}, "'source.startingVersion' is too small"),
+    ],
+)
+def test_a_mistake_in_the_file_of_the_way_back_is_named_by_its_key(
+    read_back: Callable[..., DeltaToKafka], parts: dict[str, str], says: str
+) -> None:
+    """Keys that only rows through Spark had, too, with what to do instead. A start at "latest" would be another version
+    where the first micro-batch is replayed."""
+    with pytest.raises(ConfigError) as caught:
+        read_back(**parts)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_options_that_lose_or_repeat_rows_are_refused_by_name(
+    read_back: Callable[..., DeltaToKafka], option: str
+) -> None:
+    """Before Spark starts, in any case of letters, with the reason."""
+    said = f"EOS_CONFIG_INVALID_VALUE.*source.{option.upper()}.*this job refuses.*Remove it"
+    with pytest.raises(ConfigError, match=said):
+        read_back(source=f", {option.upper()}: true")
 
 
 def test_a_schema_needs_one_topic_to_be_named_by(read: Read, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.options.parse import SinkOptions
     from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
     from spark_eos.pipelines.copy.plan import Function, Transform
     from spark_eos.pipelines.tables.delta.source import SourceTable
@@ -105,11 +106,42 @@ def planned(
     tasks: int,
 ) -> FromTablePlan:
     """What the tasks need. Raises EosError."""
+    from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+    from spark_eos.pipelines.copy.from_table.planning import Limits
+
+    storage, writes, table = _ends(options, sink, session)
+    function = _checked(transform, name_of_transform, table, writes.topic)
+    if options.changes and writes.partitioner == "random" and not function.columns.partition:
+        raise stop("EOS_OPTION_CONFLICT.changes_with_random")
+    limits = Limits(options.files, options.size)
+    return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
+
+
+def check(source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[str, str]) -> None:
+    """Check what a start checks of table and checkpoint, and that a new query can begin to read the table: without a
+    session, and without writing anything. What only the table's files tell is not looked at. Raises EosError."""
+    from spark_eos.checkpoint.files import Checkpoint
+    from spark_eos.pipelines.tables.delta.log import TableLog
+
+    options = source_table_options(source, session)
+    _, writes, table = _ends(options, sink, session)
+    if Checkpoint(str(writes.checkpoint_location), writes.storage).last_batch("offsets") is not None:
+        return
+    log = TableLog(table)
+    if options.starting_version is None:
+        log.first(table.version)
+    elif log.files(options.starting_version) is not None:
+        log.check_begin(options.starting_version)
+
+
+def _ends(
+    options: SourceTableOptions, sink: Mapping[str, str], session: Mapping[str, str]
+) -> tuple[HadoopSettings, SinkOptions, SourceTable]:
+    """The settings of the table's store, the sink's options, and the table, which goes with the checkpoint. Raises
+    EosError."""
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.checkpoint.settings import here
     from spark_eos.options.parse import sink_options
-    from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
-    from spark_eos.pipelines.copy.from_table.planning import Limits
     from spark_eos.pipelines.tables.delta.source import source_table
     from spark_eos.pipelines.tables.delta.table import location_of
 
@@ -119,12 +151,7 @@ def planned(
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
     assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it
     _check_checkpoint(Checkpoint(writes.checkpoint_location, writes.storage), options)
-    table = source_table(location_of(options.path, storage), changes=options.changes)
-    function = _checked(transform, name_of_transform, table, writes.topic)
-    if options.changes and writes.partitioner == "random" and not function.columns.partition:
-        raise stop("EOS_OPTION_CONFLICT.changes_with_random")
-    limits = Limits(options.files, options.size)
-    return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
+    return storage, writes, source_table(location_of(options.path, storage), changes=options.changes)
 
 
 def _check_checkpoint(checkpoint: Checkpoint, options: SourceTableOptions) -> None:
@@ -138,37 +165,6 @@ def _check_checkpoint(checkpoint: Checkpoint, options: SourceTableOptions) -> No
         if position is None:
             raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=options.path)
         check_reads(position, options.path, changes=options.changes)
-
-
-def reads_files(checkpoint: Checkpoint) -> bool | None:
-    """Whether the query of a checkpoint reads its table as here. False where it reads the table through Spark, whose
-    offsets are Delta's own; None where it has no offsets yet. Raises CheckpointError where they cannot be read."""
-    from spark_eos.pipelines.copy.from_table.position import from_text
-
-    newest = checkpoint.last_batch("offsets")
-    return None if newest is None else None not in map(from_text, checkpoint.sources(newest))
-
-
-def check_new(source: Mapping[str, str], session: Mapping[str, str]) -> None:
-    """A new query can begin to read the table here. What only its files tell is not looked at. ``source``: options of
-    the table; ``session``: its settings of file systems.
-
-    Raises OptionError for a path that is neither local nor on S3, and TableError and SchemaError for what the table has
-    that cannot be read past the JVM, or where there is no such table.
-    """
-    from spark_eos.checkpoint.settings import here
-    from spark_eos.pipelines.tables.delta.log import TableLog
-    from spark_eos.pipelines.tables.delta.source import source_table
-    from spark_eos.pipelines.tables.delta.table import location_of
-
-    options = source_table_options(source, session)
-    location = location_of(options.path, HadoopSettings(here(options.storage)))
-    table = source_table(location, changes=options.changes)
-    log = TableLog(table)
-    if options.starting_version is None:
-        log.first(table.version)
-    elif log.files(options.starting_version) is not None:
-        log.check_begin(options.starting_version)
 
 
 def _checked(function: Function | None, name: str | None, table: SourceTable, topic: str | None) -> Transform:

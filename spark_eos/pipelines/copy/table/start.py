@@ -143,14 +143,19 @@ def _columns(
 
 
 def _check_last(table: Target, checkpoint: Checkpoint) -> int | None:
-    """The query's last micro-batch in the table, which goes with its checkpoint."""
+    """The query's last micro-batch in the table, which goes with its checkpoint. Raises TableError, also for a query
+    whose rows have passed through Spark."""
+    from spark_eos.checkpoint.offset_log import source_line
     from spark_eos.pipelines.tables.micro_batch import check_start
 
+    newest = checkpoint.last_batch("offsets")
+    lines = () if newest is None else map(source_line, checkpoint.sources(newest))
+    if not all(line.position.copy for line in lines):
+        raise stop("EOS_OTHER_TABLE.through_spark", path=table.name)
     query = checkpoint.query_id()
     last = None if query is None else table.last(query)
     if query is not None:
-        finished, logged = checkpoint.last_batch("commits"), checkpoint.last_batch("offsets")
-        check_start(table.name, last, finished=finished, planned=logged)
+        check_start(table.name, last, finished=checkpoint.last_batch("commits"), planned=newest)
     return last
 
 

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,10 +34,9 @@ from spark_eos.pipelines.tables.delta.memory import (
     note_of,
     remembered,
     transactions_of,
-    was_ours,
 )
 from spark_eos.pipelines.tables.delta.table import Location, Table, taken_back, without_secrets
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, Standing, behind, landed, standing
+from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, behind, has, landed
 from spark_eos.pipelines.tables.target import PATIENCE_S, Outcome, until_known
 
 if TYPE_CHECKING:
@@ -61,19 +60,6 @@ _AT_ONCE = 8
 #: with many writers, no look might be the last word for long enough.
 _RETRIES = 15
 
-#: Reads the note in the ``userMetadata`` of a commit that a job made by Spark: a digest of the offsets, and the id of
-#: the table that the commit was meant for, None in notes of earlier versions. None without such a note.
-NotedBySpark = Callable[[str], tuple[str, str | None] | None]
-
-
-@dataclass(frozen=True)
-class TakenOver:
-    """A query that wrote to this table by Spark before. ``noted``: reads the note of one of its commits; ``digest``:
-    computes the digest of the current micro-batch's offsets."""
-
-    noted: NotedBySpark
-    digest: Callable[[], str]
-
 
 def commit_files(
     table: Table,
@@ -82,7 +68,6 @@ def commit_files(
     rows: int,
     *,
     is_there: bool = False,
-    taken_over: TakenOver | None = None,
     after_restore: int | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Outcome:
@@ -92,7 +77,7 @@ def commit_files(
     ``after_restore``: the version of a RESTORE that the user has allowed. Raises TableError: EOS_TABLE_UNCLEAR where no
     try has succeeded for ``patience_s`` seconds, and the errors of `_Commit.once`.
     """
-    attempt = _Commit(table, batch, files, rows, is_there, taken_over, after_restore)
+    attempt = _Commit(table, batch, files, rows, is_there, after_restore)
     cause = partial(without_secrets, location=table.location)
     return until_known(attempt.once, batch, table.location.path, cause, patience_s)
 
@@ -104,7 +89,6 @@ class _Commit:
     files: Sequence[AddAction]
     rows: int
     is_there: bool
-    taken_over: TakenOver | None
     after_restore: int | None
     tries: Iterator[int] = field(default_factory=count, repr=False)
 
@@ -123,10 +107,7 @@ class _Commit:
         found = self._remembered(handle)
         self.table.check(handle)
         path = self.table.location.path
-        state = standing(path, found, self.batch)
-        if state is Standing.UNCLEAR:
-            self._look_in_the_log(handle)
-        if state is not Standing.NEW:
+        if has(path, found, self.batch):
             return True
         if self.is_there:
             raise behind(path, self.batch.number, found.last)
@@ -214,28 +195,6 @@ class _Commit:
 
     # What stops a commit
 
-    def _look_in_the_log(self, handle: DeltaTable) -> None:
-        """Check that the commit of the micro-batch with this number has the same offsets, where the table's
-        transactions do not tell. Raises TableError."""
-        path, batch = self.table.location.path, self.batch
-        found = _commit_of(handle, self.table, batch)
-        here = f"here it has {batch}"
-        if found is not None and was_ours([each["appId"] for each in found.transactions], batch.query):
-            cause = f"micro-batch {batch.number} in the table {path} has other offsets, and {here}"
-            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
-        noted = None
-        if found is not None and self.taken_over is not None:
-            noted = self.taken_over.noted(str(found.info.get("userMetadata")))
-        if noted is None or self.taken_over is None:
-            what = "is no longer in the log" if found is None else "has no note of this job"
-            raise stop("EOS_DELTA_BATCH_UNKNOWN", path=path, batch=batch.number, what=what, note=batch)
-        digest, meant = noted
-        if meant not in (None, self.table.id):
-            raise landed(path, batch.number, self.table.id, batch.query, by_spark=True)
-        if digest != self.taken_over.digest():
-            cause = f"micro-batch {batch.number} was written to the table {path} with other offsets, and {here}"
-            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
-
     def _check_age(self, handle: DeltaTable) -> None:
         """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
         oldest = self._oldest()
@@ -259,26 +218,6 @@ class _Commit:
     def _oldest(self) -> AddAction | None:
         """The file that VACUUM would remove first."""
         return min(self.files, key=lambda file: file.modification_time, default=None)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A commit in a table's log: its ``commitInfo`` and its transactions (``txn``)."""
-
-    info: dict[str, Any]
-    transactions: list[dict[str, Any]]
-
-
-def _commit_of(handle: DeltaTable, table: Table, batch: MicroBatch) -> _Found | None:
-    """The newest commit of a micro-batch with this number; None where the log no longer has it."""
-    for version in range(handle.version(), -1, -1):
-        actions = _actions(table.location, version)
-        if actions is None:
-            return None
-        if _is_commit_of(actions, batch.query, batch.number):
-            done = [action["txn"] for action in actions if "txn" in action]
-            return _Found(next((each["commitInfo"] for each in actions if "commitInfo" in each), {}), done)
-    return None
 
 
 def _is_commit_of(actions: Iterable[Mapping[str, Any]] | None, query: str, batch: int | None) -> bool:

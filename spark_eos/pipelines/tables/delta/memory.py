@@ -17,7 +17,7 @@ commit lands in a table that it was not meant for.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from spark_eos.base.topic_partition import name_of_place
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, digest_of, landed
@@ -61,8 +61,3 @@ def check_meant(path: str, found: Remembered, table: str, query: str) -> None:
     versions do not say which one they were meant for. Raises TableError (EOS_OTHER_TABLE)."""
     if found.table is not None and not is_meant_for(found, table):
         raise landed(path, found.last, table, query)
-
-
-def was_ours(transactions: Sequence[str], query: str) -> bool:
-    """Whether a commit with these application ids was made past the JVM, and so has a digest."""
-    return query + _DIGEST in transactions

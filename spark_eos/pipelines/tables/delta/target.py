@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables import evolution
 from spark_eos.pipelines.tables.delta.creation import check_folder, check_names
 from spark_eos.pipelines.tables.delta.memory import MERGES, check_meant, remembered
-from spark_eos.pipelines.tables.delta.row_job import taken_over
 from spark_eos.pipelines.tables.delta.table import (
     Location,
     Table,
@@ -128,14 +126,12 @@ class DeltaTarget:
         from spark_eos.pipelines.tables.delta.actions import add_action
         from spark_eos.pipelines.tables.delta.commit import commit_files
 
-        checkpoint = Checkpoint(self.checkpoint, self.table.location.settings)
         return commit_files(
             self.table,
             batch,
             [add_action(file) for file in files],
             rows,
             is_there=is_there,
-            taken_over=taken_over(checkpoint, batch.number),
             after_restore=self.after_restore,
         )
 

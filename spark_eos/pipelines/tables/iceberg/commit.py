@@ -25,7 +25,7 @@ from spark_eos.pipelines.tables.iceberg.known import KnownTable
 from spark_eos.pipelines.tables.iceberg.memory import check_in_main, memory_of, summary_of, tag_of
 from spark_eos.pipelines.tables.iceberg.snapshots import append, stage
 from spark_eos.pipelines.tables.iceberg.table import check_same, layout_of
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Standing, behind, standing
+from spark_eos.pipelines.tables.micro_batch import MicroBatch, behind, has
 
 #: The most hours between the writing of a file and its commit: a quarter of the shortest time, a day, after which
 #: engines let ``remove_orphan_files`` remove files that are in no snapshot. The rest is for wrong clocks and slow
@@ -53,11 +53,7 @@ class Commit:
         metadata = table.metadata
         memory = memory_of(metadata, batch.query, path)
         self._check(metadata)
-        state = standing(path, memory.found, batch)
-        if state is Standing.UNCLEAR:
-            cause = f"micro-batch {batch.number} in the table {path} has other offsets, and here it has {batch}"
-            raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
-        if state is Standing.THERE:
+        if has(path, memory.found, batch):
             return True
         if self.is_there:
             raise behind(path, batch.number, memory.found.last)

@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
 
-from jobs.kafka_to_delta import KafkaToDelta, start_copy
+from jobs.kafka_to_delta import KafkaToDelta
 from jobs.kafka_to_iceberg import KafkaToIceberg
 from jobs.runner.config import load
 from spark_eos.errors import EosError
@@ -65,11 +65,8 @@ class Setting:
             checkpoint=self.checkpoint,
         )
         file.write_text(text)
-        if isinstance(self.kind, Delta):
-            query = start_copy(self._spark, load(file, KafkaToDelta))
-        else:
-            config = load(file, KafkaToIceberg)
-            query = config.start_copy(self._spark, config.target.options())
+        config = load(file, KafkaToDelta if isinstance(self.kind, Delta) else KafkaToIceberg)
+        query = config.start_copy(self._spark, config.target.options())
         assert query.awaitTermination(TIMEOUT)
 
     def forget_commit(self) -> None:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import EosError, OptionError
 from spark_eos.pipelines.copy.from_table import task
@@ -19,9 +18,8 @@ from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
 from spark_eos.pipelines.copy.from_table.source import FileStreamReader
 from spark_eos.pipelines.copy.from_table.start import (
     SourceTableOptions,
-    check_new,
+    check,
     planned,
-    reads_files,
     source_table_options,
 )
 from spark_eos.pipelines.tables.reading import FileReader
@@ -42,6 +40,11 @@ def plan_of(
     folder = path.parent if isinstance(path, Path) else "/nowhere"
     writes = {**SINK, **(sink or {}), "checkpointLocation": f"{folder}/checkpoint"}
     return planned(given, writes, {}, transform, None if transform is None else "a name", 3)
+
+
+def check_new(source: dict[str, str]) -> None:
+    """As a job does before Spark starts, of a new query."""
+    check(source, {**SINK, "checkpointLocation": f"{source['path']} checkpoint"}, {})
 
 
 def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -157,7 +160,7 @@ def test_a_query_does_not_begin_while_columns_were_mapped(path, changes) -> None
         first.with_name(f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
     reader = Queries(path, starting_version=2, changes=changes).start()
     options = {"format": "delta", "path": str(path), "startingVersion": "2", "readChangeFeed": str(changes)}
-    for begin in (reader.latestOffset, lambda: check_new(options, {})):
+    for begin in (reader.latestOffset, lambda: check_new(options)):
         with pytest.raises(EosError) as error:
             begin()
         assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
@@ -333,23 +336,11 @@ def test_a_checkpoint_of_a_query_through_spark_is_refused(path) -> None:
     log.mkdir(parents=True)
     theirs = {"sourceVersion": 3, "reservoirId": "x", "reservoirVersion": 4, "index": -1, "isStartingVersion": False}
     (log / "0").write_text(f"v1\n{{}}\n{json.dumps(theirs)}\n")
-    with pytest.raises(EosError) as error:
-        plan_of(path)
-    assert error.value.entry == "EOS_DELTA_OTHER_SOURCE.through_spark"
-    assert reads_files(Checkpoint(str(path.parent / "checkpoint"))) is False
-
-
-def test_a_checkpoint_tells_which_way_its_query_reads(path) -> None:
-    """As soon as it has an offset."""
-    append(path, "1")
-    checkpoint = Checkpoint(str(path.parent / "checkpoint"))
-    assert reads_files(checkpoint) is None
-    query = Queries(path)
-    query.run(query.start())
-    log = path.parent / "checkpoint" / "offsets"
-    log.mkdir(parents=True)
-    (log / "0").write_text(f"v1\n{{}}\n{query.logged[-1]}\n")
-    assert reads_files(checkpoint) is True
+    sink = {**SINK, "checkpointLocation": str(log.parent)}
+    for begin in (lambda: plan_of(path), lambda: check({"format": "delta", "path": str(path)}, sink, {})):
+        with pytest.raises(EosError) as error:
+            begin()
+        assert error.value.entry == "EOS_DELTA_OTHER_SOURCE.through_spark"
 
 
 @pytest.mark.parametrize("began", [False, True])
@@ -378,13 +369,13 @@ def test_changes_begin_where_they_are_recorded(path) -> None:
     append(path, "0")
     options = {"format": "delta", "path": str(path), "readChangeFeed": "true"}
     with pytest.raises(EosError) as error:
-        check_new(options, {})
+        check_new(options)
     assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.change_feed"
     DeltaTable(str(path)).alter.set_table_properties(RECORDED)
     for more in ({}, {"startingVersion": "1"}):
-        check_new({**options, **more}, {})
+        check_new({**options, **more})
     with pytest.raises(EosError) as error:
-        check_new({**options, "startingVersion": "0"}, {})
+        check_new({**options, "startingVersion": "0"})
     assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
     query = Queries(path, changes=True, starting_version=0, transform=keyed)
     reader = query.start()
@@ -410,15 +401,15 @@ def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:
     """With the files that it has then, or with what a version appends."""
     options = {"format": "delta", "path": str(path)}
     with pytest.raises(EosError) as error:
-        check_new(options, {})
+        check_new(options)
     assert error.value.condition == "EOS_DELTA_NO_TABLE"
     append(path, "1")
-    check_new(options, {})
+    check_new(options)
     version = path / "_delta_log" / f"{1:020d}.json"
     add = {"path": "/elsewhere.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
     version.write_text(json.dumps({"add": add}))
-    check_new({**options, "startingVersion": "0"}, {})
+    check_new({**options, "startingVersion": "0"})
     for more in ({}, {"startingVersion": "1"}):
         with pytest.raises(EosError) as error:
-            check_new({**options, **more}, {})
+            check_new({**options, **more})
         assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.outside"

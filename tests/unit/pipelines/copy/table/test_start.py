@@ -16,7 +16,7 @@ from spark_eos.pipelines.copy.plan import Function, RowTransform
 from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.plan import TablePlan
-from spark_eos.pipelines.copy.table.start import planned
+from spark_eos.pipelines.copy.table.start import check, planned
 from spark_eos.pipelines.copy.transforming import Chunk
 from spark_eos.pipelines.copy.values import SchemaTransform
 from spark_eos.pipelines.registry.decoding import Decoding
@@ -72,15 +72,16 @@ def create(kind: TableKind, schema: pa.Schema = BEFORE) -> None:
     kind.place(kind.folder / "c").target(schema, create=True)
 
 
-def checkpoint(kind: TableKind, batch: int) -> None:
-    """Of a query that has finished this micro-batch."""
+def checkpoint(kind: TableKind, batch: int, line: str = '{"#copy": {}, "t": {"0": 5}}') -> None:
+    """Of a query that has finished this micro-batch. ``line``: that of its source."""
     folder = kind.folder / "c"
     for log in ("offsets", "commits"):
         Path(folder, log).mkdir(parents=True)
-        Path(folder, log, str(batch)).write_text("v1\n{}")
+        Path(folder, log, str(batch)).write_text(f"v1\n{{}}\n{line}")
     Path(folder, "metadata").write_text(json.dumps({"id": "q"}))
 
 
+OLD = """SELECT "partition", "offset" FROM input"""
 NEW = """SELECT "offset", decode(value)::INT AS n, {'a': 1::UTINYINT} AS s FROM input"""
 
 
@@ -156,6 +157,19 @@ def test_a_table_of_another_checkpoint_is_given_nothing(kind) -> None:
     create(kind)
     checkpoint(kind, 3)
     assert refused(kind, NEW).entry == "EOS_OTHER_TABLE.behind"
+
+
+@pytest.mark.parametrize("line", ['{"#ids": {"t": "id"}, "t": {"0": 5}}', '{"t": {"0": 5}}', "-"])
+def test_a_checkpoint_of_rows_through_spark_is_refused(kind, line) -> None:
+    """Of this source or of Spark's own, however little it has: the table may have the last micro-batch, and does not
+    say which rows that has."""
+    create(kind)
+    checkpoint(kind, 3, line)
+    error = refused(kind, NEW)
+    assert error.entry == "EOS_OTHER_TABLE.through_spark" and "new checkpoint" in error.hint
+    with pytest.raises(EosError) as before_spark:
+        check(READS, table_options(kind.sink(), {}), str(kind.folder / "c"), RowTransform(SqlTransform(OLD), "f"))
+    assert before_spark.value.entry == error.entry
 
 
 def schema(*fields: str) -> dict[str, Decoding]:

@@ -17,9 +17,7 @@ from spark_eos.base import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
-from spark_eos.pipelines.tables.delta import row_job
-from spark_eos.pipelines.tables.delta.commit import TakenOver, commit_files, retention_ms
-from spark_eos.pipelines.tables.delta.memory import NOTE
+from spark_eos.pipelines.tables.delta.commit import commit_files, retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.files import FileLayout
@@ -529,52 +527,12 @@ def test_retention_is_read_as_delta_writes_it(text, expected) -> None:
     assert retention_ms(text) == expected
 
 
-# Queries that wrote by Spark before
-
-
-def written_by_the_row_job(table: Table, number: int, digest: str | None, meant: str | None = None) -> None:
-    """A commit as the job makes it with Spark: the query's transaction, and a note."""
-    file = written(on_disk(table.location), records(micro_batch(number, (0, 0, 3))))
-    note = {"digest": digest, "attempt": ""} | ({} if meant is None else {"table": meant})
-    metadata = {} if digest is None else {"userMetadata": json.dumps({NOTE: note})}
-    properties = CommitProperties(metadata, app_transactions=[Transaction(QUERY, number, 1)])
+def test_a_commit_by_spark_under_the_same_number_is_another_querys(table) -> None:
+    """It says nothing of offsets, and the checkpoint of this query says that its rows never passed through Spark."""
+    file = written(on_disk(table.location), records(FIRST))
+    properties = CommitProperties({}, app_transactions=[Transaction(QUERY, 0, 1)])
     DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
-
-
-def taken_over(digest: str) -> TakenOver:
-    return TakenOver(row_job.noted, lambda: digest)
-
-
-def test_a_query_that_wrote_by_spark_goes_on_with_its_numbers(table) -> None:
-    """The micro-batch that it had just written counts by the digest in its note."""
-    for number in range(3):
-        written_by_the_row_job(table, number, "abc")
-    batch = micro_batch(2, (0, 0, 3))
-    assert committed(table, batch, taken_over=taken_over("abc")).again
-    assert condition_of(table, batch, taken_over=taken_over("abd")) == "EOS_TABLE_TWO_QUERIES"
-    assert condition_of(table, batch) == "EOS_DELTA_BATCH_UNKNOWN"
-    assert not committed(table, micro_batch(3, (0, 3, 4)), taken_over=taken_over("of no use")).again
-    assert rows(table)["t", 0, 3] == 1
-
-
-def test_a_commit_by_spark_counts_where_it_was_meant_for_this_table(table) -> None:
-    """By the table's id in its note: Spark commits to a table that has taken the place of another one, too."""
-    written_by_the_row_job(table, 0, "abc", table.id)
-    assert committed(table, FIRST, taken_over=taken_over("abc")).again
-    written_by_the_row_job(table, 1, "abc", "another")
-    assert condition_of(table, SECOND, taken_over=taken_over("abc")) == "EOS_OTHER_TABLE.landed"
-
-
-def test_a_commit_without_a_note_or_out_of_the_log_is_unknown(table) -> None:
-    """Which rows it had, nobody knows."""
-    written_by_the_row_job(table, 0, None)
-    assert condition_of(table, FIRST, taken_over=taken_over("abc")) == "EOS_DELTA_BATCH_UNKNOWN"
-    DeltaTable(table.location.uri).create_checkpoint()
-    for file in Path(table.location.uri, "_delta_log").glob("*.json"):
-        file.unlink()
-    with pytest.raises(TableError) as error:
-        committed(table, FIRST, taken_over=taken_over("abc"))
-    assert error.value.condition == "EOS_DELTA_BATCH_UNKNOWN" and "no longer in the log" in error.value.message
+    assert condition_of(table, FIRST) == "EOS_TABLE_TWO_QUERIES"
 
 
 # Mistakes, put back
