@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import example
 from hypothesis import strategies as st
 
@@ -145,8 +146,16 @@ def test_values_are_those_of_the_official_runtime(rows):
     assert equal(found.rows.to_pylist(), [row_of(Order.FromString(value)) for value in values])
 
 
+def maps_set_aside(message) -> set[str]:
+    """The maps of which the runtime in Python, other than those in Java and Go, keeps an entry as an unknown field: one
+    with a field that is neither key nor value."""
+    unknown = {field.field_number for field in UnknownFieldSet(message) if field.wire_type == 2}
+    return {field.name for field in message.DESCRIPTOR.fields if field.is_repeated and field.number in unknown}
+
+
 @inputs(orders, st.integers(0, 2**32), st.integers(0, 255), st.integers(0, 2**32))
 @example({"at": dt.datetime(2026, 1, 1)}, 0, 66, 9)
+@example({"tags": {"": 1}}, 2, 0x1A, 6)
 def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, byte, end):
     """And its neighbours are what they were."""
     good, text = message({"id": 7}), bytearray(message(row))
@@ -158,11 +167,13 @@ def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, b
     assert rows[0] == rows[2] == row_of(Order.FromString(good))
     assert found.bad.keys() <= {1} and (rows[1] is None) == (1 in found.bad)
     try:
-        expected = row_of(Order.FromString(mutated))
+        official = Order.FromString(mutated)
+        expected = row_of(official)
     except (DecodeError, ValueError, OverflowError):  # the last two: times before the year 1 or after 9999
         return
     if 1 not in found.bad:
-        assert equal(rows[1], expected)
+        own = {name: value for name, value in rows[1].items() if name not in maps_set_aside(official)}
+        assert equal(own, {name: expected[name] for name in own})
 
 
 def test_damaged_values_are_found_among_many():
