@@ -105,10 +105,6 @@ class TopicsTransform(EngineTransform):
         """Whether keys or values have schemas of a registry, in the input or the output."""
         return self.decodes or self.encode is not None or self.encode_key is not None
 
-    def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return [*super().extras(), *(["registry"] if self.by_registry and not self.decodes else [])]
-
     @property
     def is_copy(self) -> bool:
         """Whether no row passes through Spark."""
@@ -144,10 +140,6 @@ class ConsumeTransformProduce(QueryJob):
                     ["sink", _GROUP],
                 )
         return self
-
-    def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return [*super().extras(), *self.transform.extras()]
 
     @property
     def topic(self) -> str | None:

@@ -96,10 +96,6 @@ class DeltaToKafka(QueryJob):
         refuse("sink", self.sink, CHECKPOINT)
         return self
 
-    def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return [*super().extras(), *(self.transform.extras() if self.transform is not None else [])]
-
     def sink_options(self) -> dict[str, str]:
         """Every option of the sink but its checkpoint, by its name."""
         return options_of(self.kafka, self.sink)

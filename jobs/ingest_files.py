@@ -84,10 +84,6 @@ class IngestFiles(Job):
             raise Rejected("is for records that are parsed.", hint, ["files", given[0]])
         return self
 
-    def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return [*super().extras(), *(self.transform.extras() if self.transform is not None else [])]
-
     @property
     def way(self) -> Way:
         """How rows get from the files to the topic, by the one transform that there is."""

@@ -84,6 +84,10 @@ class TableTarget(TableSection):
             raise Rejected("has a backtick, which Delta does not take.", "Use another path.", ["path"])
         return self
 
+    def extras(self) -> list[str]:
+        """See `Section.extras`. Spark merges by delta-spark; delta-rs appends."""
+        return [] if self.merge is None else ["delta"]
+
     def options(self) -> dict[str, object]:
         """Those of the sink to which rows are appended, by their names."""
         columns = ",".join(self.partition_by) or None
@@ -117,10 +121,6 @@ class KafkaToDelta(IntoTable):
             message = "is only for rows that are appended."
             raise Rejected(message, "Remove it: a merge goes on after a RESTORE.", ["target", "afterRestore"])
         return self
-
-    def extras(self) -> list[str]:
-        """See `Job.extras`. Spark merges by delta-spark; delta-rs appends."""
-        return [*super().extras(), *([] if self.target.merge is None else ["delta"])]
 
 
 def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:

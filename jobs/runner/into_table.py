@@ -82,10 +82,6 @@ class IntoTable(QueryJob):
                 check_topic(only_topic(self.source), section, f"transform.{key}")
         return self
 
-    def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return [*super().extras(), *(self.transform.extras() if self.transform is not None else [])]
-
     def source_options(self) -> dict[str, str]:
         """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
         headers = {"includeHeaders": "true"} if self.transform is None else {}

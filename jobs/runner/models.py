@@ -49,6 +49,10 @@ class Section(BaseModel):
         """The keys of the section."""
         return [str(field.alias) for field in cls.model_fields.values()]
 
+    def extras(self) -> list[str]:
+        """The extras of the package that the keys and their sections need, besides those of every file of the job."""
+        return [extra for _, value in self if isinstance(value, Section) for extra in value.extras()]
+
 
 class Restart(Section):
     """When the query is started again."""
@@ -81,6 +85,10 @@ class Metrics(Section):
             raise missing((), "has neither a port nor a file.", "Use {port: 9400}, {events: FILE}, or both.")
         return self
 
+    def extras(self) -> list[str]:
+        """See `Section.extras`."""
+        return ["metrics"] if self.port is not None else []
+
 
 class Job(Section):
     """What every job's file has."""
@@ -109,10 +117,6 @@ class Job(Section):
     def when(self) -> str:
         """The trigger in words."""
         return "until all that is there now is read" if self.available_now else f"every {self.trigger}"
-
-    def extras(self) -> list[str]:
-        """The extras of the package that this file needs, besides those of every file of its job."""
-        return ["metrics"] if self.metrics is not None and self.metrics.port is not None else []
 
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start the query with this trigger."""

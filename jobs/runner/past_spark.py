@@ -36,8 +36,8 @@ class ArrowTransform(SqlTransform):
         return self.sql is not None
 
     def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return ["sql"] if self.by_duckdb else []
+        """See `Section.extras`."""
+        return [*super().extras(), *(["sql"] if self.by_duckdb else [])]
 
     def past_spark(self) -> ArrowFunction | str | None:
         """What `spark_eos.copy` takes: the function or the SQL. Raises ConfigError."""
@@ -109,10 +109,6 @@ class DecodedTransform(ArrowTransform):
     def decodes(self) -> bool:
         """Whether keys or values are decoded with schemas of a registry."""
         return self.parse is not None or self.parse_key is not None
-
-    def extras(self) -> list[str]:
-        """See `Job.extras`."""
-        return [*super().extras(), *(["registry"] if self.decodes else [])]
 
     @property
     def parsed(self) -> Mapping[str, Parsed | None]:

@@ -56,6 +56,10 @@ class RegistryColumn(Section, arbitrary_types_allowed=True):
     #: The full name of Protobuf's message; by default the first of the file.
     message: Text | None = None
 
+    def extras(self) -> list[str]:
+        """See `Section.extras`."""
+        return ["registry"]
+
 
 class Parsed(RegistryColumn):
     """How keys or values are read."""

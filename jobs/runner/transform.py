@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,34 +61,24 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
 def transformed(
     source: DataFrame,
     config: Transform | None,
-    beside: Sequence[str] = (),
     *,
     letters: Letters | None = None,
     topic: str | None = None,
     columns: Columns = _AS_THEY_ARE,
 ) -> DataFrame:
-    """The rows for the sink, with the columns ``beside``, which the job takes. Raises ConfigError if the transformation
-    does not fit the source or the sink.
+    """The rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink.
 
     ``config``: None for rows as they are. ``letters``: where malformed rows go, if they are to be kept; then ``topic``
     is that of all others, if their column of that name does not say it. ``columns``: keys and values with
     schemas of a registry.
     """
     rows = encoded_rows(result(source, config, columns), columns)
-    unknown = [name for name in rows.columns if name not in (*SINK_COLUMNS, *beside)]
-    required = ("value", *beside)
-    missing = [name for name in required if name not in rows.columns]
-    if unknown or missing:
-        wrong = f"has columns that the sink does not know: {', '.join(unknown)}"
-        if not unknown:
-            wrong = f"has no column {', '.join(map(repr, missing))}"
-        raise stop(
-            "EOS_CONFIG_INVALID_VALUE.columns",
-            key="transform",
-            problem=wrong,
-            required=", ".join(map(repr, required)),
-            columns=", ".join(SINK_COLUMNS),
-        )
+    unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
+    if unknown or "value" not in rows.columns:
+        names = ", ".join(unknown)
+        wrong = f"has columns that the sink does not know: {names}" if unknown else "has no column 'value'"
+        columns_there = ", ".join(SINK_COLUMNS)
+        raise stop("EOS_CONFIG_INVALID_VALUE.columns", key="transform", problem=wrong, columns=columns_there)
     if letters is None:
         return rows
     assert isinstance(config, ParsedTransform)

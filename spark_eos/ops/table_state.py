@@ -51,13 +51,13 @@ def in_words(sink: Mapping[str, str]) -> str:
     return f"the {kind} table {sink.get('path') or sink.get('table')}{within}"
 
 
-def place_of(sink: Mapping[str, str], settings: HadoopSettings, checkpoint: str = "") -> Place:
-    """Where a query's table is. ``settings``: of its store and its catalog; ``checkpoint``: the query's. Raises
-    OptionError and UnsupportedError."""
+def place_of(sink: Mapping[str, str], settings: HadoopSettings) -> Place:
+    """Where a query's table is. ``settings``: of its store and its catalog. Raises OptionError and
+    UnsupportedError."""
     catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
     storage = {name: settings[name] for name in settings if name not in catalog}
     options = table_options({**sink, **(catalog if sink["format"] == ICEBERG else {})}, storage)
-    return options.place(checkpoint, options.storage)
+    return options.place(options.storage)
 
 
 def sink_of(logs: Logs) -> Mapping[str, str]:
@@ -71,7 +71,7 @@ def sink_of(logs: Logs) -> Mapping[str, str]:
 def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
     """Ask the table of a query. Never raises EosError for the table; raises CheckpointError."""
     try:
-        place = place_of(sink, logs.checkpoint.settings, logs.checkpoint.location)
+        place = place_of(sink, logs.checkpoint.settings)
         found = _remembered(place, query, logs)
     except EosError as error:
         if error.condition in (*_STOPS, *_NO_TABLE):

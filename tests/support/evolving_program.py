@@ -14,7 +14,7 @@ from tests.support.table_kinds import KINDS, TableKind
 
 
 def evolved(kind: TableKind, new: dict[str, str]) -> str:
-    place = kind.place(kind.folder / "c")
+    place = kind.place()
     there = place.columns()
     assert there is not None
     given = pa.schema({name: getattr(pa, type_)() for name, type_ in new.items()})

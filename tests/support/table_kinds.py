@@ -46,9 +46,9 @@ class TableKind(ABC):
     def sink(self) -> dict[str, Any]:
         """The query's options."""
 
-    def place(self, checkpoint: Path, **more: str) -> Place:
+    def place(self, **more: str) -> Place:
         """As a query with the options sees it. ``more``: further ones."""
-        return table_options(self.sink() | more, {}).place(str(checkpoint), HadoopSettings())
+        return table_options(self.sink() | more, {}).place(HadoopSettings())
 
     @abstractmethod
     def checked(self) -> TableAddress:

@@ -334,7 +334,7 @@ def test_a_query_to_a_table_has_no_ledger_and_no_transactions(monkeypatch, tmp_p
     """The table is asked, and the cluster for what the query reads and commits there."""
     table = KINDS[kind](tmp_path / "kind")
     if is_there:
-        table.place(tmp_path / "checkpoint").target(SCHEMA, create=True)
+        table.place().target(SCHEMA, create=True)
     answer = looked(monkeypatch, lambda name: topic(), cluster(), to_table(table.sink(), "g"))
     (found,) = (f for f in answer.data["findings"] if f["check"] == "table")
     assert (answer.code, found["severity"], "does not exist yet" in found["what"]) == (0, "ok", not is_there)

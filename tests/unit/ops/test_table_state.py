@@ -78,7 +78,7 @@ def write_checkpoint(kind: TableKind, planned: int, done: int, **mark: str) -> N
 
 
 def commit(kind: TableKind, *batches: MicroBatch) -> None:
-    target = kind.place(location(kind)).target(SCHEMA, create=True)
+    target = kind.place().target(SCHEMA, create=True)
     for each in batches:
         target.commit(each, [], 0, is_there=False)
 
@@ -251,6 +251,6 @@ def test_the_table_is_named_without_secrets(kind) -> None:
 
 def test_rows_of_any_schema_do_not_matter(kind) -> None:
     """The command does not know the transform's columns."""
-    kind.place(location(kind)).target(pa.schema({"n": pa.int64()}), create=True)
+    kind.place().target(pa.schema({"n": pa.int64()}), create=True)
     write_checkpoint(kind, 0, -1)
     assert asked(kind).code == 0

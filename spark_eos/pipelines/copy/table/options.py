@@ -42,14 +42,14 @@ class DeltaOptions:
         """The options that tell which table it is, for the offset log."""
         return {"format": DELTA, "path": absolute(self.path)}
 
-    def place(self, checkpoint: str, storage: HadoopSettings) -> Place:
-        """Where the table is. ``checkpoint``: the query's; ``storage``: the settings, with those of this machine.
+    def place(self, storage: HadoopSettings) -> Place:
+        """Where the table is. ``storage``: the settings, with those of this machine.
         Raises OptionError and UnsupportedError."""
         from spark_eos.pipelines.tables.delta.table import location_of
         from spark_eos.pipelines.tables.delta.target import DeltaPlace
 
         location = location_of(self.path, storage)
-        return DeltaPlace(location, checkpoint, self.partition_by, self.properties, self.after_restore)
+        return DeltaPlace(location, self.partition_by, self.properties, self.after_restore)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class IcebergOptions:
         """The options that tell which table it is, for the offset log."""
         return {"format": ICEBERG, "table": self.table, "catalog": self.catalog}
 
-    def place(self, checkpoint: str, storage: HadoopSettings) -> Place:
+    def place(self, storage: HadoopSettings) -> Place:
         """Where the table is. Raises OptionError and UnsupportedError."""
         from spark_eos.pipelines.tables.iceberg.target import place_of
 

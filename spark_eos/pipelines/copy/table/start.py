@@ -124,7 +124,7 @@ def _ends(options: DeltaOptions | IcebergOptions, checkpoint: str) -> tuple[Plac
     from spark_eos.checkpoint.settings import HadoopSettings, here
 
     storage = HadoopSettings(here(options.storage))
-    return options.place(checkpoint, storage), Checkpoint(checkpoint, storage)
+    return options.place(storage), Checkpoint(checkpoint, storage)
 
 
 def _columns(

@@ -30,11 +30,10 @@ from spark_eos.pipelines.tables.values import check_columns, table_schema
 @dataclass(frozen=True)
 class DeltaPlace:
     """See `spark_eos.pipelines.tables.target.Place`. ``partition_by`` and ``properties`` are for a table that is
-    created; ``checkpoint``: the query's; ``after_restore``: see
+    created; ``after_restore``: see
     `spark_eos.pipelines.tables.delta.commit.commit_files`."""
 
     location: Location
-    checkpoint: str
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     after_restore: int | None = None
@@ -87,17 +86,15 @@ class DeltaPlace:
         with refused(self.location):
             bounded = statistics_columns(self.location.open().metadata().configuration)
         layout = FileLayout(schema, table.partition_by, statistics_columns=bounded)
-        return DeltaTarget(table, layout, self.checkpoint, self.after_restore)
+        return DeltaTarget(table, layout, self.after_restore)
 
 
 @dataclass(frozen=True)
 class DeltaTarget:
-    """See `spark_eos.pipelines.tables.target.Target`. ``checkpoint``: the query's, by whose offset log a micro-batch of
-    the job kafka_to_delta is recognised."""
+    """See `spark_eos.pipelines.tables.target.Target`."""
 
     table: Table
     layout: FileLayout
-    checkpoint: str
     after_restore: int | None = None
 
     @property

@@ -60,12 +60,12 @@ def kind(request, tmp_path) -> TableKind:
 
 
 def created(kind: TableKind, schema: pa.Schema = SCHEMA) -> Target:
-    return kind.place(kind.folder / "c").target(schema, create=True)
+    return kind.place().target(schema, create=True)
 
 
 def evolving(kind: TableKind, given: pa.Schema) -> Target:
     """The table for rows with these columns, as the start of a query has it."""
-    place = kind.place(kind.folder / "c")
+    place = kind.place()
     there = place.columns()
     assert there is not None
     return place.target(there.schema, create=False).evolved(place.widened(there.schema, given))
@@ -199,7 +199,7 @@ def test_what_somebody_else_adds_meanwhile_is_not_written_over(kind, monkeypatch
     with pytest.raises(TableError) as error:
         evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
     assert error.value.entry == "EOS_TABLE_DIFFERS" and says in error.value.message
-    found = kind.place(kind.folder / "c").columns()
+    found = kind.place().columns()
     assert found is not None and found.schema.equals(theirs)
 
 
@@ -229,7 +229,7 @@ def test_another_table_is_not_changed(kind) -> None:
     with pytest.raises(TableError) as error:
         target.evolved(pa.schema([*SCHEMA, ("c", pa.int32())]))
     assert error.value.entry == "EOS_OTHER_TABLE.recreated"
-    found = kind.place(kind.folder / "c").columns()
+    found = kind.place().columns()
     assert found is not None and found.schema.names == SCHEMA.names
 
 
@@ -287,7 +287,7 @@ def test_a_driver_that_slept_before_its_commit_adds_nothing_that_is_there(kind) 
 
 def test_a_column_within_the_values_of_a_map_is_refused(tmp_path) -> None:
     """delta-rs could not read older files of such a table."""
-    place = Iceberg(tmp_path).place(tmp_path / "c")
+    place = Iceberg(tmp_path).place()
     there = pa.schema({"m": pa.map_(pa.string(), ITEM)})
     assert place.widened(there, pa.schema({"m": pa.map_(pa.string(), WIDE_ITEM)})).equals(there)
 
@@ -296,7 +296,7 @@ def test_manifests_of_older_columns_are_merged_with_newer_ones(tmp_path) -> None
     """Partitions of every kind among them: each row stays, and is found by its partition."""
     kind = Iceberg(tmp_path)
     parts = {"partitionBy": "truncate(2, offset), bucket(4, topic)"}
-    target = kind.place(tmp_path / "c", **parts).target(SCHEMA, create=True)
+    target = kind.place(**parts).target(SCHEMA, create=True)
     with kind.load().transaction() as transaction:
         transaction.set_properties({"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "true"})
     commit(target, FIRST)

@@ -128,7 +128,7 @@ def test_a_record_whose_row_has_no_partition_is_rejected(
     tmp_path, topic, on_malformed, partition_by, sql, reason
 ) -> None:
     """By its offset, as where it has no row; whether the table is there yet or not."""
-    place, values = Iceberg(tmp_path).place(tmp_path / "c", partitionBy=partition_by), (b"1", b"10000", b"3")
+    place, values = Iceberg(tmp_path).place(partitionBy=partition_by), (b"1", b"10000", b"3")
     function = SqlTransform(f"SELECT {sql} AS c FROM input")
     transform = RowTransform(function, "f", on_malformed=on_malformed)
     for _ in range(2):
@@ -190,7 +190,7 @@ SQL = (
 def fitted(folder: Path, function: Function | str, partition_by: tuple[str, ...] = ()) -> TableTransform:
     made = SqlTransform(function) if isinstance(function, str) else function
     location = location_of(str(folder / "table"), HadoopSettings())
-    return fitting(RowTransform(made, "f"), READS, DeltaPlace(location, str(folder / "c"), partition_by))
+    return fitting(RowTransform(made, "f"), READS, DeltaPlace(location, partition_by))
 
 
 @pytest.fixture

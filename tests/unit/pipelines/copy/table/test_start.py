@@ -63,13 +63,13 @@ def refused(kind: TableKind, transform: Function | str | None, schema: str = "ev
 
 def columns(kind: TableKind) -> dict[str, pa.DataType]:
     """Those that the table has now."""
-    there = kind.place(kind.folder / "c").columns()
+    there = kind.place().columns()
     assert there is not None
     return {field.name: field.type for field in there.schema}
 
 
 def create(kind: TableKind, schema: pa.Schema = BEFORE) -> None:
-    kind.place(kind.folder / "c").target(schema, create=True)
+    kind.place().target(schema, create=True)
 
 
 def checkpoint(kind: TableKind, batch: int, line: str = '{"#copy": {}, "t": {"0": 5}}') -> None:

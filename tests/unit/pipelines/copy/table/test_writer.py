@@ -66,7 +66,7 @@ def plan(table, tmp_path) -> TablePlan:
 
 
 def planned(table: TableKind, folder: Path, last: int | None = None, columns: pa.Schema = COLUMNS) -> TablePlan:
-    target = table.place(folder / "c").target(columns, create=True)
+    target = table.place().target(columns, create=True)
     return TablePlan(SOURCE, "c", target, last, written=LastWritten(str(folder)))
 
 
@@ -115,7 +115,7 @@ def test_files_of_all_tasks_are_committed_together(plan, table) -> None:
 
 def test_columns_of_a_table_may_be_in_any_order(table, tmp_path) -> None:
     """Records as they are have the source's."""
-    table.place(tmp_path / "c").target(pa.schema(list(COLUMNS)[::-1]), create=True)
+    table.place().target(pa.schema(list(COLUMNS)[::-1]), create=True)
     plan = planned(table, tmp_path)
     writer = TableStreamWriter(plan)
     writer.commit(run(plan, 0, []), 0)
@@ -222,7 +222,7 @@ def test_options_of_an_iceberg_table() -> None:
     given = {"format": "ICEBERG", "TABLE": "a.b", "catalog": "lake", "partitionby": "topic, day(timestamp)"}
     found = table_options(given | {"catalog.token": "secret", "afterRollback": "7"}, {})
     assert found == IcebergOptions("a.b", "lake", ("topic", "day(timestamp)"), 7, {"token": "secret"})
-    assert "secret" not in repr(found) + repr(found.place("c", HadoopSettings()))
+    assert "secret" not in repr(found) + repr(found.place(HadoopSettings()))
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
 
 def last_in(table: Table) -> int | None:
     """What a start of the query finds."""
-    return DeltaTarget(table, FileLayout(SCHEMA), "c").last(QUERY)
+    return DeltaTarget(table, FileLayout(SCHEMA)).last(QUERY)
 
 
 @pytest.mark.parametrize("removed", ["_delta_log", ""])

@@ -47,7 +47,7 @@ def actions(table: Table) -> list[dict]:
 def refusal(table: Table, given: pa.Schema) -> EosError:
     """Why the columns are not added. The table stays as it is."""
     before = actions(table)
-    place = DeltaPlace(table.location, "c")
+    place = DeltaPlace(table.location)
     with pytest.raises(EosError) as error:
         there = place.columns()
         assert there is not None

@@ -378,7 +378,7 @@ def test_no_table_is_made_of_what_is_none(made, says, tmp_path: Path) -> None:
     path.parent.mkdir()
     made(path)
     before = sorted(tmp_path.rglob("*"))
-    place = DeltaPlace(location(str(path)), "checkpoint")
+    place = DeltaPlace(location(str(path)))
     for refused in (lambda: known(location(str(path)), SCHEMA), lambda: place.check_new(SCHEMA)):
         with pytest.raises(TableError) as error:
             refused()
@@ -390,5 +390,5 @@ def test_a_table_is_made_beside_what_readers_and_vacuum_leave_alone(tmp_path: Pa
     """Such as the query's own checkpoint."""
     for name in ("_checkpoint", ".sync"):
         (tmp_path / name).mkdir()
-    DeltaPlace(location(str(tmp_path)), "checkpoint").check_new(SCHEMA)
+    DeltaPlace(location(str(tmp_path))).check_new(SCHEMA)
     assert known(location(str(tmp_path)), SCHEMA).id

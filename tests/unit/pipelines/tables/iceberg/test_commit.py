@@ -45,7 +45,7 @@ def target(kind) -> IcebergTarget:
 
 
 def targeted(kind: Iceberg, **more: str) -> IcebergTarget:
-    found = kind.place(kind.folder / "c", **more).target(SCHEMA, create=True)
+    found = kind.place(**more).target(SCHEMA, create=True)
     assert isinstance(found, IcebergTarget)
     return found
 

@@ -107,9 +107,7 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path
     name = f"offset_{'bucket' if 'bucket' in transform else 'trunc'}"
     for column in (name, name.upper()):
         with pytest.raises(EosError) as error:
-            kind.place(tmp_path / "c", partitionBy=transform).target(
-                pa.schema([*SCHEMA, (column, pa.string())]), create=True
-            )
+            kind.place(partitionBy=transform).target(pa.schema([*SCHEMA, (column, pa.string())]), create=True)
         assert error.value.entry == "EOS_TABLE_COLUMNS.partition_field" and column in error.value.message
         assert not kind.is_there()
     target = targeted(kind, partitionBy=transform)
@@ -135,7 +133,7 @@ def test_what_fails_before_the_catalog_is_asked_is_no_unknown_outcome(tmp_path, 
 
 def test_a_name_that_is_the_path_of_another_column_is_refused(tmp_path) -> None:
     """pyiceberg finds fields by paths, and takes no such columns."""
-    place = Iceberg(tmp_path).place(tmp_path / "c")
+    place = Iceberg(tmp_path).place()
     there = pa.schema({"a.b": pa.int32()})
     with pytest.raises(EosError, match=r"multiple fields for name a\.b"):
         place.widened(there, pa.schema({"a": pa.struct([("b", pa.int32())])}))

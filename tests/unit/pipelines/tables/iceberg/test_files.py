@@ -111,7 +111,7 @@ def row(number: int) -> dict[str, Any]:
 
 def table_of(kind: Iceberg, partition_by: str) -> Table:
     """A table with a file for each row."""
-    place = kind.place(kind.folder / "c", partitionBy=partition_by)
+    place = kind.place(partitionBy=partition_by)
     target = place.target(place.new_columns(SCHEMA).schema, create=True)
     files = []
     for number in range(FILES):
@@ -181,7 +181,7 @@ def test_what_is_far_away_is_skipped(tmp_path) -> None:
 def test_a_table_that_somebody_else_has_partitioned_is_written_by_its_fields(tmp_path) -> None:
     """Under the names that it gives them; by each of its transforms the rows are found again."""
     kind = Iceberg(tmp_path)
-    place = kind.place(tmp_path / "c")
+    place = kind.place()
     place.target(place.new_columns(SCHEMA).schema, create=True)
     with kind.load().update_spec() as update:
         update.add_field("s", BucketTransform(4), "of_s").add_field("l", TruncateTransform(16), "of_l")

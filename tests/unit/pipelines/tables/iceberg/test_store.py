@@ -44,7 +44,7 @@ def test_tasks_write_files_to_the_store_by_the_catalogs_properties(tmp_path, sto
     """They get them with the plan; the driver finds the files there. No secret is in the plan's text. What failed tasks
     have left there is swept by the program of docs/iceberg.md, as days have passed."""
     kind = InStore(tmp_path, store.address, store.bucket)
-    target = pickle.loads(pickle.dumps(kind.place(tmp_path / "c").target(SCHEMA, create=True)))
+    target = pickle.loads(pickle.dumps(kind.place().target(SCHEMA, create=True)))
     assert SECRET_KEY not in repr(target)
     batches = [micro_batch(0, (0, 0, 3)), micro_batch(1, (0, 3, 5), (1, 0, 1))]
     for batch in batches:

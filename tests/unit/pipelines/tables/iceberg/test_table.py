@@ -30,7 +30,7 @@ WRITTEN = pa.schema({"id": pa.int64(), "s": pa.string()})
 def refusal(kind: Iceberg, **more: str) -> EosError:
     """Why a query does not start."""
     with pytest.raises(EosError) as error:
-        kind.place(kind.folder / "c", **more).target(WRITTEN, create=True)
+        kind.place(**more).target(WRITTEN, create=True)
     return error.value
 
 
@@ -104,10 +104,10 @@ def test_a_table_is_created_once(tmp_path) -> None:
     """With its namespace; a second query finds it. A query with a checkpoint creates none."""
     kind = Iceberg(tmp_path)
     with pytest.raises(EosError) as error:
-        kind.place(tmp_path / "c").target(WRITTEN, create=False)
+        kind.place().target(WRITTEN, create=False)
     assert error.value.condition == "EOS_ICEBERG_NO_TABLE"
-    first = kind.place(tmp_path / "c").target(WRITTEN, create=True)
-    assert first == kind.place(tmp_path / "c").target(WRITTEN, create=True)
+    first = kind.place().target(WRITTEN, create=True)
+    assert first == kind.place().target(WRITTEN, create=True)
     assert first.last("q") is None
 
 
@@ -190,7 +190,7 @@ def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
 def test_a_database_that_is_locked_or_away_when_a_query_starts_is_waited_for(tmp_path, trouble) -> None:
     """By a restart; a running query waits by itself. The next start goes on, whether the table was there or not."""
     kind = Iceberg(tmp_path / "catalog")
-    place = kind.place(tmp_path / "c", **{"catalog.uri": f"sqlite:///{kind.folder}/catalog.db?timeout=0.1"})
+    place = kind.place(**{"catalog.uri": f"sqlite:///{kind.folder}/catalog.db?timeout=0.1"})
     kind.opened()
     if trouble == "away":
         kind.folder.rename(tmp_path / "elsewhere")
@@ -210,5 +210,5 @@ def test_a_database_that_is_locked_or_away_when_a_query_starts_is_waited_for(tmp
 def test_errors_that_no_time_heals_are_not_waited_for(tmp_path) -> None:
     """As of a catalog whose properties are wrong."""
     with pytest.raises(EosError) as error:
-        Iceberg(tmp_path).place(tmp_path / "c", **{"catalog.uri": "nonsense"}).columns()
+        Iceberg(tmp_path).place(**{"catalog.uri": "nonsense"}).columns()
     assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps
