@@ -150,7 +150,7 @@ def _check_last(table: Target, checkpoint: Checkpoint) -> int | None:
 
     newest = checkpoint.last_batch("offsets")
     lines = () if newest is None else map(source_line, checkpoint.sources(newest))
-    if not all(line.position.copy for line in lines):
+    if not all(line.position.copy or line.damaged for line in lines):  # the source names what is damaged
         raise stop("EOS_OTHER_TABLE.through_spark", path=table.name)
     query = checkpoint.query_id()
     last = None if query is None else table.last(query)

@@ -72,7 +72,10 @@ def create(kind: TableKind, schema: pa.Schema = BEFORE) -> None:
     kind.place().target(schema, create=True)
 
 
-def checkpoint(kind: TableKind, batch: int, line: str = '{"#copy": {}, "t": {"0": 5}}') -> None:
+COPIED = '{"#copy": {}, "t": {"0": 5}}'
+
+
+def checkpoint(kind: TableKind, batch: int, line: str = COPIED) -> None:
     """Of a query that has finished this micro-batch. ``line``: that of its source."""
     folder = kind.folder / "c"
     for log in ("offsets", "commits"):
@@ -152,10 +155,11 @@ def test_a_transform_that_fails_the_sample_adds_nothing(kind, topic) -> None:
     assert numbered.condition == "EOS_TRANSFORM_RESULT"
 
 
-def test_a_table_of_another_checkpoint_is_given_nothing(kind) -> None:
-    """It does not have what the query has finished."""
+@pytest.mark.parametrize("line", [COPIED, '{"#copy": {}, "t": {"0"'])
+def test_a_table_of_another_checkpoint_is_given_nothing(kind, line) -> None:
+    """It does not have what the query has finished. That a line is damaged, its source says."""
     create(kind)
-    checkpoint(kind, 3)
+    checkpoint(kind, 3, line)
     assert refused(kind, NEW).entry == "EOS_OTHER_TABLE.behind"
 
 
