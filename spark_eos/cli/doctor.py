@@ -54,9 +54,6 @@ TwoPhase = Annotated[bool, typer.Option("--two-phase", help="transaction.two.pha
 LongestStop = Annotated[
     str, typer.Option("--longest-stop", metavar="TIME", help="for how long the query may be stopped")
 ]
-WithTrial = Annotated[
-    bool, typer.Option("--trial/--no-trial", help="try transactional ids, with an empty transaction that is aborted")
-]
 AclsOnly = Annotated[
     bool, typer.Option("--acls", help="only print the commands that grant the least rights; contact no cluster")
 ]
@@ -85,7 +82,6 @@ def doctor(
     timeout_ms: Timeout = None,
     two_phase: TwoPhase = False,
     longest_stop: LongestStop = "7d",
-    trial: WithTrial = True,
     acls_only: AclsOnly = False,
     principal: Principal = "User:NAME",
     query_id: QueryId = None,
@@ -94,9 +90,9 @@ def doctor(
 ) -> int:
     """Check a cluster, its topics and a user for exactly-once.
 
-    Each finding has how rows could be lost or doubled, and the command that fixes it. No setting is changed; what was
-    tried is printed and cleaned up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be
-    determined. With --acls, it only prints the commands that grant the query's rights.
+    Each finding has how rows could be lost or doubled, and the command that fixes it. No setting is changed, and no row
+    written. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be determined. With --acls,
+    it only prints the commands that grant the query's rights.
     """
     from spark_eos.ops.acls import Query
     from spark_eos.options.table import DEFAULT_PREFIX
@@ -121,7 +117,7 @@ def doctor(
     if acls_only:
         return print_answer(output, lambda: _rights(query, principal, at.servers or "HOST:9092"))
     stop_s = seconds(longest_stop)
-    return print_answer(output, lambda: _checkup(query, tables, at, timeout_ms, stop_s, trial, principal), paint=_paint)
+    return print_answer(output, lambda: _checkup(query, tables, at, timeout_ms, stop_s, principal), paint=_paint)
 
 
 def _rights(query: Query, principal: str, servers: str) -> Answer:
@@ -140,7 +136,6 @@ def _checkup(
     at: Connection,
     timeout_ms: int | None,
     stop_s: float,
-    trial: bool,
     principal: str,
 ) -> Answer:
     from spark_eos.ops.doctor.checkup import doctor as checkup
@@ -157,7 +152,7 @@ def _checkup(
         ledger_topic=at.ledger,
         group_id=query.group,
     )
-    planned = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal, tables, at.hadoop())
+    planned = PlannedQuery(options, query.inputs, query.outputs, stop_s, principal, tables, at.hadoop())
     return checkup(planned)
 
 

@@ -135,10 +135,10 @@ def is_ledger_name(name: str) -> bool:
     return name.endswith(_LEDGER)
 
 
-def doctor_name(prefix: str, number: int) -> str:
-    """A transactional id by which `spark-eos doctor` tries what it may do. It is that of no query, and so in nobody's
-    list."""
-    return f"{prefix}-{_DOCTOR}-{number}"
+def doctor_name(prefix: str) -> str:
+    """A transactional id by which `spark-eos doctor` tells whether it may use those with this prefix. It is that of no
+    query, and so in nobody's list."""
+    return f"{prefix}-{_DOCTOR}"
 
 
 #: The namespace of ids that stand for a query's in the ledger and in transactional ids.

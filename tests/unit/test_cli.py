@@ -59,7 +59,7 @@ KNOWN = {
     },
     "doctor": {
         *("--input", "--output", "--group", "--dead-letters", "--notes", "--timeout", "--two-phase", "--longest-stop"),
-        *("--trial", "--acls", "--principal", "--query", "--create-ledger", "--format"),
+        *("--acls", "--principal", "--query", "--create-ledger", "--format"),
     },
     "devcluster": {"--brokers", "--kafka-version", "--data", "--port", "--topic", "--format"},
     "dead-letters list": {"--reason", "--format"},
@@ -412,7 +412,7 @@ def test_commands_that_are_named_exist_and_take_these_options(files):
             command = command_of(words)
             assert command is not None, f"{file.name}: spark-eos {words}"
             if command in COMMANDS and command not in PASSES_ON:
-                assert set(given) <= {*flags(command), "--help", "--no-trial"}, f"{file.name}: {words} {given}"
+                assert set(given) <= {*flags(command), "--help"}, f"{file.name}: {words} {given}"
 
 
 def test_hints_name_commands():

@@ -1,8 +1,8 @@
-"""What brokers report of themselves (`cluster_facts`), and findings by that and by the trial. Changes nothing."""
+"""What brokers report of themselves (`cluster_facts`), and findings by that. Changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -12,14 +12,11 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.schema import Api
 from spark_eos.ops.answer import duration
 from spark_eos.ops.doctor.findings import Finding, Severity, Tools, in_properties
-from spark_eos.ops.doctor.trial import Clock
 
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
 
 _FENCING = 2
 _SHORT_MS = 60_000
-_SKEW_MS = 5_000
-_TIMESTAMP_AHEAD_MS = 3_600_000
 #: Kafka's internal topics, and the brokers' settings by which they are created.
 INTERNAL_TOPICS = {
     "__transaction_state": ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
@@ -176,27 +173,3 @@ def offsets_retention(cluster: ClusterFacts, stop_s: float, group: str | None) -
     )
     fix = in_properties(f"offsets.retention.minutes={ceil(stop_s / 60)}")
     yield Finding("offsets.retention.minutes", "brokers", ERROR if group else WARNING, what, why, (fix,))
-
-
-def clocks(measured: Sequence[Clock], nodes: Sequence[int]) -> Iterator[Finding]:
-    """Whether the brokers' clocks and this machine's differ too much."""
-    for clock in measured:
-        subject, off_ms = f"broker {clock.node}", clock.surely_off_ms
-        side = "ahead of" if clock.low_ms > 0 else "behind"
-        what = f"its clock is at least {duration(off_ms / 1000)} {side} this machine's"
-        fix = ("timedatectl set-ntp true",)
-        if off_ms >= _TIMESTAMP_AHEAD_MS and side == "behind":
-            why = "Brokers refuse rows and decisions from here as too far in the future (INVALID_TIMESTAMP)."
-            yield Finding("clock", subject, ERROR, what, why, fix)
-        elif off_ms >= _SKEW_MS:
-            why = (
-                "The time that a transaction has left is misjudged by that much: a micro-batch may be decided too late "
-                "to be committed (EOS_TRANSACTION_LOST). Its rows are then written again."
-            )
-            yield Finding("clock", subject, WARNING, what, why, fix)
-        else:
-            within = duration(max(abs(clock.low_ms), abs(clock.high_ms)) / 1000)
-            yield Finding("clock", subject, OK, f"its clock and this machine's differ by no more than {within}")
-    for node in sorted({*nodes} - {clock.node for clock in measured}):
-        what = "its clock could not be compared with this machine's"
-        yield Finding("clock", f"broker {node}", UNKNOWN, what, "If clocks differ, transactions can expire too soon.")

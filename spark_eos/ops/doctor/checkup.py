@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from spark_eos.errors import ConnectionFailed, EosError, Unauthorized
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.doctor import brokers, findings, tables, topics
 from spark_eos.ops.doctor.brokers import ClusterFacts, cluster_facts
@@ -19,10 +18,8 @@ from spark_eos.ops.doctor.sink_checks import (
     ledger_rule,
     rules,
     transaction_rules,
-    two_phase_rule,
 )
 from spark_eos.ops.doctor.topics import TopicFacts, topic_facts
-from spark_eos.ops.doctor.trial import Trial, try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
@@ -30,18 +27,16 @@ def doctor(query: PlannedQuery) -> Answer:
     """Run all checks. Raises EosError where no broker answers, or a client property is invalid."""
     checkup = _Checkup(query, cluster_facts(query.options.kafka))
     found = list(checkup.findings())
-    text = findings.as_text(found, checkup.tried)
-    return Answer(findings.as_json(found, checkup.tried), text, findings.exit_code(found))
+    return Answer(findings.as_json(found), findings.as_text(found), findings.exit_code(found))
 
 
 @dataclass
 class _Checkup:
-    """What is known so far. ``tried``: sentences on what was tried; ``known``: topics that were looked up; ``unseen``:
-    those of them that could not be, with the error."""
+    """What is known so far. ``known``: topics that were looked up; ``unseen``: those of them that could not be, with
+    the error."""
 
     query: PlannedQuery
     cluster: ClusterFacts
-    tried: list[str] = field(default_factory=list)
     known: dict[str, TopicFacts | None] = field(default_factory=dict)
     unseen: dict[str, EosError] = field(default_factory=dict)
 
@@ -69,8 +64,6 @@ class _Checkup:
             yield from brokers.offsets_retention(self.cluster, query.longest_stop_s, query.options.group_id)
         if query.writes_topics:
             yield from self._transactions()
-        else:
-            self.tried.append("Nothing was tried: a query to a table has neither transactions nor a ledger.")
 
     def _judged(self, some: Iterable[Rule]) -> Iterator[Finding]:
         return (judged(rule, self.query, len(self.cluster.nodes)) for rule in some)
@@ -101,7 +94,6 @@ class _Checkup:
         yield from brokers.versions(self.cluster, self.tools)
         yield from brokers.timeouts(self.timeout_ms, two_phase=query.options.two_phase)
         yield from brokers.ids_retention(self.cluster, query.longest_stop_s)
-        yield from self._trial()
 
     def _broker(self) -> dict[str, str] | None:
         """The settings of a broker, with the shortest limit of any: each may be the coordinator of a transaction."""
@@ -151,37 +143,3 @@ class _Checkup:
             except EosError as error:
                 self.known[topic], self.unseen[topic] = None, error
         return self.known[topic]
-
-    def _trial(self) -> Iterator[Finding]:
-        query, subject = self.query, f"transactional ids {self.query.options.prefix}-…"
-        if not query.trial:
-            self.tried.append("Nothing was tried (--no-trial): rights on transactional ids and clocks are not known.")
-            why = "A query without these rights stops when it starts."
-            yield Finding("rights", subject, Severity.UNKNOWN, "they were not tried (--no-trial)", why)
-            return
-        ledger = query.options.ledger_topic
-        there = self._facts(ledger) is not None
-        try:
-            trial = try_out(broker_client(query.options.kafka), query.options.prefix, ledger if there else None)
-        except EosError as error:
-            self.tried.append("Transactional ids could not be tried; transactions that were begun expire after 10 s.")
-            silent = isinstance(error, ConnectionFailed)
-            severity = Severity.UNKNOWN if silent else Severity.ERROR
-            fix = () if silent else (acls_command(query),)
-            yield Finding("rights", subject, severity, error.message, error.hint, fix, error.condition)
-            return
-        self.tried.append(_tried(trial, ledger if there else None))
-        yield Finding("rights", subject, Severity.OK, "this user may use them")
-        yield from brokers.clocks(trial.clocks, self.cluster.nodes)
-        if query.options.two_phase:
-            yield from self._judged([two_phase_rule(query, readable=self.cluster.config is not None)])
-
-
-def _tried(trial: Trial, ledger: str | None) -> str:
-    """What was done, in a sentence; ``ledger``: None where no transaction was begun."""
-    done = f"Tried: initialized producers with {', '.join(sorted(trial.ids))}"
-    if ledger is None:
-        return f"{done}."
-    done = f"{done}, and began and aborted an empty transaction of each in {ledger}"
-    left = ", ".join(sorted(trial.left))
-    return f"{done}; whether those of {left} were aborted is not known: they expire after 10 s." if left else f"{done}."

@@ -41,15 +41,14 @@ class Finding:
 @dataclass(frozen=True)
 class PlannedQuery:
     """The query to check. ``options``: its sink's; ``inputs``: the topics that it reads; ``outputs``: those that it
-    writes, without dead letters and ledger; ``longest_stop_s``: for how long it may be stopped; ``trial``: whether
-    transactional ids may be tried; ``principal``: who runs it; ``tables``: those that it writes, each by the options
-    that name it; ``storage``: settings of their stores and catalogs."""
+    writes, without dead letters and ledger; ``longest_stop_s``: for how long it may be stopped; ``principal``: who
+    runs it; ``tables``: those that it writes, each by the options that name it; ``storage``: settings of their stores
+    and catalogs."""
 
     options: SinkOptions
     inputs: Sequence[str]
     outputs: Sequence[str]
     longest_stop_s: float
-    trial: bool
     principal: str
     tables: Sequence[Mapping[str, str]] = ()
     storage: HadoopSettings = field(default_factory=HadoopSettings)
@@ -88,10 +87,6 @@ class Tools:
             *("--replication-factor", str(replicas), *settings),
         )
 
-    def reassign(self, file: str) -> str:
-        """The command that reassigns replicas. ``file``: the plan in JSON."""
-        return self._command("kafka-reassign-partitions.sh", "--reassignment-json-file", file, "--execute")
-
     def upgrade(self, feature: str, level: int) -> str:
         """The command that upgrades a feature of the cluster, such as ``transaction.version``."""
         return self._command("kafka-features.sh", "upgrade", "--feature", f"{feature}={level}")
@@ -128,16 +123,15 @@ def verdict(findings: Sequence[Finding]) -> str:
     return f"The exactly-once requirements are met here: {counted}."
 
 
-def as_json(findings: Sequence[Finding], tried: Sequence[str]) -> dict[str, Any]:
-    """The report as JSON. ``tried``: sentences on what was tried."""
+def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The report as JSON."""
     return {
         "verdict": verdict(findings),
         "findings": [{**asdict(finding), "fix": list(finding.fix)} for finding in in_order(findings)],
-        "tried": list(tried),
     }
 
 
-def as_text(findings: Sequence[Finding], tried: Sequence[str]) -> str:
+def as_text(findings: Sequence[Finding]) -> str:
     """The report as text."""
     width = max(len(severity.value) for severity in Severity)
     lines: list[str] = []
@@ -148,7 +142,7 @@ def as_text(findings: Sequence[Finding], tried: Sequence[str]) -> str:
         if finding.severity is not Severity.OK and finding.why:
             lines.append(f"{indent}{finding.why}")
         lines += [f"{indent}$ {fix}" if not fix.startswith("#") else f"{indent}{fix}" for fix in finding.fix]
-    return in_lines([*lines, "", *tried, verdict(findings)])
+    return in_lines([*lines, "", verdict(findings)])
 
 
 def _what(finding: Finding) -> str:

@@ -15,15 +15,19 @@ from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, top
 from spark_eos.kafka.config.librdkafka import ClientKind
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.doctor.findings import Finding, PlannedQuery, Severity, Tools
 from spark_eos.ops.doctor.tables import as_argument
+from spark_eos.protocol.names import doctor_name
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import check_ledger
 from spark_eos.sink.preflight import check_group, check_output, transaction_timeout
 from spark_eos.sink.two_phase import check_two_phase
 
+#: The timeout of transactions of the id that is initialized, none of which is begun.
+_ID_MS = 10_000
 _UNREADABLE = "A query goes on all the same, and has a warning in its log."
 
 
@@ -129,26 +133,21 @@ def ledger_rule(query: PlannedQuery, broker: dict[str, str] | None) -> Rule:
 
 
 def transaction_rules(query: PlannedQuery, broker: dict[str, str] | None, *, fencing: bool) -> list[Rule]:
-    """The checks of transactions that need no trial. ``broker``: the settings of a broker, None where this user may not
-    read them; ``fencing``: whether the end of a transaction fences its producer, so that no batch comes late."""
+    """The checks of transactions and their ids. Brokers do not report whether this user may use an id, so that one is
+    initialized, which is that of no query. ``broker``: the settings of a broker, None where this user may not read
+    them; ``fencing``: whether the end of a transaction fences its producer, so that no batch comes late."""
     options = query.options
     client, fine = broker_client(options.kafka), "the brokers reject late batches"
     unsure = "whether the brokers reject late batches" if broker is None and not fencing else ""
-    late = Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine, unsure)
-    if broker is None:  # only a transaction would tell: `readable` says that this is not known
-        return [late]
-    fine = "the brokers allow transactions of this length"
-    return [
-        late,
-        Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine),
-    ]
-
-
-def two_phase_rule(query: PlannedQuery, *, readable: bool) -> Rule:
-    """The check of two-phase commit, a part of the trial, as it needs a transactional id. ``readable``: whether this
-    user may read the brokers' settings."""
-    options = query.options
-    client = broker_client(options.kafka)
-    fine = "transactions need not expire"
-    unsure = "" if readable else "whether every broker allows transactions that do not expire"
-    return Rule("two-phase commit", "brokers", lambda: check_two_phase(client, options.prefix), fine, unsure)
+    found = [Rule("late batches", "brokers", lambda: check_brokers(client, two_phase=options.two_phase), fine, unsure)]
+    if broker is not None:  # else only a transaction would tell: `readable` says that this is not known
+        fine = "the brokers allow transactions of this length"
+        found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
+    ids, name = f"transactional ids {options.prefix}-…", doctor_name(options.prefix)
+    found.append(Rule("rights", ids, lambda: init_producer_id(client, name, _ID_MS), "this user may use them"))
+    if options.two_phase:
+        fine = "transactions need not expire"
+        unsure = "whether every broker allows transactions that do not expire" if broker is None else ""
+        check = partial(check_two_phase, client, options.prefix)
+        found.append(Rule("two-phase commit", "brokers", check, fine, unsure))
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
@@ -19,7 +18,6 @@ from spark_eos.ops.doctor.findings import Finding, Severity, Tools
 ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
 
 _REPLICAS = 3
-_MOST_PARTITIONS = 50
 #: Kafka's default of max.message.bytes.
 _DEFAULT_MAX_BYTES = 1_048_588
 
@@ -70,7 +68,7 @@ def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools
             WARNING if alone else ERROR,
             "1 replica" + (", and the cluster has one broker" if alone else ""),
             "If that disk is lost, acknowledged records are lost: rows that count as written, or decisions.",
-            () if alone else (more_replicas(topic, cluster, tools),),
+            () if alone else (more_replicas(topic, cluster),),
         )
     if topic.config is None:
         yield _unreadable(subject, topic.name)
@@ -91,7 +89,7 @@ def beside_the_state(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> 
     if fewest < replicas:
         why = "If brokers lose decisions that the coordinators still have the transactions of, rows can be doubled."
         what = f"{fewest} replicas, and __transaction_state has {replicas}"
-        yield Finding("replication", subject, WARNING, what, why, (more_replicas(topic, cluster, tools),))
+        yield Finding("replication", subject, WARNING, what, why, (more_replicas(topic, cluster),))
     if own < min(needed, replicas):
         why = "If brokers lose the newest decisions, and not the transactions of them, rows can be doubled."
         what = f"min.insync.replicas={own}, and that of __transaction_state is {needed}"
@@ -144,18 +142,10 @@ def _unclean(subject: str, topic: TopicFacts, tools: Tools) -> Finding:
     return Finding(check, subject, ERROR, f"{check}=true", why, (tools.set_of_topic(topic.name, f"{check}=false"),))
 
 
-def more_replicas(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> str:
-    """The command that gives a topic three replicas, or as many as there are brokers."""
-    nodes = list(cluster.nodes)
-    count = min(_REPLICAS, len(nodes))
-    if len(topic.replicas) > _MOST_PARTITIONS:
-        return f"# give {topic.name} {count} replicas, by kafka-reassign-partitions.sh --generate and --execute"
-    rows = []
-    for number, have in enumerate(topic.replicas):
-        others = [node for node in nodes[number % len(nodes) :] + nodes[: number % len(nodes)] if node not in have]
-        rows.append({"topic": topic.name, "partition": number, "replicas": [*have, *others][:count]})
-    plan = json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
-    return f"echo '{plan}' > more-replicas.json && {tools.reassign('more-replicas.json')}"
+def more_replicas(topic: TopicFacts, cluster: ClusterFacts) -> str:
+    """How to give a topic three replicas, or as many as there are brokers."""
+    count = min(_REPLICAS, len(cluster.nodes))
+    return f"# give {topic.name} {count} replicas, by kafka-reassign-partitions.sh --generate and --execute"
 
 
 def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ import shlex
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,14 +71,9 @@ def patient(cluster, view, topic: Callable[..., str], capsys) -> Patient:
 
 
 def test_a_cluster_that_is_well(patient):
-    """Exit code 0, in both formats; the clock of this machine is the broker's own, and nothing stays open."""
+    """Exit code 0, in both formats."""
     code, answer = patient.ask("--group", "g", "--longest-stop", "1d")
     assert (code, worst(answer)) == (0, {})
-    (clock,) = (finding for finding in answer["findings"] if finding["check"] == "clock")
-    assert (clock["subject"], clock["severity"]) == ("broker 0", "ok")
-    (did,) = answer["tried"]
-    assert doctor_name(patient.prefix, 0) in did
-    assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
     assert patient.run("--longest-stop", "1d") == 0
     told = patient.capsys.readouterr().out
     assert "The exactly-once requirements are met here" in told
@@ -95,23 +89,13 @@ def test_a_terminal_shows_colours(patient):
     assert "\\x1b" not in shown
 
 
-def test_it_writes_nothing_but_the_end_of_its_trial(patient):
-    """No row anywhere, and no marker in the topics of the query; the same ids at each visit."""
-    places = [(patient.source, 0), (patient.out, 0)]
+def test_it_writes_nothing(patient):
+    """No row and no marker anywhere; nothing stays open of the id that it takes."""
+    places = [(patient.source, 0), (patient.out, 0), (patient.ledger, 0)]
     before = {place: patient.view.ends(place[0])[place] for place in places}
-    tried = [patient.ask()[1]["tried"] for _ in range(2)]
-    assert tried[0] == tried[1]
+    patient.ask()
     assert {place: patient.view.ends(place[0])[place] for place in places} == before
-    assert patient.view.values(patient.ledger) == []
-
-
-def test_without_a_trial_nothing_is_taken(patient):
-    """Then rights on ids and clocks are unknown: exit code 2."""
-    code, answer = patient.ask("--no-trial")
-    assert code == 2
-    assert set(worst(answer)) == {f"transactional ids {patient.prefix}-…"}
-    assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
-    assert "--no-trial" in answer["tried"][0]
+    assert patient.view.open_transactions(doctor_name(patient.prefix)) == set()
 
 
 def test_what_is_missing_comes_with_the_command_that_makes_it(patient):
@@ -137,8 +121,7 @@ def test_a_ledger_that_loses_decisions(patient, topic):
 def test_a_ledger_that_is_not_there_is_not_made(patient):
     """The first start of a query does that."""
     code, answer = patient.ask("--ledger-topic", "no-ledger")
-    assert code == 2  # there is nothing to begin a transaction in, so that nobody knows the clock
-    assert set(worst(answer)) == {"broker 0"}
+    assert (code, worst(answer)) == (0, {})
     assert "no-ledger" not in patient.view.admin.list_topics(timeout=TIMEOUT).topics
 
 
@@ -179,9 +162,7 @@ def test_rights_that_are_lacking(guarded: Guarded, capsys):
     assert (code, worst(answer)) == (1, {f"input {patient.source}": ["rights"]})
     with guarded.forbidden(ResourceType.TOPIC, patient.ledger, AclOperation.WRITE):
         code, answer = patient.ask()
-    assert (code, worst(answer)) == (1, {f"ledger {patient.ledger}": ["ledger"], ids: ["rights"]})
-    conditions = {f["condition"] for f in answer["findings"] if f["severity"] == "error"}
-    assert conditions == {"EOS_UNAUTHORIZED", "EOS_DOCTOR_TRIAL"}
+    assert (code, worst(answer)) == (1, {f"ledger {patient.ledger}": ["ledger"]})
     with guarded.forbidden(ResourceType.GROUP, "refused", AclOperation.READ):
         code, answer = patient.ask("--group", "refused-group")
     assert (code, worst(answer)) == (1, {"group refused-group": ["group"]})
@@ -204,24 +185,18 @@ def test_the_least_rights(capsys):
 TOOLS = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-features.sh": "org.apache.kafka.tools.FeatureCommand",
-    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
 }
 
 
-def mend(cluster: DevCluster, fix: str, folder: Path) -> None:
+def mend(cluster: DevCluster, fix: str) -> None:
     """Run a command as it was printed."""
-    *made, command = fix.split(" && ")
-    tool, *words = shlex.split(command)
-    for each in made:
-        _, text, _, name = shlex.split(each)
-        (folder / name).write_text(text)
-        words = [str(folder / name) if word == name else word for word in words]
+    tool, *words = shlex.split(fix)
     cluster.java_tool(TOOLS[tool], *words)
 
 
 @pytest.mark.chaos
-def test_the_printed_commands_mend_what_was_found(capsys, tmp_path):
+def test_the_printed_commands_mend_what_was_found(capsys):
     """On three brokers, with transaction.version 1: Kafka's own tools run them, and the doctor then finds nothing."""
     durable = {"min.insync.replicas": "2"}  # for the topics of the brokers
     features = {"transaction.version": 1}
@@ -231,15 +206,15 @@ def test_the_printed_commands_mend_what_was_found(capsys, tmp_path):
     ):
         weak = {"min.insync.replicas": 1, "unclean.leader.election.enable": True, "retention.ms": 60_000}
         cluster.create_topic("in", 2, replication=3, **weak)
-        cluster.create_topic("out", 2, replication=1, **weak)
+        cluster.create_topic("out", 2, replication=3, **weak)
         patient = Patient(cluster.bootstrap_servers, view, "in", "out", capsys)
         code, answer = patient.ask("--output", "not-there")
         assert code == 1
-        for _ in range(3):  # with three replicas, another finding may come
+        for _ in range(3):  # after one, another finding may come
             for finding in answer["findings"]:
                 for fix in finding["fix"]:
                     if finding["severity"] in ("error", "warning") and not fix.startswith("#"):
-                        mend(cluster, fix, tmp_path)
+                        mend(cluster, fix)
             code, answer = patient.ask("--output", "not-there")
         told = {(f["subject"], f["check"]): f["what"] for f in answer["findings"] if f["severity"] != "ok"}
         assert told == {}

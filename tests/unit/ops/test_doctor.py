@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -16,9 +13,8 @@ from spark_eos.cli.doctor import seconds
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import refusal
-from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.ops.answer import Answer, duration
-from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics, trial
+from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics
 from spark_eos.ops.doctor.brokers import ClusterFacts
 from spark_eos.ops.doctor.findings import (
     Finding,
@@ -30,9 +26,7 @@ from spark_eos.ops.doctor.findings import (
     exit_code,
     in_order,
 )
-from spark_eos.ops.doctor.sink_checks import judged, two_phase_rule
 from spark_eos.ops.doctor.topics import TopicFacts
-from spark_eos.ops.doctor.trial import Clock, Trial
 from spark_eos.ops.table_state import in_words
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
@@ -98,17 +92,6 @@ def worst(findings: Iterable[Finding]) -> dict[str, str]:
 def test_durability(given, brokers, expected):
     """An error wherever one broker's end can take what was acknowledged; a warning where nothing better is possible."""
     assert worst(topics.durability("output", given, cluster(brokers), TOOLS)) == expected
-
-
-def test_the_command_for_more_replicas_keeps_those_that_are_there():
-    """And spreads the new ones; a topic of many partitions gets advice instead."""
-    plan = json.loads(shlex.split(topics.more_replicas(topic(1), cluster(4), TOOLS))[1])
-    assert [p["replicas"] for p in plan["partitions"]] == [[0, 1, 2], [0, 1, 2]]
-    spread = TopicFacts("t", ((0,), (1,), (2,)), (1, 1, 1), WELL)
-    plan = json.loads(shlex.split(topics.more_replicas(spread, cluster(5), TOOLS))[1])
-    assert [p["replicas"] for p in plan["partitions"]] == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
-    many = TopicFacts("t", ((0,),) * 99, (1,) * 99, WELL)
-    assert "--generate" in topics.more_replicas(many, cluster(3), TOOLS)
 
 
 BOTH = {"cleanup.policy": "warning", "retention": "error"}
@@ -212,38 +195,16 @@ def test_the_broker_that_forgets_first_counts():
     assert worst(retained(one, 3600, "g")) == {"offsets.retention.minutes": "error"}
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (-3.0, 4.0, {}),
-        (-9000.0, 9000.0, {}),  # a slow answer says nothing
-        (6000.0, 6010.0, {"clock": "warning"}),
-        (-6010.0, -6000.0, {"clock": "warning"}),
-        (-4e6, -3.7e6, {"clock": "error"}),
-        (3.7e6, 4e6, {"clock": "warning"}),
-    ],
-)
-def test_clocks(low, high, expected):
-    """What is certain counts, not what is possible. A machine that is ahead by an hour writes nothing."""
-    assert worst(brokers.clocks([Clock(0, low, high)], [0])) == expected
-
-
-def test_a_broker_whose_clock_nobody_has_seen():
-    """Is named."""
-    assert worst(brokers.clocks([Clock(0, 0, 1)], [0, 7])) == {"clock": "unknown"}
-
-
 def test_the_worst_comes_first_and_decides_the_exit_code():
     """Errors, then what is unknown; warnings do not count."""
     found = [Finding(s.value, "x", s, "w", "because", ("# do",)) for s in reversed(Severity)]
     assert [f.severity.value for f in in_order(found)] == ["error", "unknown", "warning", "ok"]
-    told = as_text(found, ["Tried."])
+    told = as_text(found)
     assert told.index("error") < told.index("ok ")
-    assert "Tried." in told
     assert "1 error(s), 1 unknown, 1 warning(s), 1 ok" in told
     codes = [exit_code([f for f in found if f.severity in some]) for some in (Severity, ["unknown", "ok"], ["warning"])]
     assert codes == [1, 2, 0]
-    assert [f["check"] for f in as_json(found, [])["findings"]] == ["error", "unknown", "warning", "ok"]
+    assert [f["check"] for f in as_json(found)["findings"]] == ["error", "unknown", "warning", "ok"]
 
 
 def test_times_as_people_say_them():
@@ -265,11 +226,8 @@ QUERY = PlannedQuery(
     ["flights"],
     ["copies"],
     86_400.0,
-    False,
     "User:x",
 )
-#: There is none in these tests.
-TRIAL = ("rights", "transactional ids spark-eos-…")
 
 
 def looked(
@@ -278,7 +236,7 @@ def looked(
     seen: ClusterFacts,
     query: PlannedQuery = QUERY,
 ) -> Answer:
-    """A checkup without a trial, of topics with these facts. The sink's own checks find nothing wrong, apart from
+    """A checkup of topics with these facts. The sink's own checks find nothing wrong, apart from
     those of the transactions' length, and of a ledger with errors."""
     monkeypatch.setattr(checkup, "topic_facts", lambda kafka, name: facts(name))
     monkeypatch.setattr(checkup, "cluster_facts", lambda kafka: seen)
@@ -291,6 +249,7 @@ def looked(
         "check_dead_letters",
         "check_two_phase",
         "check_group",
+        "init_producer_id",
     ):
         monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
     monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
@@ -343,8 +302,7 @@ def test_a_query_to_a_table_has_no_ledger_and_no_transactions(monkeypatch, tmp_p
         *("table", "client", "rights", "group", "offsets.retention.minutes"),
         *("retention", "replication", "min.insync.replicas", "unclean.leader.election.enable"),
     }
-    assert answer.data["tried"] == ["Nothing was tried: a query to a table has neither transactions nor a ledger."]
-    assert answer.text.count("ledger") == 1
+    assert "ledger" not in answer.text
     assert table.is_there() == is_there
 
 
@@ -384,7 +342,7 @@ def test_every_topic_outlives_a_broker(monkeypatch, role):
     assert set(of_answer(found, "error")) == wrong
     unreadable = topic(readable=False)
     found = looked(monkeypatch, lambda name: unreadable if name == roles[role] else topic(), cluster())
-    assert of_answer(found, "unknown") == [("settings", f"{role} t"), TRIAL]
+    assert of_answer(found, "unknown") == [("settings", f"{role} t")]
 
 
 def test_dead_letters_are_kept_until_they_are_committed(monkeypatch):
@@ -423,9 +381,11 @@ def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
     may be, whatever the version."""
     for level, unknown in ((2, []), (1, [("late batches", "brokers")])):
         found = looked(monkeypatch, lambda name: topic(), replace(cluster(level=level), config=None))
-        assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), TRIAL, *unknown])
+        assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), *unknown])
         assert ("transaction.max.timeout.ms", "query") not in of_answer(found, "ok")
-    assert judged(two_phase_rule(QUERY, readable=False), QUERY, 3).severity is Severity.UNKNOWN
+    both = replace(QUERY, options=replace(QUERY.options, two_phase=True))
+    found = looked(monkeypatch, lambda name: topic(), replace(cluster(), config=None), both)
+    assert ("two-phase commit", "brokers") in of_answer(found, "unknown")
 
 
 @pytest.mark.parametrize("stop_s", [90.0, 3_600.0, 0.0015])
@@ -442,29 +402,3 @@ def test_what_mends_a_time_is_not_too_short(stop_s):
     ):
         (finding,) = judge(weak)
         assert worst(judge(topic(retention__ms=finding.fix[0].rpartition("=")[2]))) == {}
-
-
-def test_a_transaction_of_the_trial_that_stays_open_is_told():
-    """That it was aborted is only said of those that were."""
-    assert checkup._tried(Trial(["b", "a"], []), "l").endswith(
-        "a, b, and began and aborted an empty transaction of each in l."
-    )
-    assert "whether those of a were aborted is not known" in checkup._tried(Trial(["b", "a"], [], ["a"]), "l")
-    assert checkup._tried(Trial(["b", "a"], []), None) == "Tried: initialized producers with a, b."
-
-
-@pytest.mark.parametrize(("answer", "left"), [(0, []), (None, ["p-doctor-0"]), (48, ["p-doctor-0"])])
-def test_a_trial_knows_what_it_has_left_open(monkeypatch, answer, left):
-    """By the answer to its abort."""
-    added = SimpleNamespace(asked=True, add=lambda places: None)
-    own = ProducerIdentity("p-doctor-0", 7, 0)
-    for name, value in {
-        "_coordinators": lambda *_: {0: ["p-doctor-0"]},
-        "endtxn_version": lambda *_: 5,
-        "init_producer_id": lambda *_: own,
-        "Additions": lambda *_: added,
-        "describe_transactions": lambda *_: [],
-        "end_own_txn": lambda *_: answer,
-    }.items():
-        monkeypatch.setattr(trial, name, value)
-    assert trial.try_out(SimpleNamespace(), "p", "ledger").left == left
