@@ -41,8 +41,8 @@ def plot(
     """Draw a query: steps, kills, lag, throughput.
 
     A timeline of its micro-batches with prepare, decide and EndTxn, and how its runs ended; its lag to the last stable
-    offsets over time; its rows per second. Of a query without recorded events: what its checkpoint, the ledger and the
-    markers of its transactions show. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
+    offsets over time; its rows per second. Of a query without recorded events: what its checkpoint and the ledger
+    show. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
     """
     from spark_eos.ops.plot import is_checkpoint, plot_checkpoint
     from spark_eos.ops.plot import plot as draw

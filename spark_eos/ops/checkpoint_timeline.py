@@ -1,23 +1,18 @@
-"""The timeline of a query without recorded events, from the log files of its checkpoint, its records in the ledger
-topic and the markers of its transactions. Reads only.
+"""The timeline of a query without recorded events, from the log files of its checkpoint and its records in the ledger
+topic. Reads only.
 
-A micro-batch begins when Spark plans it, is decided by a record of the ledger, ends with the last marker of its
-transactions, and is done when Spark writes it to the commit log. A run begins with the first head of its generation.
-When its tasks ran and why it ended is not known.
+A micro-batch begins when Spark plans it, is decided by a record of the ledger, and is done when Spark writes it to the
+commit log. A run begins with the first head of its generation. When its tasks ran and why it ended is not known.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.errors import EosError, LedgerError
-from spark_eos.kafka.codes import OK
-from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.errors import LedgerError
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
@@ -26,12 +21,8 @@ from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import heads_of
 from spark_eos.ops.table_state import sink_of
 from spark_eos.ops.timeline import BatchAttempt, QueryRun, Timeline
-from spark_eos.protocol.head import NOBODY, Decision, Head, Written
+from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.head_codec import decode
-
-_FETCH_BYTES = 1 << 20
-#: Bytes of output to read in search of markers, which follow the rows of their transactions.
-_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -46,22 +37,13 @@ class Published:
 class Traces:
     """What a query has left behind; times are in seconds since 1970. ``planned``, ``done``: when Spark planned and
     finished each micro-batch; ``heads``: the heads of each sink in order, by the sink's name, "" for a stream;
-    ``markers``: when the last transaction of a decision ended, by sink, micro-batch and revision, if all of its markers
-    were found; ``to_table``: the query writes to a table, and has no decisions."""
+    ``to_table``: the query writes to a table, and has no decisions."""
 
     query: str
     planned: dict[int, float]
     done: dict[int, float]
     heads: dict[str, list[Published]]
-    markers: dict[tuple[str, int, int], float] = field(default_factory=dict)
     to_table: bool = False
-
-    def decisions(self) -> Iterator[tuple[float, str, Decision]]:
-        """Each decision: when its head was written, the sink, and the decision."""
-        for sink, heads in self.heads.items():
-            for published in heads:
-                if published.head.decision is not None:
-                    yield published.at, sink, published.head.decision
 
 
 def traces_of(checkpoint: Checkpoint, cluster: Cluster) -> Traces:
@@ -73,11 +55,6 @@ def traces_of(checkpoint: Checkpoint, cluster: Cluster) -> Traces:
     found = Traces(query, known, checkpoint.times("commits"), {}, to_table=to_table)
     for own in heads_of(cluster, query) if query and not to_table else []:
         found.heads[own.name or ""] = _history(cluster, own.key)
-    search = _MarkerSearch(cluster.client)
-    for _, sink, decision in sorted(found.decisions(), key=lambda decided: decided[0], reverse=True):
-        key = sink, decision.batch, decision.rev
-        if key not in found.markers and (ended := search.last_marker(decision)) is not None:
-            found.markers[key] = ended
     return found
 
 
@@ -107,55 +84,10 @@ def _readable(reader: LedgerReader) -> Iterator[Published]:
             yield Published(dated.time_ms / 1000, head)
 
 
-class _MarkerSearch:
-    """Looks for the markers of decided transactions, in up to `_MOST_BYTES` of output."""
-
-    def __init__(self, client: BrokerClient) -> None:
-        self._client, self._left = client, _MOST_BYTES
-
-    def last_marker(self, decision: Decision) -> float | None:
-        """When the last marker was written, by the brokers' clocks; None if one was not found."""
-        times = [self._marker(written) for written in decision.written]
-        known = [time for time in times if time is not None]
-        return max(known) if known and len(known) == len(times) else None
-
-    def _marker(self, written: Written) -> float | None:
-        probe, offset = written.probe, written.probe.offset
-        place = probe.topic, probe.partition
-        while self._left > 0:
-            try:
-                fetched = fetch_once(self._client, *place, offset, _FETCH_BYTES, isolation="read_uncommitted")
-            except EosError:
-                return None  # this user may not read the output
-            if fetched is None or fetched[0].error != OK:
-                return None
-            answer, data = fetched
-            self._left -= max(1, answer.size)
-            before = offset
-            try:
-                for batch in walk_batches(data, answer.size, ()):
-                    if batch.control and batch.producer_id == written.pair.producer_id and batch.last >= probe.offset:
-                        return batch.max_time / 1000
-                    offset = max(offset, batch.last + 1)
-            except (Damage, UnsupportedFormat):
-                return None
-            if offset == before:
-                return None  # the end of the partition
-        return None
-
-
 def forgotten(traces: Traces) -> Sequence[int]:
     """The micro-batches of the checkpoint without a decision in the ledger, whether compacted or not made yet."""
-    return sorted(set(traces.planned) - {decision.batch for _, _, decision in traces.decisions()})
-
-
-@dataclass(frozen=True)
-class _Decided:
-    """A decision, when it was published, and whether it repairs an earlier one (``again``)."""
-
-    at: float
-    decision: Decision
-    again: bool
+    decisions = [published.head.decision for heads in traces.heads.values() for published in heads]
+    return sorted(set(traces.planned) - {decision.batch for decision in decisions if decision is not None})
 
 
 def timeline_from(traces: Traces) -> Timeline:
@@ -166,13 +98,12 @@ def timeline_from(traces: Traces) -> Timeline:
         batch
         for sink, heads in traces.heads.items() or [("", [])]
         for number, planned in traces.planned.items()
-        for batch in _attempts(traces, sink, number, planned, _decisions(heads, number), runs)
+        for batch in _attempts(sink, number, planned, traces.done.get(number), _decisions(heads, number), runs)
     ]
     return Timeline(
         traces.query,
         [replace(run, end=_end_of(run, batches)) for run in runs],
         sorted(batches, key=lambda batch: batch.prepare[0]),
-        [],
         [],
         unknown=_unknown(traces, runs),
     )
@@ -194,82 +125,64 @@ def _runs(heads: Sequence[Published]) -> list[QueryRun]:
     return runs
 
 
-def _decisions(heads: Sequence[Published], number: int) -> list[_Decided]:
+def _decisions(heads: Sequence[Published], number: int) -> list[Published]:
     """The decisions on a micro-batch: the first head with each revision."""
-    found: dict[int, _Decided] = {}
+    first: dict[int, Published] = {}
     for published in heads:
         decision = published.head.decision
-        if decision is not None and decision.batch == number and decision.rev not in found:
-            found[decision.rev] = _Decided(published.at, decision, again=bool(found) or decision.rev > 0)
-    return list(found.values())
+        if decision is not None and decision.batch == number:
+            first.setdefault(decision.rev, published)
+    return list(first.values())
 
 
 def _attempts(
-    traces: Traces, sink: str, number: int, planned: float, decisions: Sequence[_Decided], runs: Sequence[QueryRun]
-) -> list[BatchAttempt]:
-    """An attempt for each run that worked on the micro-batch; the last one may have finished it.
+    sink: str, number: int, planned: float, done: float | None, decisions: Sequence[Published], runs: Sequence[QueryRun]
+) -> Iterator[BatchAttempt]:
+    """An attempt for each run that worked on the micro-batch; the last one may have finished it (``done``).
 
     A run publishes its first head after it has planned its first micro-batch, or found it planned. Which of the two is
     only known of a micro-batch that was decided before.
     """
-    done = traces.done.get(number)
-    first = min((d.at for d in decisions), default=None)
     begins = [planned]
-    if first is not None:
-        begins += [run.begin for run in runs if first < run.begin and (done is None or run.begin < done)]
-    attempts = []
+    if decisions:
+        begins += [run.begin for run in runs if decisions[0].at < run.begin and (done is None or run.begin < done)]
     for begin, end in zip(begins, [*begins[1:], None], strict=True):
-        own = [d for d in decisions if begin <= d.at and (end is None or d.at < end)]
         before = [d for d in decisions if d.at < begin]
+        own = [d for d in decisions if begin <= d.at and (end is None or d.at < end)]
         shown = own[-1].at if own else begin if before or done is None else done
-        attempts.append(_attempt(traces, sink, number, (begin, end), own, before, done, _run_at(runs, shown)))
-    return attempts
+        yield _attempt(sink, number, _run_at(runs, shown), (begin, end), done, before, own)
 
 
 def _attempt(
-    traces: Traces,
     sink: str,
     number: int,
-    span: tuple[float, float | None],
-    own: Sequence[_Decided],
-    before: Sequence[_Decided],
-    done: float | None,
     run: str,
+    span: tuple[float, float | None],
+    done: float | None,
+    before: Sequence[Published],
+    own: Sequence[Published],
 ) -> BatchAttempt:
-    """``span``: from the begin of this run to that of the next one; ``own``: its decisions; ``before``: those of
-    earlier runs; ``done``: when Spark finished the micro-batch."""
+    """``span``: from the begin of this run to that of the next one; ``done``: when Spark finished the micro-batch;
+    ``before``: the decisions of earlier runs; ``own``: those of this run."""
     begin, until = span
-    decided = own[-1] if own else None
-    known = decided or (before[-1] if before else None)
-    ended = traces.markers.get((sink, number, known.decision.rev)) if known is not None else None
-    if ended is not None and known is not None and not _is_own(ended, known.at, begin, until):
-        ended = None
-    last = max([begin, *([decided.at] if decided is not None else []), *([ended] if ended is not None else [])])
-    finished = until is None and done is not None
-    outcome = "cut off" if until is not None else ""
-    if finished and decided is None and before:
-        outcome = "replayed"
-    elif finished:
-        outcome = "repaired" if decided is not None and decided.again else "committed"
+    known = [*before, *own]
+    decision = known[-1].head.decision if known else None
+    decided = own[-1].at if own else begin
+    whole, outcome = (begin, decided), "cut off" if until is not None else ""
+    if until is None and done is not None:
+        whole = begin, max(begin, done)
+        repaired = own and decision is not None and (len(known) > 1 or decision.rev > 0)
+        outcome = "repaired" if repaired else "replayed" if before and not own else "committed"
     return BatchAttempt(
         number,
         run,
         sink,
-        known.decision.rows if known is not None else 0,
-        (begin, decided.at if decided is not None else begin),
+        0 if decision is None else decision.rows,
+        (begin, decided),
         outcome,
-        decide=(decided.at, decided.at) if decided is not None else None,
-        end=None if ended is None else (min(decided.at if decided is not None else ended, ended), ended),
-        whole=(begin, max(begin, done) if finished and done is not None else last),
+        decide=(decided, decided) if own else None,
+        whole=whole,
     )
-
-
-def _is_own(ended: float, decided: float, begin: float, until: float | None) -> bool:
-    """Whether this run ended the transactions of a decision. A later run ends them before it publishes its first head:
-    an end that is nearer to that than to the decision is the later run's."""
-    if decided < begin:
-        return begin - ended < ended - decided
-    return until is None or ended - decided <= until - ended
 
 
 def _run_at(runs: Sequence[QueryRun], at: float) -> str:
@@ -283,23 +196,14 @@ def _end_of(run: QueryRun, batches: Sequence[BatchAttempt]) -> float:
 
 def _unknown(traces: Traces, runs: Sequence[QueryRun]) -> list[str]:
     """Sentences on what is not known."""
+    notes = ["Times come from two clocks: the driver's (plan, decision), and the file system's (end)."]
     if traces.to_table:
-        clocks = "Times come from two clocks: the driver's (plan), the file system's (end)."
-        return [clocks, "Not recorded: when tasks ran, when the table had the rows, the lag, runs and why they ended."]
-    notes = ["Times come from three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
-    if len(runs) > 1:
-        notes.append("Not recorded: when tasks ran, the lag, why runs ended, who planned a run's first micro-batch.")
-    else:
-        notes.append("Not recorded: when tasks ran, the lag.")
+        return [*notes, "Not recorded: when tasks ran, when the table had the rows, the lag, runs and why they ended."]
+    ran = "Not recorded: when tasks ran ('prepare' is from the plan to the decision), when transactions ended, the lag"
+    notes.append(ran + (", why runs ended, who planned a run's first micro-batch." if len(runs) > 1 else "."))
     missing = [number for number in forgotten(traces) if number in traces.done]
     if missing:
         notes.append(f"The ledger topic, which is compacted, no longer has the decisions of {_some(missing)}.")
-    decided = {(sink, decision.batch, decision.rev) for _, sink, decision in traces.decisions() if decision.written}
-    lost = sorted({number for _, number, _ in decided - traces.markers.keys()})
-    if lost:
-        notes.append(
-            f"No markers were found for the transactions of {_some(lost)} within {_MOST_BYTES >> 20} MiB of output."
-        )
     return notes
 
 

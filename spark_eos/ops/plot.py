@@ -4,7 +4,7 @@ throughput."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,18 +26,7 @@ _BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
 )
 _INK, _FAINT = "#333333", "#E8EAED"
 _WHOLE = {"committed": "#C9D1D9", "replayed": _PURPLE, "repaired": _YELLOW}
-_STEPS: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
-    ("prepare", _SKY, lambda batch: batch.prepare),
-    ("verify", _GREY, lambda batch: batch.verify),
-    ("decide", _BLUE, lambda batch: batch.decide),
-    ("EndTxn", _GREEN, lambda batch: batch.end),
-)
-#: The steps that are known without recorded events.
-_STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchAttempt], Span | None]], ...] = (
-    ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
-    ("decision", _BLUE, lambda batch: batch.decide),
-    ("EndTxn", _GREEN, lambda batch: batch.end),
-)
+_STEPS = {"prepare": _SKY, "verify": _GREY, "decide": _BLUE, "EndTxn": _GREEN}
 #: The id of a query, of which its first part is shown.
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Digits of a micro-batch's number that fit side by side into the whole width.
@@ -108,17 +97,16 @@ def draw(timeline: Timeline, file: Path) -> None:
             raise
         raise stop("EOS_NOT_INSTALLED.plot") from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
+    heights = (2.6, 1.2) if timeline.unknown else (2.6, 1.4, 1.2)
+    all_axes = list(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
+    _draw_steps(all_axes[0], timeline)
+    _draw_throughput(all_axes[-1], timeline)
     if timeline.unknown:
         figure.set_size_inches(12, 6)
-        times, rows = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1.2))
-        all_axes = [times, rows]
-        _say_what_is_unknown(figure, timeline)
+        style: dict[str, Any] = {"x": 0.01, "ha": "left", "linespacing": 1.5}
+        figure.supxlabel("\n".join(timeline.unknown), fontsize=8.5, color="#666666", **style)
     else:
-        times, lags, rows = figure.subplots(3, 1, sharex=True, height_ratios=(2.6, 1.4, 1.2))
-        all_axes = [times, lags, rows]
-        _draw_lag(lags, timeline)
-    _draw_steps(times, timeline)
-    _draw_throughput(rows, timeline)
+        _draw_lag(all_axes[1], timeline)
     _draw_ends(figure, all_axes, timeline)
     _finish(figure, all_axes, timeline)
     figure.savefig(file)
@@ -136,16 +124,16 @@ def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str 
 
 
 def _draw_steps(axes: Axes, timeline: Timeline) -> None:
-    steps = _STEPS_BY_TRACES if timeline.unknown else _STEPS
-    lanes = ["micro-batch", *(name for name, _, _ in steps)]
+    steps = {step: [span for batch in timeline.batches if (span := batch.steps[step])] for step in _STEPS}
+    lanes = ["micro-batch", *(step for step, spans in steps.items() if spans)]
     for outcome, colour in _WHOLE.items():
         spans = [batch.span for batch in timeline.batches if batch.outcome == outcome]
         white: dict[str, Any] = {"edgecolors": "white"}
         _bars(axes, 0, spans, colour, None if outcome == "committed" else outcome, **white)
     cut = [batch for batch in timeline.batches if batch.outcome and not batch.done]
     _bars(axes, 0, (batch.span for batch in cut), "white", "not committed", edgecolors=_RED, hatch="////")
-    for lane, (_, colour, step) in enumerate(steps, 1):
-        _bars(axes, lane, filter(None, map(step, timeline.batches)), colour)
+    for lane, step in enumerate(lanes[1:], 1):
+        _bars(axes, lane, steps[step], _STEPS[step])
     _number(axes, timeline.batches)
     axes.set_yticks(range(len(lanes)), lanes)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
@@ -166,27 +154,25 @@ def _number(axes: Axes, batches: Sequence[BatchAttempt]) -> None:
 
 def _draw_lag(axes: Axes, timeline: Timeline) -> None:
     topics = sorted({lag.topic for lag in timeline.lags})
-    seen: set[str] = set()
     for topic, lags in _stretches(timeline):
-        first = topic not in seen or None
-        seen.add(topic)
         times = [_when(lag.at) for lag in lags]
         colour = (_BLUE, _GREEN, _PURPLE, _SKY)[topics.index(topic) % 4]
         of = f" of {topic}" if len(topics) > 1 else ""
         high, stable = [lag.high for lag in lags], [lag.stable for lag in lags]
         line: dict[str, Any] = {"where": "post", "color": colour}
-        axes.step(times, high, lw=1, ls=":", label=first and f"to the high watermark{of}", **line)
-        axes.step(times, stable, lw=1.6, label=first and f"to the last stable offset{of}", **line)
+        axes.step(times, high, lw=1, ls=":", label=f"to the high watermark{of}", **line)
+        axes.step(times, stable, lw=1.6, label=f"to the last stable offset{of}", **line)
         axes.fill_between(times, stable, step="post", color=colour, alpha=0.15, lw=0)
         held = [lag.stalled > 0 for lag in lags]
         if any(held):
             shade: dict[str, Any] = {"color": _YELLOW, "alpha": 0.25, "lw": 0, "transform": axes.get_xaxis_transform()}
-            label = None if "" in seen else "held by an open transaction"
-            seen.add("")
-            axes.fill_between(times, 0, 1, where=held, step="post", label=label, **shade)
+            axes.fill_between(times, 0, 1, where=held, step="post", label="held by an open transaction", **shade)
     axes.set_ylabel("lag, offsets")
-    if topics:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 0.98), ncols=4, frameon=False, fontsize=9)
+    handles, labels = axes.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))  # each run has lines of its own
+    if once:
+        style: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 0.98), "ncols": 4, "frameon": False}
+        axes.legend(list(once.values()), list(once), fontsize=9, **style)
 
 
 def _stretches(timeline: Timeline) -> Iterator[tuple[str, list[TopicLag]]]:
@@ -234,10 +220,6 @@ def _say(axes: Axes, at: float, text: str, colour: str) -> None:
     place: dict[str, Any] = {"xy": (_when(at), 1), "xycoords": ("data", "axes fraction"), "xytext": (0, 3)}
     style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 9, "color": colour, "annotation_clip": False}
     axes.annotate(text, **place, textcoords="offset points", **style)
-
-
-def _say_what_is_unknown(figure: Figure, timeline: Timeline) -> None:
-    figure.supxlabel("\n".join(timeline.unknown), fontsize=8.5, color="#666666", x=0.01, ha="left", linespacing=1.5)
 
 
 def _finish(figure: Figure, all_axes: Sequence[Axes], timeline: Timeline) -> None:

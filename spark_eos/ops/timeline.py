@@ -43,6 +43,11 @@ class BatchAttempt:
     whole: Span | None = None
 
     @property
+    def steps(self) -> dict[str, Span | None]:
+        """The steps by their names, in order."""
+        return {"prepare": self.prepare, "verify": self.verify, "decide": self.decide, "EndTxn": self.end}
+
+    @property
     def done(self) -> bool:
         """Whether it was committed."""
         return self.outcome in ("committed", "replayed", "repaired")
@@ -85,8 +90,7 @@ class TopicLag:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happened to a query, in the order of time. ``restarts``: the time and the condition after which
-    `spark_eos.run` was to start the query again. ``unknown``: sentences on what is not known, if no events were
+    """What happened to a query, in the order of time. ``unknown``: sentences on what is not known, if no events were
     recorded (`spark_eos.ops.checkpoint_timeline`); then ``prepare`` is from Spark's plan to the decision, and
     ``decide`` has no length."""
 
@@ -94,7 +98,6 @@ class Timeline:
     runs: Sequence[QueryRun]
     batches: Sequence[BatchAttempt]
     lags: Sequence[TopicLag]
-    restarts: Sequence[tuple[float, str]]
     unknown: Sequence[str] = ()
 
     @property
@@ -142,7 +145,6 @@ _TEXT, _MAYBE_TEXT, _NUMBER = (str,), (str, type(None)), (int, float)
 _NEEDED: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "started": {"run": _TEXT},
     "terminated": {"condition": _MAYBE_TEXT},
-    "restart": {"condition": _TEXT},
     "progress": {"run": _TEXT, "batch": (int,), "ran": (bool,), "began": _NUMBER, "batch_s": _NUMBER},
     "failed": {"run": _TEXT, "batch": (int,), "condition": _TEXT},
     "lag": {"source": _TEXT},
@@ -223,7 +225,6 @@ def timeline_of(events: Sequence[Event], query: str) -> Timeline:
         runs,
         _batches(own, {run.id: run for run in runs}),
         [lag for event in own if event["event"] == "lag" for lag in _lags(event)],
-        [(event["at"], event["condition"]) for event in own if event["event"] == "restart"],
     )
 
 
@@ -234,7 +235,6 @@ def cut(timeline: Timeline, begin: float) -> Timeline:
         runs=[run for run in timeline.runs if run.end >= begin],
         batches=[batch for batch in timeline.batches if batch.span[1] >= begin],
         lags=[lag for lag in timeline.lags if lag.at >= begin],
-        restarts=[restart for restart in timeline.restarts if restart[0] >= begin],
     )
 
 

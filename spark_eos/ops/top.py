@@ -32,7 +32,7 @@ _SHOWN = 15
 _WIDTH = 40
 #: The seconds over which rates are measured.
 _RATE_S = 30.0
-_STEPS = (("prepare", "cyan"), ("verify", "bright_black"), ("decide", "blue"), ("EndTxn", "green"), ("rest", "white"))
+_STEPS = {"prepare": "cyan", "verify": "bright_black", "decide": "blue", "EndTxn": "green", "rest": "white"}
 _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "": "cyan"}
 
 
@@ -199,8 +199,8 @@ def _bars(batches: Sequence[BatchAttempt]) -> RenderableType:
     for batch in reversed(batches):
         name = f"{batch.sink} {batch.number}" if batch.sink else str(batch.number)
         bar = Text()
-        for (_, colour), seconds in zip(_STEPS, _seconds(batch).values(), strict=True):
-            bar.append("█" * _cells(seconds / longest), style=colour)
+        for step, seconds in _seconds(batch).items():
+            bar.append("█" * _cells(seconds / longest), style=_STEPS[step])
         if batch.outcome != "committed":
             bar.append(f" {batch.outcome or 'commits'}", style=_COLOURS.get(batch.outcome, "red"))
         table.add_row(name, f"{batch.rows:,}", duration(batch.seconds), bar)
@@ -214,13 +214,12 @@ def _cells(share: float) -> int:
 
 def _seconds(batch: BatchAttempt) -> Mapping[str, float]:
     """The seconds of each step; ``rest``: Spark's time before and after the steps."""
-    spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
-    seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
+    seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in batch.steps.items()}
     return seconds | {"rest": max(0.0, batch.seconds - sum(seconds.values()))}
 
 
 def _legend() -> Text:
-    return Text("  ").join(Text.assemble(("█ ", colour), name) for name, colour in _STEPS)
+    return Text("  ").join(Text.assemble(("█ ", colour), name) for name, colour in _STEPS.items())
 
 
 def _short(number: float) -> str:

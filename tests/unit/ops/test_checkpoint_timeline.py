@@ -44,49 +44,38 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-def traces(ledger: Ledger, planned: dict, done: dict, markers: dict) -> Traces:
-    ended = {("", batch, rev): at for (batch, rev), at in markers.items()}
-    return Traces("q", planned, done, {"": ledger.published}, ended)
+def traces(ledger: Ledger, planned: dict, done: dict) -> Traces:
+    return Traces("q", planned, done, {"": ledger.published})
 
 
 def killed_between_decision_and_end(ledger: Ledger) -> Traces:
-    """Micro-batch 0 goes well, 1 is decided when its run is killed, the next run ends and replays it."""
+    """Micro-batch 0 goes well, 1 is decided when its run is killed, the next run replays it."""
     ledger.open(99, "one")
     ledger.decide(101, 0)
     ledger.decide(104, 1)
     ledger.open(120, "two")
-    return traces(ledger, {0: 100, 1: 103}, {0: 102, 1: 122}, {(0, 0): 101.5, (1, 0): 119.5})
+    return traces(ledger, {0: 100, 1: 103}, {0: 102, 1: 122})
 
 
 def test_a_micro_batch_from_its_plan_to_its_end(ledger):
-    """Planned, decided, ended by the last marker, noted by Spark."""
+    """Planned, decided, noted by Spark."""
     first, *_ = timeline_from(killed_between_decision_and_end(ledger)).batches
     assert (first.number, first.run, first.outcome, first.rows) == (0, "one", "committed", 5)
-    assert (first.prepare, first.decide, first.end, first.whole) == ((100, 101), (101, 101), (101, 101.5), (100, 102))
+    assert (first.prepare, first.decide, first.end, first.whole) == ((100, 101), (101, 101), None, (100, 102))
 
 
 def test_a_kill_after_the_decision_is_seen(ledger):
-    """The first try is cut off, and its transactions are ended by the next run, whose replay decides nothing."""
+    """The first try is cut off, and the replay of the next run decides nothing."""
     timeline = timeline_from(killed_between_decision_and_end(ledger))
     _, cut, replay = timeline.batches
     assert [(cut.run, cut.outcome), (replay.run, replay.outcome)] == [("one", "cut off"), ("two", "replayed")]
-    assert (cut.prepare, cut.decide, cut.end, cut.whole) == ((103, 104), (104, 104), None, (103, 104))
-    assert (replay.decide, replay.end, replay.whole, replay.rows) == (None, (119.5, 119.5), (120, 122), 5)
+    assert (cut.prepare, cut.decide, cut.whole) == ((103, 104), (104, 104), (103, 104))
+    assert (replay.decide, replay.whole, replay.rows) == (None, (120, 122), 5)
     assert [(run.id, run.begin, run.end, run.how) for run in timeline.runs] == [
         ("one", 99, 104, None),
         ("two", 120, 122, None),
     ]
     assert any("why runs ended" in said for said in timeline.unknown)
-
-
-def test_a_kill_before_spark_notes_it_is_seen(ledger):
-    """The first run has ended its transactions, too; the replay has nothing to do but to compare."""
-    ledger.open(99, "one")
-    ledger.decide(101, 0)
-    ledger.open(120, "two")
-    cut, replay = timeline_from(traces(ledger, {0: 100}, {0: 122}, {(0, 0): 101.2})).batches
-    assert (cut.outcome, cut.end, cut.whole) == ("cut off", (101, 101.2), (100, 101.2))
-    assert (replay.outcome, replay.end) == ("replayed", None)
 
 
 def test_who_planned_what_a_run_decides_is_not_known(ledger):
@@ -96,7 +85,7 @@ def test_who_planned_what_a_run_decides_is_not_known(ledger):
     ledger.decide(102, 0)
     ledger.open(120, "two")
     ledger.decide(121, 1)
-    timeline = timeline_from(traces(ledger, {0: 100, 1: 119}, {0: 103, 1: 122}, {(0, 0): 102.5, (1, 0): 121.2}))
+    timeline = timeline_from(traces(ledger, {0: 100, 1: 119}, {0: 103, 1: 122}))
     assert [(batch.run, batch.outcome) for batch in timeline.batches] == [("one", "committed"), ("two", "committed")]
     assert [batch.prepare for batch in timeline.batches] == [(100, 102), (119, 121)]
     assert [(run.begin, run.end) for run in timeline.runs] == [(101, 103), (120, 122)]
@@ -110,8 +99,8 @@ def test_a_repair_is_seen(ledger):
     ledger.close(102)
     ledger.open(120, "two")
     ledger.decide(122, 0, rev=1)
-    timeline = timeline_from(traces(ledger, {0: 100}, {0: 123}, {(0, 1): 122.5}))
-    assert [(batch.outcome, batch.end) for batch in timeline.batches] == [("cut off", None), ("repaired", (122, 122.5))]
+    timeline = timeline_from(traces(ledger, {0: 100}, {0: 123}))
+    assert [batch.outcome for batch in timeline.batches] == ["cut off", "repaired"]
     assert [(run.how, run.end) for run in timeline.runs] == [("closed", 102), (None, 123)]
 
 
@@ -119,21 +108,20 @@ def test_what_is_under_way_is_not_finished(ledger):
     """Whether somebody works on it is not known."""
     ledger.open(99, "one")
     ledger.decide(101, 0)
-    (batch,) = timeline_from(traces(ledger, {0: 100}, {}, {})).batches
-    assert (batch.outcome, batch.decide, batch.end, batch.done) == ("", (101, 101), None, False)
+    (batch,) = timeline_from(traces(ledger, {0: 100}, {})).batches
+    assert (batch.outcome, batch.decide, batch.done) == ("", (101, 101), False)
 
 
 def test_it_says_what_it_does_not_know(ledger):
-    """Decisions that compaction has taken, markers that were not found; and draws what is left."""
+    """Decisions that compaction has taken; and draws what is left."""
     ledger.open(99, "one")
     ledger.decide(107, 3)
-    found = traces(ledger, {n: 100 + 2 * n for n in range(4)}, {n: 101 + 2 * n for n in range(4)}, {})
+    found = traces(ledger, {n: 100 + 2 * n for n in range(4)}, {n: 101 + 2 * n for n in range(4)})
     timeline = timeline_from(found)
     assert forgotten(found) == [0, 1, 2]
     assert [batch.decide for batch in timeline.batches] == [None, None, None, (107, 107)]
     said = " ".join(timeline.unknown)
     assert "the decisions of 3 micro-batches, 0 to 2." in said
-    assert "the transactions of micro-batch 3 within" in said
 
 
 def test_sinks_within_foreachbatch_have_their_own_decisions(ledger):
@@ -154,8 +142,8 @@ def test_its_picture_says_what_is_not_known(ledger, tmp_path: Path):
     """In words that can be read."""
     draw(timeline_from(killed_between_decision_and_end(ledger)), tmp_path / "picture.svg")
     drawn = (tmp_path / "picture.svg").read_text()
-    assert "Not recorded: when tasks ran, the lag, why runs ended" in drawn
-    assert "to the decision" in drawn
+    assert "is from the plan to the decision), when transactions ended, the lag, why runs ended" in drawn
+    assert "<!-- decide" in drawn and "<!-- EndTxn" not in drawn
     assert "offsets" not in drawn  # no lag
 
 

@@ -42,7 +42,6 @@ def test_how_each_run_has_ended():
         ("two", "EOS_TRANSACTION_LOST"),
         ("three", None),
     ]
-    assert [condition for _, condition in timeline.restarts] == ["EOS_TRANSACTION_LOST"]
 
 
 def test_a_micro_batch_counts_once_in_the_title():
@@ -203,7 +202,6 @@ def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
         '{"event": "committed", "at": true, "rows": "7"}',
         '{"event": ["x"], "at": 1}',
         '{"event": "terminated", "at": 1, "query": "q", "run": "r"}',
-        '{"event": "restart", "at": 1, "query": "q"}',
     ],
 )
 def test_lines_of_another_program_are_skipped(file: Path, line: str):
