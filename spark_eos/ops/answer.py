@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from spark_eos.base.printable import printable
@@ -38,6 +39,11 @@ def duration(duration_s: float, digits: int = 3) -> str:
 def ago(age_s: float | None) -> str:
     """How long ago; "?" where that is not known."""
     return "?" if age_s is None else f"{duration(age_s, digits=2)} ago"
+
+
+def utc(time_ms: int) -> str:
+    """A time in milliseconds since 1970, in ISO 8601."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def range_as_json(r: OffsetRange) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -47,7 +46,7 @@ from spark_eos.kafka.letter_headers import (
 from spark_eos.kafka.messages import headers_of, offset_of, place_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import check_for_rows
-from spark_eos.ops.answer import Answer, table
+from spark_eos.ops.answer import Answer, table, utc
 
 #: Prefix of the transactional id with which letters of a topic are sent again.
 _ID = "spark-eos-dead-letters"
@@ -238,8 +237,8 @@ def list_letters(letters: Letters) -> Answer:
             "topic": topic,
             "letters": n,
             "sent_again": again,
-            "first": _time(first),
-            "last": _time(last),
+            "first": utc(first),
+            "last": utc(last),
         }
         for (reason, topic), (n, again, first, last) in sorted(found.items())
     ]
@@ -401,7 +400,7 @@ def _targets(
             raise stop("EOS_LETTER_UNSENDABLE.partition", place=place, topic=target, partition=partition)
         unfit = unfit_setting(into.settings, letter.time_ms, reader.began_ms)
         if unfit is not None:
-            fields = {"time": _time(letter.time_ms), "setting": unfit, "value": into.settings[unfit]}
+            fields = {"time": utc(letter.time_ms), "setting": unfit, "value": into.settings[unfit]}
             raise stop("EOS_LETTER_UNSENDABLE.timestamp", place=place, topic=target, **fields)
         yield letter, target
 
@@ -515,10 +514,6 @@ def _topic_of(letter: Letter) -> str:
     return letter.origin[0] if letter.origin else "unknown"
 
 
-def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _text(value: bytes | None) -> str | None:
     """A value as printable text, shortened."""
     return None if value is None else excerpt(value, _SHOWN)
@@ -528,7 +523,7 @@ def _as_json(letter: Letter) -> dict[str, Any]:
     return {
         "partition": letter.partition,
         "offset": letter.offset,
-        "time": _time(letter.time_ms),
+        "time": utc(letter.time_ms),
         "reason": letter.reason,
         "topic": _topic_of(letter),
         "key": _text(letter.key),

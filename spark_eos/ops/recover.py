@@ -17,7 +17,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago
-from spark_eos.ops.state import QueryState, state_at, states_of
+from spark_eos.ops.state import QueryState, states_wanted
 from spark_eos.ops.status import transaction_as_json
 from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.commands import recover as recover_query
@@ -149,12 +149,9 @@ def _raise_the_only(recoveries: Sequence[Recovery]) -> None:
 def _states(
     cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[str], wanted: Wanted
 ) -> Sequence[QueryState]:
-    if checkpoint is None:
-        states: Sequence[QueryState] = states_of(cluster, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
-    elif checkpoint.query_id() is None:
+    if checkpoint is not None and checkpoint.query_id() is None:
         raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
-    else:
-        states = [state_at(checkpoint, cluster, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)]
+    states = states_wanted(cluster, checkpoint, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
     for state in states:
         if not state.sinks and state.table is None and not _of_ledger(state):
             known_head(cluster.head(state.query or ""), state.query or "")

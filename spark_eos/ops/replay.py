@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from spark_eos.base.printable import in_lines
@@ -16,7 +15,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ops.answer import Answer, range_as_json, range_as_text
+from spark_eos.ops.answer import Answer, range_as_json, range_as_text, utc
 from spark_eos.ops.checkpoint_files import NewCheckpoint
 from spark_eos.ops.heads import SinkHead, heads_of
 from spark_eos.ops.replay_offsets import ReplayRange, as_offsets
@@ -157,9 +156,5 @@ def _range_as_json(replayed: ReplayRange) -> dict[str, Any]:
 
 def _range(replayed: ReplayRange) -> str:
     first_ms, last_ms = replayed.first_ms, replayed.last_ms
-    when = "" if first_ms is None or last_ms is None else f"  {_time(first_ms)} to {_time(last_ms)}"
+    when = "" if first_ms is None or last_ms is None else f"  {utc(first_ms)} to {utc(last_ms)}"
     return range_as_text(replayed.offsets) + when
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -305,6 +305,15 @@ class _Snapshot:
     files: frozenset[str] = frozenset()
 
 
+def states_wanted(
+    cluster: Cluster, checkpoint: Checkpoint | None, queries: Collection[str], *, watch_s: float, quiet_s: float
+) -> list[QueryState]:
+    """The query of a checkpoint, or queries as in `states_of`. Raises EosError."""
+    if checkpoint is not None:
+        return [state_at(checkpoint, cluster, watch_s=watch_s, quiet_s=quiet_s)]
+    return states_of(cluster, queries, watch_s=watch_s, quiet_s=quiet_s)
+
+
 def states_of(
     cluster: Cluster, queries: Collection[str] = (), *, watch_s: float = 0.0, quiet_s: float = 60.0
 ) -> list[QueryState]:

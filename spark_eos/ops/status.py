@@ -13,7 +13,7 @@ from spark_eos.checkpoint.offset_log import with_text_keys
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
 from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, state_at, states_of, with_parts
+from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, states_wanted, with_parts
 from spark_eos.ops.table_state import TableState
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
@@ -32,10 +32,7 @@ def status(
     """The query of a checkpoint, queries by their ids, or all queries. With ``open_for_s``: only transactions that have
     been open for at least so many seconds, and their queries. Raises EosError."""
     named = checkpoint is not None or bool(queries)
-    if checkpoint is not None:
-        states = [state_at(checkpoint, cluster, watch_s=watch_s, quiet_s=quiet_s)]
-    else:
-        states = states_of(cluster, queries, watch_s=watch_s, quiet_s=quiet_s)
+    states = states_wanted(cluster, checkpoint, queries, watch_s=watch_s, quiet_s=quiet_s)
     if open_for_s is not None:
         states = [replace(s, open=[t for t in s.open if t.open_s >= open_for_s]) for s in states]
         states = [s for s in states if s.open]
