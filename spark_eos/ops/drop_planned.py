@@ -37,14 +37,12 @@ from spark_eos.protocol.head import Head, Unfinished
 
 @dataclass(frozen=True)
 class Drop:
-    """A micro-batch that may be dropped, after all checks. ``unfinished``: the mark for the ledger; ``judged``: the
+    """A micro-batch that may be dropped, after all checks. ``mark``: the one for the ledger; ``judged``: the
     query's head by which it may be dropped; ``entry``: the text of its file in the offset log, None where an earlier
     command has moved the file. ``ranges``: the offsets that it was to read, as far as the offset log has them;
     ``left``: its transactions that could not be aborted yet."""
 
-    query: str
-    batch: int
-    unfinished: Unfinished
+    mark: Unfinished
     judged: Head
     entry: str | None
     ranges: Sequence[OffsetRange] = ()
@@ -59,9 +57,9 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
         planned = drop(planned, cluster, settings)
     data = {
         "dry_run": not yes,
-        "checkpoint": planned.unfinished.checkpoint,
-        "query": planned.query,
-        "batch": planned.batch,
+        "checkpoint": planned.mark.checkpoint,
+        "query": planned.mark.of,
+        "batch": planned.mark.dropped,
         "partitions": [range_as_json(r) for r in planned.ranges],
         "left": list(planned.left),
     }
@@ -69,14 +67,14 @@ def drop_planned(location: str, settings: HadoopSettings, cluster: Cluster, *, y
 
 
 def _as_text(planned: Drop, *, yes: bool) -> str:
-    lines = [f"query {planned.query}: micro-batch {planned.batch} is planned, and not decided"]
+    lines = [f"query {planned.mark.of}: micro-batch {planned.mark.dropped} is planned, and not decided"]
     lines += [f"    {range_as_text(r)}" for r in planned.ranges]
-    if planned.batch == 0:
+    if planned.mark.dropped == 0:
         lines.append("  it is the first one: the next start reads from 'startingOffsets' as they are then")
     if planned.left:
         lines.append(f"  {len(planned.left)} transaction(s) could not be aborted yet: the next start aborts them")
     if yes:
-        lines.append(f"  dropped: its file is now in {planned.unfinished.checkpoint}/{DROPPED}; start the query")
+        lines.append(f"  dropped: its file is now in {planned.mark.checkpoint}/{DROPPED}; start the query")
     else:
         lines.append("  Nothing was done: add --yes. Make sure that the query does not run meanwhile.")
     return in_lines(lines)
@@ -97,7 +95,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
     if mark is not None and mark.drops and mark.checkpoint == location:
         check_named(mark, query, location, location)
         _check_last(logs, mark.dropped)
-        return Drop(query, mark.dropped, mark, head, None, _ranges(logs, mark.dropped))
+        return Drop(mark, head, None, _ranges(logs, mark.dropped))
     if not logs.planned:
         raise _nothing(location, "no micro-batch is planned")
     check_not_halted(head)
@@ -107,8 +105,8 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
     check_known(logs)
     check_undecided(head, batch)
     _check_only_this_sink(logs, head)
-    unfinished, entry = Unfinished(query, location, location, batch - 1, ()), checkpoint.read(f"offsets/{batch}")
-    return Drop(query, batch, unfinished, head, entry, _ranges(logs, batch))
+    mark, entry = Unfinished(query, location, location, batch - 1, ()), checkpoint.read(f"offsets/{batch}")
+    return Drop(mark, head, entry, _ranges(logs, batch))
 
 
 def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
@@ -117,21 +115,20 @@ def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
 
     Before each step, the command stops if another one has taken over. Raises EosError.
     """
-    unfinished, ports = planned.unfinished, cluster.ports(planned.query)
-    checkpoint = Checkpoint(unfinished.checkpoint, settings)
+    mark, ports = planned.mark, cluster.ports(planned.mark.of)
+    checkpoint, name = Checkpoint(mark.checkpoint, settings), f"offsets/{mark.dropped}"
 
     def check_files() -> None:
-        logs = Logs(checkpoint)
-        _check_last(logs, planned.batch)
-        if planned.entry is not None and checkpoint.read(f"offsets/{planned.batch}") != planned.entry:
-            raise overtaken(f"offsets/{planned.batch} of {unfinished.checkpoint} has changed")
+        _check_last(Logs(checkpoint), mark.dropped)
+        if planned.entry is not None and checkpoint.read(name) != planned.entry:
+            raise overtaken(f"{name} of {mark.checkpoint} has changed")
 
     def still() -> None:
-        check_still(ports, planned.query, halted)
+        check_still(ports, mark.of, halted)
 
-    halted, left = halt(ports, unfinished, planned.judged, check_files)
-    DroppedFiles(unfinished.checkpoint, settings, halted.generation, still).move(planned.batch)
-    resume(ports, unfinished, halted)
+    halted, left = halt(ports, mark, planned.judged, check_files)
+    DroppedFiles(mark.checkpoint, settings, halted.generation, still).move(mark.dropped)
+    resume(ports, mark, halted)
     return replace(planned, left=sorted(pair.id for pair in left))
 
 

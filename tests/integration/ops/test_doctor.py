@@ -33,6 +33,7 @@ class Patient:
     source: str
     out: str
     capsys: pytest.CaptureFixture[str]
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         self.prefix = f"doctor-{uuid.uuid4().hex[:8]}"
@@ -40,7 +41,11 @@ class Patient:
         settings = {"cleanup.policy": "compact"}
         assert (
             create_topic(
-                broker_client(KafkaProperties({"bootstrap.servers": self.servers})), self.ledger, 1, 1, settings
+                broker_client(KafkaProperties({"bootstrap.servers": self.servers})),
+                self.ledger,
+                1,
+                self.replicas,
+                settings,
             )[0]
             == 0
         )
@@ -207,7 +212,7 @@ def test_the_printed_commands_mend_what_was_found(capsys):
         weak = {"min.insync.replicas": 1, "unclean.leader.election.enable": True, "retention.ms": 60_000}
         cluster.create_topic("in", 2, replication=3, **weak)
         cluster.create_topic("out", 2, replication=3, **weak)
-        patient = Patient(cluster.bootstrap_servers, view, "in", "out", capsys)
+        patient = Patient(cluster.bootstrap_servers, view, "in", "out", capsys, replicas=3)
         code, answer = patient.ask("--output", "not-there")
         assert code == 1
         for _ in range(3):  # after one, another finding may come

@@ -31,7 +31,7 @@ NOBODY: Any = None
 
 
 def drop(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
-    found = dropping.Drop("q", 2, MARK, HEAD, None)
+    found = dropping.Drop(MARK, HEAD, None)
     patch.setattr(dropping, "plan", lambda *_: found)
     patch.setattr(dropping, "drop", lambda *_: found)
     return dropping.drop_planned("/c", SETTINGS, NOBODY, yes=yes)
@@ -94,7 +94,7 @@ def test_what_could_be_done_exits_like_what_was_done(command, yes, monkeypatch):
 
 def test_a_drop_that_leaves_something_open(monkeypatch):
     """It is done, and something is left."""
-    found = dropping.Drop("q", 2, MARK, HEAD, None)
+    found = dropping.Drop(MARK, HEAD, None)
     monkeypatch.setattr(dropping, "plan", lambda *_: found)
     monkeypatch.setattr(dropping, "drop", lambda *_: replace(found, left=["p-q-1-0-0"]))
     answer = dropping.drop_planned("/c", SETTINGS, NOBODY, yes=True)
