@@ -7,14 +7,15 @@ ingest may change its way at any start.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from spark_eos.base import metrics_events
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.options.writes import WriteOptions
 from spark_eos.pipelines.copy.plan import RowTransform
 from spark_eos.pipelines.copy.sql import check_sql
 from spark_eos.pipelines.copy.start import name_of
@@ -22,6 +23,10 @@ from spark_eos.pipelines.copy.written import of_one_query
 from spark_eos.pipelines.files.copying import LINES, FilesCopy
 from spark_eos.pipelines.files.notes import Splits
 from spark_eos.pipelines.files.source import source_for
+from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+from spark_eos.sink.job_write import write_frame
+from spark_eos.sink.schema import check_columns
+from spark_eos.sink.spark_rows import SparkRows
 
 from ..runner.past_spark import PastSparkTransform
 from ..runner.transform import transformed
@@ -78,7 +83,7 @@ class Counts:
 class Writing(Protocol):
     """Writes micro-batches."""
 
-    def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions) -> Counts:
         """Write the rows of these files, and return when they are committed. ``options``: see
         `spark_eos.pipelines.files.run.IngestRun.options_for`."""
         ...
@@ -96,7 +101,7 @@ class ThroughSpark:
         if _DROPS_READS not in (rules or ""):
             spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
 
-    def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions) -> Counts:
         """See `Writing.write`."""
         read, written = Observation(f"{_READ}{uuid.uuid4()}"), Observation()
         rows = parsed(rows_of(self._spark, self._files, splits, self._settings), self._files)
@@ -105,7 +110,8 @@ class ThroughSpark:
         result = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
         if not _reads_all(result):
             rows.write.format("noop").mode("overwrite").save()
-        result.write.format("eos-kafka").mode("append").options(**options).save()
+        rows_out = SparkRows(check_columns(result.schema, options.sink.topic))
+        write_frame(result, EosKafkaBatchWriter(options, rows_out, metrics_events.here()))
         came = read.get
         return Counts(came["rows"], came["malformed"], written.get["rows"])
 
@@ -124,7 +130,7 @@ class PastJvm:
         own = None if transform is None else row_transform(files, transform)
         self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query(), own)
 
-    def write(self, splits: Splits, options: Mapping[str, str]) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions) -> Counts:
         """See `Writing.write`. The counts are those that the commit has noted, and 0 where it could not."""
         self._copy.write(splits, options)
         last = self._copy.written.last() or {}

@@ -24,7 +24,8 @@ from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.group_offsets import GroupOffsets
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.head import Head, Notes, Offsets, Pair
+from spark_eos.protocol.extra import Records
+from spark_eos.protocol.head import Head, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 
@@ -86,23 +87,24 @@ class KafkaTerm:
     def read(self) -> Head | None:
         return self._reader.read()
 
-    def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
+    def publish(self, head: Head, offsets: Offsets | None = None, records: Records | None = None) -> None:
         partition = self._reader.partition
         head = replace(head, committed_as=self._producer.committed_by(self._version))
-        offset = self._write(head, offsets, notes)
+        offset = self._write(head, offsets, records)
         error = self._end(commit=True)
         if error != OK:
             raise NotPublished("no answer" if error is None else name_of(error))
         self._reader.published(partition, offset, head)
 
-    def _write(self, head: Head, offsets: Offsets | None, notes: Notes | None) -> int:
-        """Write the notes, the head and the group's offsets in the transaction. Returns the head's offset. An error
+    def _write(self, head: Head, offsets: Offsets | None, records: Records | None) -> int:
+        """Write the records, the head and the group's offsets in the transaction. Returns the head's offset. An error
         here means that nothing was committed; NotPublished means that another attempt may succeed."""
         sender = Sender(self._client, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
         sender.begin(self._producer, self._version)
         try:
-            if notes is not None and notes.records:
-                self._deliver(sender, (notes.topic, notes.partition), self._sealed(*zip(*notes.records, strict=True)))
+            if records is not None and records.records:
+                place = records.topic, records.partition
+                self._deliver(sender, place, self._sealed(*zip(*records.records, strict=True)))
                 failpoints.reach("commit.noted")
             offset = self._write_head(sender, head)
             if self._group is not None and offsets is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
-from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Notes, Write
+from spark_eos.protocol.extra import Kind
+from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Write
 
 #: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
 _OF_WRITES = frozenset(["topic", "dead_letters", "prefix", "transaction_timeout_ms", "two_phase", "ledger_topic"])
@@ -32,7 +34,6 @@ FOREACH_BATCH = (
     Option("foreachBatch.run", "run", parse_text, "", ""),
     Option("foreachBatch.batch", "batch", parse_batch, "", ""),
     Option("foreachBatch.sink", "sink_name", parse_exact, "", ""),
-    Option("foreachBatch.notes", "notes", parse_text, "", ""),
 )
 
 
@@ -40,42 +41,56 @@ FOREACH_BATCH = (
 class WriteOptions:
     """Parsed options of ``df.write``. ``write``: None for a batch write that its user has not named.
 
-    Within foreachBatch, ``run`` and ``batch`` are those of the query, and ``notes`` are published with the decision.
+    Within foreachBatch, ``run`` and ``batch`` are those of the query. ``kind``: of the extra that the decision is to
+    have.
     """
 
     sink: SinkOptions
     write: Write | None = None
     run: str | None = None
     batch: int = 0
-    notes: Notes | None = None
+    kind: Kind | None = None
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """Parse and check what a user gave to ``df.write``. Raises OptionError."""
+    values, options = _parsed(raw)
+    job_id = values.pop("job_id", None)
+    if values and job_id is not None:
+        raise stop("EOS_OPTION_CONFLICT.job_id")
+    if values:
+        return _within(options, **values)
+    if options.two_phase and job_id is None:
+        raise stop("EOS_OPTION_MISSING.job_id", option="job.id")
+    return WriteOptions(options, None if job_id is None else BatchWrite(job_id, options.topic))
+
+
+def foreach_batch_options(
+    raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch: int, kind: Kind | None = None
+) -> WriteOptions:
+    """The options of a write within foreachBatch, where a program makes it itself. Raises OptionError."""
+    values, options = _parsed(raw)
+    if "job_id" in values:
+        raise stop("EOS_OPTION_CONFLICT.job_id")
+    return WriteOptions(options, write, run, batch, kind)
+
+
+def _parsed(raw: Mapping[str, str]) -> tuple[dict[str, Any], SinkOptions]:
+    """The sink's options, and the values of those that only writes have."""
     refuse_path(raw)
     streaming = {option.name.lower(): option.name for option in SINK if option not in WRITE}
     for key in raw:
         if key.lower() in streaming:
             raise stop("EOS_OPTION_UNSUPPORTED.stream_only", option=streaming[key.lower()])
     values, kafka = parse_table(raw, (*WRITE, *FOREACH_BATCH), SINK_OWNED, ignored=("path",))
-    job_id = values.pop("job_id", None)
-    named = {option.attribute: values.pop(option.attribute) for option in FOREACH_BATCH if option.attribute in values}
+    own = {name: values.pop(name) for name in [*values] if name not in _OF_WRITES}
     options = SinkOptions(kafka=kafka, **values)
     check_ledger_is_apart(options)
-    if named and job_id is not None:
-        raise stop("EOS_OPTION_CONFLICT.job_id")
-    if options.two_phase and job_id is None and not named:
-        raise stop("EOS_OPTION_MISSING.job_id", option="job.id")
-    if named:
-        return _within_foreach_batch(options, **named)
-    return WriteOptions(options, None if job_id is None else BatchWrite(job_id, options.topic))
+    return own, options
 
 
-def _within_foreach_batch(
-    options: SinkOptions, query: str, run: str, batch: int, sink_name: str | None = None, notes: str | None = None
-) -> WriteOptions:
+def _within(options: SinkOptions, query: str, run: str, batch: int, sink_name: str | None = None) -> WriteOptions:
     name = sink_name or options.topic
     if name is None:
         raise stop("EOS_OPTION_MISSING.sink_name", option="sink")
-    write = ForeachBatchWrite(query, name)
-    return WriteOptions(options, write, run, batch, Notes.from_text(notes) if notes else None)
+    return WriteOptions(options, ForeachBatchWrite(query, name), run, batch)

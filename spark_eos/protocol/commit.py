@@ -22,7 +22,8 @@ from spark_eos.protocol.checks import (
     superseded,
 )
 from spark_eos.protocol.end import Starts, began_ms, not_whole, settle, too_old, whole_for_ms
-from spark_eos.protocol.head import Decision, Digest, Head, Notes, Offsets, Pair, Places, Verdict
+from spark_eos.protocol.extra import Records, next_extra
+from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, Places, Verdict
 from spark_eos.protocol.look_back import Looked, look_back, marking, unseen_places
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.replay import (
@@ -106,7 +107,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
     2. A batch that is decided already is compared, and what of it has no verdict is settled; what it lost is replaced
        by its repair. A group that is set only now gets its offsets.
     3. Verify that the brokers still hold what the tasks wrote; what is open besides are leftovers.
-    4. Decide: publish the new head, with the consumer offsets, the notes, and the places of earlier decisions that
+    4. Decide: publish the new head, with the consumer offsets, the extra, and the places of earlier decisions that
        nobody could look at yet.
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
     6. Abort the leftovers.
@@ -244,16 +245,15 @@ def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None
     return None if given else batch.offsets
 
 
-def _notes_to_write(batch: MicroBatch, last: Decision | None) -> Notes | None:
-    """The notes to publish with the head: a replay's were published with its decision."""
-    return None if last is not None and last.batch == batch.id else batch.notes
+def _records_to_write(batch: MicroBatch, last: Decision | None) -> Records | None:
+    """A feature's records to publish with the head: a replay's were published with its decision."""
+    return None if batch.kind is None or (last is not None and last.batch == batch.id) else batch.kind.records
 
 
 def _decided(batch: MicroBatch, head: Head) -> Decision:
     """The decision on a micro-batch that is new."""
     check_versions(batch, batch.digests)
     check_unknown(batch.unknown_ids)
-    before = head.decision.noted if head.decision is not None else None
     return Decision(
         batch.id,
         0,
@@ -266,7 +266,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         partitioner=batch.partitioner or head.partitioner,
         group=batch.group,
         two_phase=batch.two_phase,
-        noted=before if batch.notes is None else batch.notes.added_to(before),
+        extra=next_extra(batch.kind, head.decision, batch.id, batch.reports),
         copied_from=batch.copied_of_rest,
     )
 
@@ -381,7 +381,7 @@ def _publish(batch: MicroBatch, taken: _Taken, decision: Decision, unseen: Place
     """Step 4: from here on, nothing of the decision is ever aborted. Raises NotPublished."""
     last = taken.head.decision
     head = replace(taken.head.with_topics(batch.topics), decision=decision, unseen=unseen)
-    taken.term.publish(head, _offsets_to_give(batch, last), _notes_to_write(batch, last))
+    taken.term.publish(head, _offsets_to_give(batch, last), _records_to_write(batch, last))
 
 
 # Batch writes

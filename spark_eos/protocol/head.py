@@ -10,14 +10,11 @@ A micro-batch of a copy is made of `OffsetRange`s of the source's offsets, in pl
 has the same cluster, topics, transform and offsets, however these are dealt to tasks. Rows are read again only where
 some were lost.
 
-Notes are records that become visible with a decision, by the same transaction, in a compacted topic of their own. The
-head says what all of them together are, so that a reader knows whether it has found them all.
+What a feature keeps with a decision is an extra: bytes that only the feature reads (`spark_eos.protocol.extra`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -126,66 +123,17 @@ def union(parts: Iterable[CopiedFrom]) -> CopiedFrom:
     return CopiedFrom(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
 
 
-# Notes
-
-
-#: Key and value of a record. No two notes of a query have the same key.
-Note = tuple[bytes, bytes]
-
-
-_SUM = 1 << 64
-
-
-@dataclass(frozen=True)
-class Noted:
-    """All notes of a query up to a decision: where they are, how many, and the sum of their digests."""
-
-    topic: str
-    partition: int
-    count: int = 0
-    digest: int = 0
-
-    def with_more(self, notes: Notes) -> Noted:
-        """With those of one more decision, which go to the same place."""
-        assert (notes.topic, notes.partition) == (self.topic, self.partition), notes
-        digest = (self.digest + digest_of(notes.records)) % _SUM
-        return Noted(self.topic, self.partition, self.count + len(notes.records), digest)
-
-
-@dataclass(frozen=True)
-class Notes:
-    """What one micro-batch notes, and where."""
-
-    topic: str
-    partition: int
-    records: tuple[Note, ...]
-
-    def added_to(self, before: Noted | None) -> Noted:
-        return (before or Noted(self.topic, self.partition)).with_more(self)
-
-    def as_text(self) -> str:
-        """The notes as JSON; keys and values must be text."""
-        records = [[key.decode(), value.decode()] for key, value in self.records]
-        return json.dumps([self.topic, self.partition, records], separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> Notes:
-        topic, partition, records = json.loads(text)
-        return cls(topic, partition, tuple((key.encode(), value.encode()) for key, value in records))
-
-
-def digest_of(records: Iterable[Note]) -> int:
-    """A sum, so that it does not depend on the order."""
-    return sum(map(_digest, records)) % _SUM
-
-
-def _digest(record: Note) -> int:
-    key, value = record
-    framed = b"%d:%b%b" % (len(key), key, value)
-    return int.from_bytes(hashlib.blake2b(framed, digest_size=8).digest(), "big")
-
-
 # Decisions
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a feature keeps with a decision. ``body``: bytes for the feature of this ``kind``. ``lasting``: they are
+    about the query up to here, so that no later decision may do without them."""
+
+    kind: str
+    body: bytes
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,7 +150,8 @@ class Written:
     ``ranges``: of a copy, what the rows were read from. ``unknown``: for each of these, runs of the schema ids that a
     registry did not know, as which they count when it is read again; empty where there were none. ``begins``: its first
     record in each of its partitions, and the number of its last one there. Rows are looked for by these before an end,
-    and after one that came late; the head leaves them out where they are long.
+    and after one that came late; the head leaves them out where they are long. ``extra``: what a feature keeps with the
+    transaction, of the kind of the decision's extra.
     """
 
     partition: int
@@ -217,6 +166,7 @@ class Written:
     ranges: tuple[OffsetRange, ...] = ()
     unknown: tuple[tuple[str, ...], ...] = ()
     begins: tuple[Probe, ...] = field(default=(), compare=False)
+    extra: bytes = b""
 
     @property
     def unknown_by_range(self) -> dict[OffsetRange, tuple[str, ...]]:
@@ -241,8 +191,8 @@ class Decision:
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
     consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the tasks that are to write
     the lost rows again, where they are not those that wrote them before. ``two_phase``: its transactions never expire.
-    ``noted``: the notes of the query, those that were published with this decision included. ``copied_from``: rows were
-    not Spark's, but read from these ranges by the tasks that wrote them; None where they were.
+    ``extra``: what a feature keeps with the decision. ``copied_from``: rows were not Spark's, but read from these
+    ranges by the tasks that wrote them; None where they were.
     """
 
     batch: int
@@ -257,7 +207,7 @@ class Decision:
     group: str | None = None
     rewrite: tuple[int, ...] | None = None
     two_phase: bool = False
-    noted: Noted | None = None
+    extra: Extra | None = None
     copied_from: CopiedFrom | None = None
 
     @classmethod

@@ -23,11 +23,11 @@ from spark_eos.protocol.head import (
     CopiedFrom,
     Decision,
     Digest,
+    Extra,
     ForeachBatchWrite,
     Head,
     Marks,
     Missing,
-    Noted,
     Pair,
     Place,
     Places,
@@ -54,13 +54,17 @@ _MOST_BEGINS = 1_000
 MOST_UNSEEN = 4_000
 
 
+#: A character for each byte, so that an extra that is text can be read in a head.
+_BYTES = "latin-1"
+
+
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 
 
 _DECISION_FIELDS = frozenset(
     [
         *("batch", "rev", "tasks", "rows", "digest", "digest_by", "partitioner", "offsets", "group"),
-        *("rewrite", "two_phase", "noted", "copied_from", "written"),
+        *("rewrite", "two_phase", "extra", "copied_from", "written"),
     ]
 )
 
@@ -155,7 +159,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "group": decision.group,
         "rewrite": decision.rewrite,
         "two_phase": decision.two_phase,
-        "noted": None if decision.noted is None else asdict(decision.noted),
+        "extra": None if decision.extra is None else _extra_to_json(decision.extra),
         "copied_from": None if copied_from is None else _copied_to_json(copied_from, topics),
         "written": [_written_to_json(w, topics, with_begins=with_begins) for w in decision.written],
     }
@@ -180,7 +184,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         group=decision["group"],
         rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
         two_phase=decision["two_phase"],
-        noted=None if decision["noted"] is None else Noted(**decision["noted"]),
+        extra=None if decision["extra"] is None else _extra_from_json(**decision["extra"]),
         copied_from=copied_from,
         written=tuple(_written_from_json(raw, topics, ids, *row) for row in decision["written"]),
     )
@@ -200,6 +204,7 @@ def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool
         w.empty,
         _ranges_to_json(w.ranges, topics, w.unknown),
         _begins_to_json(w.begins if with_begins and w.verdict is None else ()),
+        _text(w.extra),
     ]
 
 
@@ -218,6 +223,7 @@ def _written_from_json(
     empty: list[list[Any]],
     ranges: list[list[Any]],
     begins: Mapping[str, list[list[int]]],
+    extra: str,
 ) -> Written:
     if endtxn_version not in _KNOWN_ENDS:
         what = f"a transaction to be ended by version {endtxn_version} of EndTxn"
@@ -235,7 +241,20 @@ def _written_from_json(
         _ranges_from_json(ranges, topics),
         _unknown_from_json(ranges),
         _begins_from_json(begins, ids),
+        extra.encode(_BYTES),
     )
+
+
+def _extra_to_json(extra: Extra) -> dict[str, Any]:
+    return asdict(extra) | {"body": _text(extra.body)}
+
+
+def _extra_from_json(kind: str, body: str, *, lasting: bool) -> Extra:
+    return Extra(kind, body.encode(_BYTES), lasting)
+
+
+def _text(body: bytes) -> str:
+    return body.decode(_BYTES)
 
 
 def _begins_to_json(begins: Sequence[Probe]) -> dict[str, list[list[int | None]]]:

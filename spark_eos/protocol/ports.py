@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Protocol
 
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Place, Probe
+from spark_eos.protocol.extra import Records
+from spark_eos.protocol.head import Head, Offsets, Pair, Place, Probe
 
 
 class NotPublished(Exception):
@@ -97,8 +98,9 @@ class Term(Protocol):
         """The head, authoritative."""
         ...
 
-    def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
-        """Write the head, and consumer offsets and notes if given, in one transaction. Raises NotPublished."""
+    def publish(self, head: Head, offsets: Offsets | None = None, records: Records | None = None) -> None:
+        """Write the head, and consumer offsets and a feature's records if given, in one transaction. Raises
+        NotPublished."""
         ...
 
 

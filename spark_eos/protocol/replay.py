@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import as_json, instead_of_replay, is_unknown_here, is_visible
+from spark_eos.protocol.extra import kinds_differ
 from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Decision, Digest, Head, Verdict, Written, merged
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
@@ -27,12 +28,19 @@ _MOST_LISTED = 20
 def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
     """Raise ProtocolStop where tasks have digested in different ways: their sums cannot be compared."""
     if batch.reports and len(digests) > 1:
-        raise stop("EOS_MIXED_VERSIONS", batch=batch.id, digests=", ".join(sorted(digest.value for digest in digests)))
+        raise stop(
+            "EOS_MIXED_VERSIONS.digests", batch=batch.id, digests=", ".join(sorted(digest.value for digest in digests))
+        )
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
     """A replay must be what was decided: what is visible already came from it. The replay of a copy reads nothing that
     is visible already, so that its ranges are compared."""
+    other_kind = kinds_differ(last, None if batch.kind is None else batch.kind.name)
+    if other_kind:
+        raise ranges_diverged(last, other_kind)
+    if batch.kind is not None:
+        batch.kind.compare(last, batch.reports)
     other_ranges = differences_of_ranges(last, batch.copied_from)
     if other_ranges:
         raise ranges_diverged(last, other_ranges)

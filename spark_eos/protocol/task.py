@@ -12,14 +12,15 @@ from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
+from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import (
     DIGEST_BITS,
     BatchWrite,
     CopiedFrom,
     Decision,
     Digest,
+    Extra,
     Head,
-    Notes,
     Offsets,
     Pair,
     Probe,
@@ -61,7 +62,8 @@ class TaskReport:
     to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
     batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
     ``dropped``: records that its transform rejected, and that are left out. ``read``: rows that the task read, where
-    these are counted, as a transform makes others of them.
+    these are counted, as a transform makes others of them. ``extra``: what the feature that reads the rows reports of
+    them.
     """
 
     work: Work
@@ -78,6 +80,7 @@ class TaskReport:
     topics: tuple[str, ...] = ()
     dropped: int = 0
     read: int = 0
+    extra: Extra | None = None
 
 
 def assign(
@@ -266,7 +269,8 @@ class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where an
     option sets one; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
     and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if it is not known.
-    ``two_phase``: its transactions never expire. ``notes`` become visible with the decision."""
+    ``two_phase``: its transactions never expire. ``kind``: of
+    the extra that the decision is to have, if any."""
 
     run: str
     id: int
@@ -275,7 +279,7 @@ class MicroBatch:
     partitioner: str | None = None
     group: str | None = None
     two_phase: bool = False
-    notes: Notes | None = None
+    kind: Kind | None = None
     planned_ms: int | None = None
 
     @property

@@ -17,7 +17,8 @@ from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort, clear_late
 from spark_eos.protocol.commit import CommitReport, commit, complete
-from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Notes, Pair, Write
+from spark_eos.protocol.extra import Kind
+from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Pair, Write
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.commit_events import CommitEvents
@@ -44,7 +45,7 @@ class Commit:
     """One micro-batch that is to be committed or aborted.
 
     ``query``: the id by which the ledger knows the query. ``name``: of the micro-batch, for the log. ``write``: what
-    writes, where it is no streaming query. ``notes`` are published with the decision.
+    writes, where it is no streaming query. ``kind``: of the extra that the decision is to have.
     """
 
     options: SinkOptions
@@ -54,7 +55,7 @@ class Commit:
     batch: int
     name: str
     write: Write | None = None
-    notes: Notes | None = None
+    kind: Kind | None = None
     events: Events = field(default=NOWHERE, kw_only=True)
 
     def commit(self, received: Sequence[Message]) -> CommitReport:
@@ -109,7 +110,7 @@ class Commit:
             options.partitioner,
             group,
             options.two_phase,
-            notes=self.notes,
+            kind=self.kind,
             planned_ms=_planned_ms(ports, received),
         )
 

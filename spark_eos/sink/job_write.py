@@ -1,16 +1,22 @@
-"""A batch write without a data frame: one job of Spark, whose tasks know by their numbers what to write.
+"""Batch writes that a program makes itself: one job of Spark, whose tasks write, and a commit in the program's process.
 
-For a data frame, Spark starts Python processes beside the tasks, one that makes the writer and one that commits. Here
+For ``df.write``, Spark starts Python processes beside the tasks, one that makes the writer and one that commits. Here
 the process that asks for the write does their part.
+
+Spark does not ask here, as it does for ``df.write``, which of two attempts of a task may end: both may, each with an
+open transaction. It takes the result of one, and the commit decides on that and aborts the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
 from pyspark import SparkContext
+from pyspark.sql import DataFrame
 
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.job import Message
@@ -21,13 +27,35 @@ _DESCRIPTION = "spark.job.description"
 
 def write_by_job(sc: SparkContext, writer: EosKafkaBatchWriter, tasks: int) -> None:
     """Let each of so many tasks write what its number stands for, and commit. Raises EosError, and what Spark raises;
-    whatever fails aborts the write.
+    whatever fails aborts the write."""
 
-    Spark does not ask here, as it does for a data frame, which of two attempts of a task may end: both may, each with
-    an open transaction. It takes the result of one, and the commit decides on that and aborts the other.
-    """
+    def ended() -> list[Message | None]:
+        found = sc.parallelize(range(tasks), tasks).mapPartitions(partial(_written, writer)).collect()
+        messages = {message.report.partition: message for message in found}
+        return [messages.get(number) for number in range(tasks)]
+
+    _write(sc, writer, ended)
+
+
+def write_frame(frame: DataFrame, writer: EosKafkaBatchWriter) -> None:
+    """Let tasks write the rows of a data frame, and commit. Raises as `write_by_job` does."""
+    sc = frame.sparkSession.sparkContext
+
+    def ended() -> list[Message | None]:
+        found = frame.mapInArrow(partial(_written_rows, writer), "message BINARY").collect()
+        if not found:  # Spark has found that there are no rows, and needs no task to say so
+            return list(sc.parallelize([0], 1).mapPartitions(partial(_written_nothing, writer)).collect())
+        return [pickle.loads(row.message) for row in found]  # from our own tasks
+
+    _write(sc, writer, ended)
+
+
+def _write(sc: SparkContext, writer: EosKafkaBatchWriter, ended: Callable[[], list[Message | None]]) -> None:
+    """Commit when the tasks have ended, with the message of each; None for one that has none."""
     try:
-        writer.commit(_ended(sc, writer, tasks))
+        with _described(sc, str(writer)):
+            messages = ended()
+        writer.commit(messages)
     except BaseException as error:
         writer.abort(())
         ours = as_error(error)
@@ -36,18 +64,27 @@ def write_by_job(sc: SparkContext, writer: EosKafkaBatchWriter, tasks: int) -> N
         raise ours from None
 
 
-def _ended(sc: SparkContext, writer: EosKafkaBatchWriter, tasks: int) -> list[Message | None]:
-    """Run the tasks: the message of each, None for one that has none."""
+@contextmanager
+def _described(sc: SparkContext, text: str) -> Iterator[None]:
+    """Within, jobs have this description."""
     before = sc.getLocalProperty(_DESCRIPTION)
-    sc.setLocalProperty(_DESCRIPTION, str(writer))
+    sc.setLocalProperty(_DESCRIPTION, text)
     try:
-        found = sc.parallelize(range(tasks), tasks).mapPartitions(partial(_written, writer)).collect()
+        yield
     finally:
         sc.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None takes it away
-    messages = {message.report.partition: message for message in found}
-    return [messages.get(number) for number in range(tasks)]
 
 
 def _written(writer: EosKafkaBatchWriter, numbers: Iterable[int]) -> Iterator[Message]:
     """In a task."""
     yield writer.write(iter([pa.record_batch({"number": pa.array(numbers, pa.int64())})]))
+
+
+def _written_rows(writer: EosKafkaBatchWriter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task."""
+    yield pa.record_batch({"message": pa.array([pickle.dumps(writer.write(iter(batches)))], pa.binary())})
+
+
+def _written_nothing(writer: EosKafkaBatchWriter, _: Iterable[int]) -> Iterator[Message]:
+    """In a task."""
+    yield writer.write(iter(()))

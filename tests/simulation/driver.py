@@ -271,7 +271,7 @@ class Driver:
             offsets,
             group=self.group,
             two_phase=self.two_phase,
-            notes=notes,
+            kind=notes,
             planned_ms=self.planned_ms,
         )
         process = self.application.process(self.application.calls)

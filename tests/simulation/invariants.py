@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict, digest_of
+from spark_eos.pipelines.files.notes import digest_of, noted_by
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import is_name_of, ledger_name, parse_task_name
 from spark_eos.protocol.ports import State
@@ -18,7 +19,7 @@ from .excused import Losses
 from .faults import Strike
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
-from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, notes_of, place_of
+from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, noted_after, place_of
 from .spark import Query
 from .world import WAITS, Violation
 
@@ -36,6 +37,7 @@ OWN_GENERATION = "each run has a generation of its own"
 TRUE_STOPS = "a stop tells the truth"
 NOT_REWRITTEN = "what a reader has seen is not rewritten"
 NOTES_GO_ALONG = "notes go with the decision"
+EXTRAS_GO_ALONG = "an extra goes with its own decision"
 NEIGHBOURS = "queries leave each other alone"
 SAME_PARTITION = "a key stays in its partition"
 TOPICS_KNOWN = "a head names every topic that its query has written to"
@@ -148,6 +150,7 @@ class Watch:
         if last is not None and head.generation != last.generation + (head.run != last.run or head.run == NOBODY):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
+            self._check_extra(head.decision)
             self._decide(head.run, head.decision, last.decision if last is not None else None)
             self._wrote |= {probe.topic for w in head.decision.written for probe in w.begins}
         if not self._wrote <= {*head.topics}:
@@ -429,7 +432,7 @@ class Watch:
         if not self.ledger_lost:
             self._check_topics()
         if query.plan.notes and not self.ledger_lost:
-            self._check_notes(query)
+            self._check_notes()
         log = self.cluster.log(GROUP)
         own = [r for r in log.records if r.visible and r.payload[0] in self.plan.groups]
         given = [((r.producer_id, r.epoch), r.payload[1]["source"]["0"]) for r in own]
@@ -483,16 +486,17 @@ class Watch:
                     rows |= {record.payload[1] for record in log.records[log.stable :] if self._is_own(place, record)}
         return rows
 
-    def _check_notes(self, query: Query) -> None:
+    def _check_notes(self) -> None:
         """Those of each micro-batch are there, and the head knows of them and of no others."""
         visible = {record.payload for record in self.cluster.log(NOTES).records if record.visible}
-        noted = None
-        for batch in sorted(query.offsets):
-            noted = notes_of(batch, query.plan.rows[batch]).added_to(noted)
-        decision = self.heads[-1].decision
-        known = decision.noted if decision is not None else None
-        if known != noted or (noted is not None and (len(visible), digest_of(visible)) != (noted.count, noted.digest)):
+        known = noted_by(self.heads[-1].decision)
+        if (len(visible), digest_of(visible)) != ((known.count, known.digest) if known is not None else (0, 0)):
             raise Violation(NOTES_GO_ALONG, f"{visible} are visible, the head knows of {known}")
+
+    def _check_extra(self, decision: Decision) -> None:
+        """Each publication of a decision has the decision's own extra."""
+        if self.plan.notes and noted_by(decision) != noted_after(decision.batch, self.plan.rows):
+            raise Violation(EXTRAS_GO_ALONG, f"batch {decision.batch} has {decision.extra}")
 
     def _check_topics(self) -> None:
         to = {driver.run: driver.topic for driver in self.of.drivers}

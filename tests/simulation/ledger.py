@@ -14,7 +14,8 @@ from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.lookup import Absences
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
+from spark_eos.protocol.extra import Records
+from spark_eos.protocol.head import Head, Offsets, Pair, Probe
 from spark_eos.protocol.head import Place as Placed
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import (
@@ -123,12 +124,12 @@ class SimulatedTerm:
     def read(self) -> Head | None:
         return self._ledger.read()
 
-    def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
+    def publish(self, head: Head, offsets: Offsets | None = None, records: Records | None = None) -> None:
         partition = self._ledger.reader.partition
         head = replace(head, committed_as=self._producer.pair.committed_by(self._producer.version))
         try:
-            for note in () if notes is None else notes.records:
-                self._producer.produce((notes.topic, notes.partition), note)
+            for record in () if records is None else records.records:
+                self._producer.produce((records.topic, records.partition), record)
             for number, value in self._ledger.reader.to_write(head, self._producer.pair.epoch):
                 offset = self._producer.produce((LEDGER_TOPIC, number), (self._ledger.query, value))
                 self._check_follows(number, offset)

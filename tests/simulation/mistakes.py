@@ -17,7 +17,8 @@ from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol import open as open_module
-from spark_eos.protocol.head import NOBODY, Digest, Head, Verdict, Written
+from spark_eos.protocol.extra import next_extra
+from spark_eos.protocol.head import NOBODY, Decision, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 from spark_eos.protocol.replay import repairs
@@ -216,26 +217,57 @@ def notes_in_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
     """The notes are committed before the decision that they belong to."""
     publish = ledger.SimulatedTerm.publish
 
-    def one_after_the_other(self: Any, head: Any, offsets: Any = None, notes: Any = None) -> None:
-        if notes is not None:
+    def one_after_the_other(self: Any, head: Any, offsets: Any = None, records: Any = None) -> None:
+        if records is not None:
             own = Producer(self._ledger._world, self._ledger._cluster, "notes", ledger.LEDGER_TRANSACTION_MS)
             own.init()
-            for note in notes.records:
-                own.produce((notes.topic, notes.partition), note)
+            for record in records.records:
+                own.produce((records.topic, records.partition), record)
             own.end(commit=True)
         publish(self, head, offsets)
 
     patch.setattr(ledger.SimulatedTerm, "publish", one_after_the_other)
 
 
+def records_of_a_decision_that_is_published_again(patch: pytest.MonkeyPatch) -> None:
+    """A replay writes them once more."""
+    patch.setattr(commit_module, "_records_to_write", lambda batch, _: batch.kind and batch.kind.records)
+
+
 def notes_forgotten_by_the_next_decision(patch: pytest.MonkeyPatch) -> None:
     """The head knows of the last micro-batch's notes only."""
-    decided = commit_module._decided
+    patch.setattr(commit_module, "next_extra", lambda kind, last, *of: next_extra(kind, None, *of))
 
-    def forgetting(micro_batch: Any, head: Any) -> Any:
-        return decided(micro_batch, replace(head, decision=None))
 
-    patch.setattr(commit_module, "_decided", forgetting)
+def extra_dropped(patch: pytest.MonkeyPatch) -> None:
+    """Whoever writes verdicts into a decision leaves its extra out."""
+    judged = Decision.judged
+    patch.setattr(Decision, "judged", lambda self, verdicts: replace(judged(self, verdicts), extra=None))
+
+
+def extra_of_the_decision_before(patch: pytest.MonkeyPatch) -> None:
+    """A decision is published with the extra of the one before it, where there is one."""
+
+    def swapped(kind: Any, last: Any, *of: Any) -> Any:
+        return next_extra(kind, last, *of) if last is None else last.extra
+
+    patch.setattr(commit_module, "next_extra", swapped)
+
+
+def extra_before_its_decision(patch: pytest.MonkeyPatch) -> None:
+    """The extra is published ahead of its decision, with the one that is still the last."""
+    publish = ledger.SimulatedTerm.publish
+
+    def ahead(self: Any, head: Any, *content: Any) -> None:
+        last = self.read()
+        is_new = last is not None and last.decision is not None and last.decision.batch != head.decision.batch
+        if is_new:
+            early = replace(last, decision=replace(last.decision, extra=head.decision.extra))
+            publish(self, early)
+            self = self._ledger.take()
+        publish(self, head, *content)
+
+    patch.setattr(ledger.SimulatedTerm, "publish", ahead)
 
 
 def abort_without_closing(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from enum import Enum
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
-from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, Notes, merged
+from spark_eos.pipelines.files.notes import Noted, Notes
+from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, merged
 
 from .partition_log import Place
 
@@ -103,6 +104,11 @@ def place_of(row: int, partitioner: str, topic: str = TOPIC) -> Place:
 def notes_of(batch: int, rows: int) -> Notes:
     """What a micro-batch of so many rows notes."""
     return Notes(*NOTES, ((b"%d" % batch, b"%d" % rows),))
+
+
+def noted_after(batch: int, rows: tuple[int, ...]) -> Noted:
+    """What the decision on a micro-batch says of the notes so far; ``rows``: of each micro-batch."""
+    return Noted(*NOTES).with_more([note for n in range(batch + 1) for note in notes_of(n, rows[n]).notes])
 
 
 def copied_of(rows: list[int]) -> CopiedFrom:

@@ -273,14 +273,27 @@ MISTAKES = (
     ),
     Mistake(
         "notes of a decision that is published again",
-        lambda patch: patch.setattr(commit_module, "_notes_to_write", lambda micro_batch, _: micro_batch.notes),
+        mistakes.records_of_a_decision_that_is_published_again,
         (invariants.NOTES_GO_ALONG,),
         (_KILLED_WHEN_DECIDED,),
     ),
     Mistake(
         "notes of earlier decisions forgotten",
         mistakes.notes_forgotten_by_the_next_decision,
-        (invariants.NOTES_GO_ALONG,),
+        (invariants.EXTRAS_GO_ALONG,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake("an extra that is dropped", mistakes.extra_dropped, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(
+        "an extra that is swapped with that of the decision before",
+        mistakes.extra_of_the_decision_before,
+        (invariants.EXTRAS_GO_ALONG,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "an extra that is published without its decision",
+        mistakes.extra_before_its_decision,
+        (invariants.EXTRAS_GO_ALONG,),
         (_KILLED_WHEN_DECIDED,),
     ),
     Mistake(

@@ -14,9 +14,8 @@ from jobs.runner.noted_schemas import FILE, Note, NotedSchemas
 from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ops.dead_letters import RECEIPT, Letter
-from spark_eos.pipelines.files.notes import Taken
+from spark_eos.pipelines.files.notes import Noted, Taken
 from spark_eos.pipelines.mirror import entries, origins, owner
-from spark_eos.protocol.head import Noted
 from spark_eos.protocol.head_codec import decode, encode, own_topic_of
 from spark_eos.protocol.names import TaskId, owner_in, parse_task_name, task_name
 

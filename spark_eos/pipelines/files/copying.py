@@ -6,7 +6,7 @@ same tasks, with the same digests, and either of them can repair what the other 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.base import metrics_events
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.options.writes import write_options
 from spark_eos.pipelines.copy.plan import RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import TYPES, checked
 from spark_eos.pipelines.copy.written import LastWritten
@@ -32,6 +31,7 @@ from spark_eos.sink.schema import Columns, check_columns
 from spark_eos.spark.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
+    from spark_eos.options.writes import WriteOptions
     from spark_eos.protocol.task import TaskReport
     from spark_eos.sink.job import Identity, SinkJob
 
@@ -152,10 +152,10 @@ class FilesCopy:
         if transform is not None and not form.parquet:
             self._checked(transform, _with_place(_LINES))
 
-    def write(self, splits: Splits, options: Mapping[str, str]) -> None:
+    def write(self, splits: Splits, options: WriteOptions) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
         SchemaError for columns that the sink does not have, other EosErrors, and what Spark raises."""
-        writer = EosKafkaBatchWriter(write_options(options), self._rows_of(splits), metrics_events.here())
+        writer = EosKafkaBatchWriter(options, self._rows_of(splits), metrics_events.here())
         write_by_job(self._spark.sparkContext, writer, len(splits))
 
     def _rows_of(self, splits: Splits) -> FileRows:

@@ -1,21 +1,101 @@
 """The files that an ingest has taken: one note for each, published with the decision on its rows.
 
 Key and value are JSON. The key has the query, the micro-batch and the file's number in it, so that no note replaces
-another one.
+another one. The decision's extra says what all notes up to it are together, so that a reader knows whether it has found
+them all.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.files.folder import File
-from spark_eos.protocol.head import Note, Noted, digest_of
+from spark_eos.protocol.extra import Kind, Records, Reported, unreadable
+
+if TYPE_CHECKING:
+    from spark_eos.protocol.head import Decision
 
 #: The files of each task of a micro-batch, in the order in which the task reads them.
 Splits = Sequence[Sequence[File]]
+
+#: Key and value of a record. No two notes of a query have the same key.
+Note = tuple[bytes, bytes]
+
+_SUM = 1 << 64
+
+
+@dataclass(frozen=True)
+class Noted:
+    """All notes of a query up to a decision: where they are, how many, and the sum of their digests."""
+
+    topic: str
+    partition: int
+    count: int = 0
+    digest: int = 0
+
+    def with_more(self, records: Sequence[Note]) -> Noted:
+        """With those of one more decision."""
+        digest = (self.digest + digest_of(records)) % _SUM
+        return Noted(self.topic, self.partition, self.count + len(records), digest)
+
+
+@dataclass(frozen=True)
+class Notes(Kind):
+    """What one micro-batch notes, and where: nothing, if it is decided already."""
+
+    name = "notes of files"
+    lasting = True
+
+    topic: str
+    partition: int
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def records(self) -> Records:
+        """See `Kind.records`."""
+        return Records(self.topic, self.partition, self.notes)
+
+    def body(self, before: bytes | None, reports: Sequence[Reported]) -> bytes:
+        """All notes up to this micro-batch."""
+        noted = Noted(self.topic, self.partition) if before is None else _read(before)
+        assert (noted.topic, noted.partition) == (self.topic, self.partition), noted
+        return _text(asdict(noted.with_more(self.notes)))
+
+    def compare(self, last: Decision, reports: Sequence[Reported]) -> None:
+        """A replay has the files that were noted, and notes nothing: its rows are compared."""
+
+
+def noted_by(decision: Decision | None) -> Noted | None:
+    """All notes up to a decision. Raises LedgerError for a decision that another version has made."""
+    extra = None if decision is None else decision.extra
+    if extra is None:
+        return None
+    if extra.kind != Notes.name:
+        raise unreadable(Notes.name, ValueError(extra.kind))
+    return _read(extra.body)
+
+
+def _read(body: bytes) -> Noted:
+    try:
+        return Noted(**json.loads(body))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise unreadable(Notes.name, error) from None
+
+
+def digest_of(records: Iterable[Note]) -> int:
+    """A sum, so that it does not depend on the order."""
+    return sum(map(_digest, records)) % _SUM
+
+
+def _digest(record: Note) -> int:
+    key, value = record
+    framed = b"%d:%b%b" % (len(key), key, value)
+    return int.from_bytes(hashlib.blake2b(framed, digest_size=8).digest(), "big")
 
 
 def notes_of(query: str, ingest: str, topic: str, batch: int, splits: Splits) -> tuple[Note, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_eos.errors import ProtocolStop, stop
 from spark_eos.kafka.admin.configs import broker_config
@@ -14,10 +14,10 @@ from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
-from spark_eos.options.writes import write_options
-from spark_eos.pipelines.files.notes import Splits, Taken, notes_of
+from spark_eos.options.writes import WriteOptions, foreach_batch_options
+from spark_eos.pipelines.files.notes import Note, Noted, Notes, Splits, Taken, noted_by, notes_of
 from spark_eos.protocol.checks import ledger_busy
-from spark_eos.protocol.head import ForeachBatchWrite, Head, Note, Noted, Notes
+from spark_eos.protocol.head import ForeachBatchWrite, Head
 from spark_eos.protocol.head_codec import OwnTopic
 from spark_eos.protocol.names import INGESTS
 from spark_eos.protocol.open import open_run
@@ -49,12 +49,9 @@ class Ingest:
         """The query and the sink within foreachBatch that the ingest stands for."""
         return ForeachBatchWrite(INGESTS + self.name, self.topic)
 
-    def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
-        """The options for writing a micro-batch."""
-        given = {"query": self.write.query, "run": run, "batch": str(batch), "sink": self.write.sink}
-        if notes is not None:
-            given["notes"] = notes.as_text()
-        return {**self.options, **{f"foreachBatch.{name}": value for name, value in given.items()}}
+    def write_options(self, run: str, batch: int, notes: Notes | None = None) -> WriteOptions:
+        """The options for writing a micro-batch. Raises OptionError."""
+        return foreach_batch_options(self.options, self.write, run, batch, notes)
 
 
 class IngestRun:
@@ -67,7 +64,7 @@ class IngestRun:
         can decide anything. Raises EosError."""
         self._ingest = ingest
         self.run = str(uuid.uuid4())
-        options = write_options(ingest.write_options(self.run, 0, None)).sink
+        options = ingest.write_options(self.run, 0).sink
         facts = preflight(options)
         _check_notes(ingest, options)
         client = broker_client(options.kafka)
@@ -75,7 +72,7 @@ class IngestRun:
         session = session_for(options, facts.ledger_partitions, ingest.query)
         head = self._opened(session, options)
         decision = head.decision
-        noted = decision.noted if decision is not None else None
+        noted = noted_by(decision)
         self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
         if self._noted.topic != ingest.notes:
             raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=self._noted.topic, new_topic=ingest.notes)
@@ -104,12 +101,12 @@ class IngestRun:
                     raise
         raise ledger_busy()
 
-    def options_for(self, splits: Splits) -> dict[str, str]:
+    def options_for(self, splits: Splits) -> WriteOptions:
         """The options for writing the next micro-batch, which takes these files."""
-        notes = None
+        notes = Notes(self._noted.topic, self._noted.partition)
         if not self.unfinished:
-            records = notes_of(self._ingest.query, self._ingest.name, self._ingest.topic, self.batch, splits)
-            notes = Notes(self._noted.topic, self._noted.partition, records)
+            ingest = self._ingest
+            notes = replace(notes, notes=notes_of(ingest.query, ingest.name, ingest.topic, self.batch, splits))
         return self._ingest.write_options(self.run, self.batch, notes)
 
     def mark_taken(self, splits: Splits) -> None:

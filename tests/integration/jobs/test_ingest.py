@@ -240,11 +240,11 @@ def test_a_process_that_dies(point: str, way: str, setting: Setting, tmp_path: P
     setting.run(**WAYS[way])
     setting.put("b", *(f"b {n}" for n in range(50)))
     setting.put("c", *(f"c {n}" for n in range(50)))
-    if way != THROUGH_SPARK and point.startswith("commit."):  # the driver's own process commits
+    if point.startswith("commit."):  # the driver's own process commits
         setting.dies(point, tmp_path / "faults", **WAYS[way])
     else:
         with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
-            setting.fails(None if point.startswith("prepare.") else "EOS_WORKER_DIED", **WAYS[way])
+            setting.fails(**WAYS[way])
             assert fault.marker.exists()
     setting.put("d", "d 0")
     setting.run(**WAYS[way])
@@ -273,11 +273,7 @@ def test_rows_that_were_lost_after_the_decision(way_before: str, way: str, setti
     first, then = WAYS[way_before], WAYS[way]
     setting.put("a", *(f"a {n}" for n in range(50)))
     file = setting.put("b", *(f"b {n}" for n in range(50)))
-    if way_before != THROUGH_SPARK:
-        setting.dies("commit.decided", tmp_path / "faults", tasks=2, **first)
-    else:
-        with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
-            setting.fails("EOS_WORKER_DIED", tasks=2, **first)
+    setting.dies("commit.decided", tmp_path / "faults", tasks=2, **first)
     lost = max(setting.view.open_transactions(setting.query))  # that of the second file
     setting.view.end_transaction(lost, commit=False)
     setting.put("0", "0")

@@ -33,7 +33,7 @@ def test_the_write_that_options_describe_is_the_one_that_was_named(names):
 def test_an_ingest_opens_the_query_that_its_writes_belong_to(name):
     """Its start looks under the ledger key under which its writes decide."""
     ingest = Ingest(name, SERVERS | {"topic": "all"}, "notes")
-    write = write_options(ingest.write_options("r", 3, None)).write
+    write = ingest.write_options("r", 3).write
     assert write is not None
     assert (write, write.query_id) == (ingest.write, ingest.query)
 

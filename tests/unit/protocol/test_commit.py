@@ -9,9 +9,9 @@ import pytest
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.commit import _next_decision, _notes_to_write, _offsets_to_give, _problem
-from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Notes, Pair, Probe, Verdict, Written
-from spark_eos.protocol.head_codec import decode, encode
+from spark_eos.protocol.commit import _next_decision, _offsets_to_give, _problem
+from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.protocol.replay import differences_of_ranges
 from spark_eos.protocol.task import MOST_UNKNOWN, MicroBatch, TaskReport, Work
@@ -49,22 +49,6 @@ def test_a_group_that_is_set_at_a_replay_gets_its_offsets(was, now, gets):
     mine = _next_decision(None, batch, replace(HEAD, decision=last), None)
     assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else last)
     assert _offsets_to_give(batch, last) == (OFFSETS if gets else None)
-
-
-def test_notes_are_counted_over_all_decisions_and_written_with_a_new_one():
-    """A replay's were written with its decision; a micro-batch without notes keeps what was noted."""
-    notes = Notes("n", 2, ((b"a", b"1"), (b"b", b"2")))
-    first = _next_decision(None, MicroBatch("r", 0, (report(0),), notes=notes), HEAD, None)
-    assert (first.noted, _notes_to_write(MicroBatch("r", 0, (), notes=notes), None)) == (notes.added_to(None), notes)
-    assert first.noted.count == 2
-    more = MicroBatch("r", 1, (report(0),), notes=Notes("n", 2, ((b"c", b"3"),)))
-    head = replace(HEAD, decision=replace(first, written=()))
-    second = _next_decision(None, more, head, None)
-    assert second.noted == Notes("n", 2, (*notes.records, *more.notes.records)).added_to(None)
-    assert _notes_to_write(more, head.decision) == more.notes
-    assert _notes_to_write(more, second) is None
-    assert _next_decision(None, MicroBatch("r", 1, (report(0),)), head, None).noted == first.noted
-    assert decode(encode(replace(HEAD, decision=second))).decision == second
 
 
 def test_more_runs_of_unknown_ids_than_a_decision_can_note_stop_the_query():

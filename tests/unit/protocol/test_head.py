@@ -19,10 +19,10 @@ from spark_eos.protocol.head import (
     BatchWrite,
     Decision,
     Digest,
+    Extra,
     ForeachBatchWrite,
     Head,
     Marks,
-    Noted,
     Pair,
     Probe,
     Successor,
@@ -45,6 +45,7 @@ written = st.builds(
     verdict=st.sampled_from([None, *Verdict]),
     dead_letters=st.integers(0, 99),
     empty=st.lists(st.tuples(names, st.integers(0, 99)), max_size=2).map(tuple),
+    extra=st.binary(max_size=50),
 )
 offsets = st.dictionaries(names, st.dictionaries(st.integers(0, 99).map(str), counts, min_size=1))
 decisions = st.builds(
@@ -61,6 +62,7 @@ decisions = st.builds(
     group=st.none() | names,
     rewrite=st.none() | st.lists(st.integers(0, 10**5), max_size=5).map(tuple),
     two_phase=st.booleans(),
+    extra=st.none() | st.builds(Extra, kind=names, body=st.binary(max_size=300), lasting=st.booleans()),
 )
 heads = st.builds(
     Head,
@@ -169,9 +171,9 @@ def _later(**changed):
     [
         ({"digest_by": "blake3"}, "digest 'blake3'"),
         ({"partitioner": "rendezvous"}, "partitioner 'rendezvous'"),
-        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6, 0, [], [], {}]]}, "version 6 of EndTxn"),
-        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 3, 0, [], [], {}]]}, "version 3 of EndTxn"),
-        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], "forgotten", 5, 0, [], [], {}]]}, "verdict 'forgotten'"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6, 0, [], [], {}, ""]]}, "version 6 of EndTxn"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 3, 0, [], [], {}, ""]]}, "version 3 of EndTxn"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], "forgotten", 5, 0, [], [], {}, ""]]}, "verdict 'forgotten'"),
         ({"way": "copied_from"}, "with way"),
     ],
 )
@@ -196,7 +198,7 @@ def _added(raw, *path):
     [
         ("decision", "written", 0),
         ("decision", "written", 0, 1),
-        ("decision", "noted"),
+        ("decision", "extra"),
         ("marks", "successor"),
         ("write",),
     ],
@@ -206,7 +208,7 @@ def _added(raw, *path):
 def test_what_another_version_has_written_is_not_somebody_elses(path, by):
     """Whoever gave the query another ledger, as for a foreign record, would take its head from it."""
     one = Written(0, Pair("id", 1, 1), 1, 1, Probe("t", 0, 0))
-    decision = Decision(0, 0, 1, 1, 1, None, (one,), noted=Noted("n", 0))
+    decision = Decision(0, 0, 1, 1, 1, None, (one,), extra=Extra("notes", b"n"))
     head = Head("r", 1, (), 5, decision, write=ForeachBatchWrite("q", "s"), marks=Marks(successor=Successor("q", "c")))
     raw = json.loads(encode(head))
     raw["written_by"] = by or raw["written_by"]
