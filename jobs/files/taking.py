@@ -176,7 +176,7 @@ class Taking:
     def _write(self, splits: Splits) -> None:
         began, number = time.monotonic(), self._run.batch
         with self._cancelled_by_stop(), self._named_record(splits):
-            counts = self._writing.write(splits, self._run.options_for(splits))
+            counts = self._writing.write(splits, self._run.options, self._run.notes(splits))
         self._run.mark_taken(splits)
         took_s = time.monotonic() - began
         files = sum(map(len, splits))

@@ -21,7 +21,7 @@ from spark_eos.pipelines.copy.sql import check_sql
 from spark_eos.pipelines.copy.start import name_of
 from spark_eos.pipelines.copy.written import of_one_query
 from spark_eos.pipelines.files.copying import LINES, FilesCopy
-from spark_eos.pipelines.files.notes import Splits
+from spark_eos.pipelines.files.notes import Notes, Splits
 from spark_eos.pipelines.files.source import source_for
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.job_write import write_frame
@@ -83,9 +83,9 @@ class Counts:
 class Writing(Protocol):
     """Writes micro-batches."""
 
-    def write(self, splits: Splits, options: WriteOptions) -> Counts:
-        """Write the rows of these files, and return when they are committed. ``options``: see
-        `spark_eos.pipelines.files.run.IngestRun.options_for`."""
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
+        """Write the rows of these files, and return when they are committed. ``options`` and
+        ``notes``: see `spark_eos.pipelines.files.run.IngestRun`."""
         ...
 
 
@@ -101,7 +101,7 @@ class ThroughSpark:
         if _DROPS_READS not in (rules or ""):
             spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
 
-    def write(self, splits: Splits, options: WriteOptions) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
         """See `Writing.write`."""
         read, written = Observation(f"{_READ}{uuid.uuid4()}"), Observation()
         rows = parsed(rows_of(self._spark, self._files, splits, self._settings), self._files)
@@ -110,7 +110,7 @@ class ThroughSpark:
         result = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
         if not _reads_all(result):
             rows.write.format("noop").mode("overwrite").save()
-        rows_out = SparkRows(check_columns(result.schema, options.sink.topic))
+        rows_out = SparkRows(check_columns(result.schema, options.sink.topic), notes)
         write_frame(result, EosKafkaBatchWriter(options, rows_out, metrics_events.here()))
         came = read.get
         return Counts(came["rows"], came["malformed"], written.get["rows"])
@@ -130,9 +130,9 @@ class PastJvm:
         own = None if transform is None else row_transform(files, transform)
         self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query(), own)
 
-    def write(self, splits: Splits, options: WriteOptions) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
         """See `Writing.write`. The counts are those that the commit has noted, and 0 where it could not."""
-        self._copy.write(splits, options)
+        self._copy.write(splits, options, notes)
         last = self._copy.written.last() or {}
         return Counts(last.get("read", 0), last.get("dropped", 0), last.get("rows", 0))
 

@@ -15,9 +15,10 @@ from spark_eos.ops.answer import Answer, ago, table
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, states_wanted, with_parts
 from spark_eos.ops.table_state import TableState
+from spark_eos.pipelines.copy.ranges import CopiedFrom, copied_by, ranges_of
 from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.checks import is_visible
-from spark_eos.protocol.head import NOBODY, BatchWrite, CopiedFrom, Decision, Head, Verdict
+from spark_eos.protocol.head import NOBODY, BatchWrite, Decision, Head, Verdict
 
 
 def status(
@@ -98,6 +99,7 @@ def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
 def _decision_as_json(last: Decision) -> dict[str, Any]:
     """``complete``: whether the ledger says that all of it is committed; of a running query, the next micro-batch notes
     that."""
+    copied = copied_by(last)
     return {
         "batch": last.batch,
         "repairs": last.rev,
@@ -106,7 +108,7 @@ def _decision_as_json(last: Decision) -> dict[str, Any]:
         "group": last.group,
         "transactions": _counts(last),
         "complete": is_visible(last),
-        "copied_from": None if last.copied_from is None else _ranges_as_json(last, last.copied_from),
+        "copied_from": None if copied is None else _ranges_as_json(last, copied),
     }
 
 
@@ -122,7 +124,7 @@ def _counts(last: Decision) -> dict[str, int]:
 def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
     """The ranges of offsets that a copy has read for its last decision. ``rows``: ``committed``, ``lost``, or ``none``
     where a range had none; null where that is not noted yet."""
-    read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in w.ranges]
+    read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in ranges_of(w)]
     read += [(r, "none") for r in copied_from.ranges]
     ranges = [
         {name: value for name, value in asdict(r).items() if name != "topic_id"} | {"rows": outcome}

@@ -10,7 +10,6 @@ from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
-from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Write
 
 #: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
@@ -41,15 +40,13 @@ FOREACH_BATCH = (
 class WriteOptions:
     """Parsed options of ``df.write``. ``write``: None for a batch write that its user has not named.
 
-    Within foreachBatch, ``run`` and ``batch`` are those of the query. ``kind``: of the extra that the decision is to
-    have.
+    Within foreachBatch, ``run`` and ``batch`` are those of the query.
     """
 
     sink: SinkOptions
     write: Write | None = None
     run: str | None = None
     batch: int = 0
-    kind: Kind | None = None
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
@@ -65,14 +62,12 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(options, None if job_id is None else BatchWrite(job_id, options.topic))
 
 
-def foreach_batch_options(
-    raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch: int, kind: Kind | None = None
-) -> WriteOptions:
+def foreach_batch_options(raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch: int) -> WriteOptions:
     """The options of a write within foreachBatch, where a program makes it itself. Raises OptionError."""
     values, options = _parsed(raw)
     if "job_id" in values:
         raise stop("EOS_OPTION_CONFLICT.job_id")
-    return WriteOptions(options, write, run, batch, kind)
+    return WriteOptions(options, write, run, batch)
 
 
 def _parsed(raw: Mapping[str, str]) -> tuple[dict[str, Any], SinkOptions]:

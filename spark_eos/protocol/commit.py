@@ -32,11 +32,10 @@ from spark_eos.protocol.replay import (
     listed,
     needs_same_tasks,
     repairs,
-    source_changed,
     tasks_with_lost_rows,
 )
 from spark_eos.protocol.take import take, taking
-from spark_eos.protocol.task import MicroBatch, TaskReport, check_unknown
+from spark_eos.protocol.task import MicroBatch, TaskReport
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,6 @@ def _records_to_write(batch: MicroBatch, last: Decision | None) -> Records | Non
 def _decided(batch: MicroBatch, head: Head) -> Decision:
     """The decision on a micro-batch that is new."""
     check_versions(batch, batch.digests)
-    check_unknown(batch.unknown_ids)
     return Decision(
         batch.id,
         0,
@@ -267,7 +265,6 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         group=batch.group,
         two_phase=batch.two_phase,
         extra=next_extra(batch.kind, head.decision, batch.id, batch.reports),
-        copied_from=batch.copied_of_rest,
     )
 
 
@@ -285,8 +282,8 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
         repaired = replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
         return replace(repaired, two_phase=batch.two_phase)
     abort_all(ports, batch.pairs)
-    if last.copied_from is not None:
-        raise source_changed(last, batch.rows)
+    if batch.kind is not None and batch.kind.is_read:
+        raise batch.kind.not_repaired(last, batch.rows)
     rewrite = tasks_with_lost_rows(last, batch.reports)
     if rewrite is None:
         raise needs_same_tasks(batch, last)

@@ -6,10 +6,6 @@ rows that are missing. A replay makes a query that begins where another one was 
 query's head bears `Unfinished`, which no start gets past; where rows are written to the same topic again, the old
 query's head bears `Successor` for good, so that the two can never both go on.
 
-A micro-batch of a copy is made of `OffsetRange`s of the source's offsets, in place of rows. Its replay is equal if it
-has the same cluster, topics, transform and offsets, however these are dealt to tasks. Rows are read again only where
-some were lost.
-
 What a feature keeps with a decision is an extra: bytes that only the feature reads (`spark_eos.protocol.extra`).
 """
 
@@ -20,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from spark_eos.base.topic_partition import OffsetRange, TopicPartition
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.protocol.names import query_of_job, query_of_sink
@@ -86,43 +82,6 @@ Place = tuple[Pair, Probe]
 Places = Mapping[Place, int]
 
 
-# Ranges of offsets, in place of rows
-
-
-@dataclass(frozen=True)
-class CopiedFrom:
-    """What rows were made of, and by what.
-
-    ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
-    function that rows went through, None where they were copied. ``ranges``: of a task, those that Spark gave to it; of
-    a decision, those of tasks that wrote nothing, as the others are with what was written.
-    """
-
-    cluster: str
-    topics: tuple[tuple[str, str], ...]
-    transform: str | None
-    ranges: tuple[OffsetRange, ...] = ()
-
-
-def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Join ranges where one begins at the end of another; sorted. No offset may be in two of them."""
-    result: list[OffsetRange] = []
-    for r in sorted(ranges):
-        last = result[-1] if result else None
-        if last is not None and (last.topic, last.partition, last.end) == (r.topic, r.partition, r.start):
-            result[-1] = replace(r, start=last.start, first_epoch=last.first_epoch)
-        else:
-            result.append(r)
-    return tuple(result)
-
-
-def union(parts: Iterable[CopiedFrom]) -> CopiedFrom:
-    """All that these tasks were given. They belong to one micro-batch, so that only their ranges and topics differ."""
-    every = list(parts)
-    topics = tuple(sorted({pair for part in every for pair in part.topics}))
-    return CopiedFrom(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
-
-
 # Decisions
 
 
@@ -147,11 +106,9 @@ class Written:
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
     this is only noted; ``rows`` and ``digest`` are of all rows, wherever they went. ``empty``: partitions, (topic,
     number), of the transaction without a row in them, as brokers refused all of those: it is never open there.
-    ``ranges``: of a copy, what the rows were read from. ``unknown``: for each of these, runs of the schema ids that a
-    registry did not know, as which they count when it is read again; empty where there were none. ``begins``: its first
-    record in each of its partitions, and the number of its last one there. Rows are looked for by these before an end,
-    and after one that came late; the head leaves them out where they are long. ``extra``: what a feature keeps with the
-    transaction, of the kind of the decision's extra.
+    ``begins``: its first record in each of its partitions, and the number of its last one there. Rows are looked for by
+    these before an end, and after one that came late; the head leaves them out where they are long. ``extra``: what a
+    feature keeps with the transaction, of the kind of the decision's extra.
     """
 
     partition: int
@@ -163,15 +120,8 @@ class Written:
     endtxn_version: int = FENCING_END
     dead_letters: int = 0
     empty: tuple[TopicPartition, ...] = ()
-    ranges: tuple[OffsetRange, ...] = ()
-    unknown: tuple[tuple[str, ...], ...] = ()
     begins: tuple[Probe, ...] = field(default=(), compare=False)
     extra: bytes = b""
-
-    @property
-    def unknown_by_range(self) -> dict[OffsetRange, tuple[str, ...]]:
-        """``unknown`` of each of the ranges."""
-        return dict(zip(self.ranges, self.unknown or ((),) * len(self.ranges), strict=True))
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -191,8 +141,7 @@ class Decision:
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
     consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the tasks that are to write
     the lost rows again, where they are not those that wrote them before. ``two_phase``: its transactions never expire.
-    ``extra``: what a feature keeps with the decision. ``copied_from``: rows were not Spark's, but read from these
-    ranges by the tasks that wrote them; None where they were.
+    ``extra``: what a feature keeps with the decision.
     """
 
     batch: int
@@ -208,7 +157,6 @@ class Decision:
     rewrite: tuple[int, ...] | None = None
     two_phase: bool = False
     extra: Extra | None = None
-    copied_from: CopiedFrom | None = None
 
     @classmethod
     def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from enum import Enum
 from typing import Any, TypeVar
 
 from spark_eos._version import __version__
-from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.head import (
     BatchWrite,
-    CopiedFrom,
     Decision,
     Digest,
     Extra,
@@ -64,7 +62,7 @@ _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 _DECISION_FIELDS = frozenset(
     [
         *("batch", "rev", "tasks", "rows", "digest", "digest_by", "partitioner", "offsets", "group"),
-        *("rewrite", "two_phase", "extra", "copied_from", "written"),
+        *("rewrite", "two_phase", "extra", "written"),
     ]
 )
 
@@ -143,8 +141,6 @@ def _unreadable(data: bytes, error: Exception) -> EosError:
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
-    copied_from = decision.copied_from
-    topics = {} if copied_from is None else {name: number for number, (name, _) in enumerate(copied_from.topics)}
     open_ones = [w for w in decision.written if w.verdict is None]
     with_begins = sum(len(w.begins) for w in open_ones) <= _MOST_BEGINS
     return {
@@ -160,8 +156,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "rewrite": decision.rewrite,
         "two_phase": decision.two_phase,
         "extra": None if decision.extra is None else _extra_to_json(decision.extra),
-        "copied_from": None if copied_from is None else _copied_to_json(copied_from, topics),
-        "written": [_written_to_json(w, topics, with_begins=with_begins) for w in decision.written],
+        "written": [_written_to_json(w, with_begins=with_begins) for w in decision.written],
     }
 
 
@@ -170,8 +165,6 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
     if added:
         raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know how to replay that")
     ids = raw.get("topic_ids", {})
-    copied_from = None if decision["copied_from"] is None else _copied_from_json(decision["copied_from"])
-    topics = () if copied_from is None else copied_from.topics
     return Decision(
         batch=decision["batch"],
         rev=decision["rev"],
@@ -185,12 +178,11 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
         two_phase=decision["two_phase"],
         extra=None if decision["extra"] is None else _extra_from_json(**decision["extra"]),
-        copied_from=copied_from,
-        written=tuple(_written_from_json(raw, topics, ids, *row) for row in decision["written"]),
+        written=tuple(_written_from_json(raw, ids, *row) for row in decision["written"]),
     )
 
 
-def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool) -> list[Any]:
+def _written_to_json(w: Written, *, with_begins: bool) -> list[Any]:
     """A row: names would be most of a head with many transactions."""
     return [
         w.partition,
@@ -202,7 +194,6 @@ def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool
         w.endtxn_version,
         w.dead_letters,
         w.empty,
-        _ranges_to_json(w.ranges, topics, w.unknown),
         _begins_to_json(w.begins if with_begins and w.verdict is None else ()),
         _text(w.extra),
     ]
@@ -210,7 +201,6 @@ def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool
 
 def _written_from_json(
     raw: Mapping[str, Any],
-    topics: Sequence[tuple[str, str]],
     ids: Mapping[str, str],
     partition: int,
     pair: list[Any],
@@ -221,7 +211,6 @@ def _written_from_json(
     endtxn_version: int,
     dead_letters: int,
     empty: list[list[Any]],
-    ranges: list[list[Any]],
     begins: Mapping[str, list[list[int]]],
     extra: str,
 ) -> Written:
@@ -238,8 +227,6 @@ def _written_from_json(
         endtxn_version,
         dead_letters,
         tuple((topic, number) for topic, number in empty),
-        _ranges_from_json(ranges, topics),
-        _unknown_from_json(ranges),
         _begins_from_json(begins, ids),
         extra.encode(_BYTES),
     )
@@ -302,42 +289,6 @@ def _in_order(item: tuple[Place, int]) -> tuple[Any, ...]:
 
 def _unseen_from_json(rows: Sequence[Sequence[Any]], ids: Mapping[str, str]) -> Places:
     return {(Pair(*pair), probe): batch for batch, pair, begins in rows for probe in _begins_from_json(begins, ids)}
-
-
-def _copied_to_json(copied_from: CopiedFrom, topics: Mapping[str, int]) -> dict[str, Any]:
-    return asdict(replace(copied_from, ranges=())) | {"ranges": _ranges_to_json(copied_from.ranges, topics)}
-
-
-def _copied_from_json(raw: Mapping[str, Any]) -> CopiedFrom:
-    topics = tuple((name, id_) for name, id_ in raw["topics"])
-    return CopiedFrom(raw["cluster"], topics, raw["transform"], _ranges_from_json(raw["ranges"], topics))
-
-
-def _ranges_to_json(
-    ranges: Sequence[OffsetRange], topics: Mapping[str, int], unknown: Sequence[Sequence[str]] = ()
-) -> list[list[Any]]:
-    """Topics by their number, so that each is named once. ``unknown``: ids for each of the ranges, behind which they
-    are."""
-    return [
-        [topics[r.topic], r.partition, r.start, r.end, r.last_epoch, *([names] if names else [])]
-        for r, names in zip(ranges, unknown or ((),) * len(ranges), strict=True)
-    ]
-
-
-def _ranges_from_json(rows: Sequence[Sequence[Any]], topics: Sequence[tuple[str, str]]) -> tuple[OffsetRange, ...]:
-    return tuple(
-        OffsetRange(topics[topic][0], partition, start, end, last_epoch=epoch, most_epoch=epoch)
-        for topic, partition, start, end, epoch, *_ in rows
-    )
-
-
-def _unknown_from_json(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], ...]:
-    """What is behind the ranges. Raises ValueError for more than these ids."""
-    unknown = []
-    for _, _, _, _, _, *behind in rows:
-        (names,) = behind or ((),)
-        unknown.append(tuple(names))
-    return tuple(unknown) if any(unknown) else ()
 
 
 _Kind = TypeVar("_Kind", bound=Enum)

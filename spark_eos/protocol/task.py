@@ -16,7 +16,6 @@ from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import (
     DIGEST_BITS,
     BatchWrite,
-    CopiedFrom,
     Decision,
     Digest,
     Extra,
@@ -25,8 +24,6 @@ from spark_eos.protocol.head import (
     Pair,
     Probe,
     Written,
-    merged,
-    union,
 )
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
@@ -58,9 +55,9 @@ class TaskReport:
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
-    ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``copied_from``: of a copy, what Spark gave
-    to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
-    batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
+    ``oldest_ms`` is the earliest timestamp that a row was given, if any. Where a feature
+    reads the rows, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record batches as
+    they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
     ``dropped``: records that its transform rejected, and that are left out. ``read``: rows that the task read, where
     these are counted, as a transform makes others of them. ``extra``: what the feature that reads the rows reports of
     them.
@@ -75,7 +72,6 @@ class TaskReport:
     timeout_ms: int = 0
     digest_by: Digest = Digest.ROWS
     oldest_ms: int | None = None
-    copied_from: CopiedFrom | None = None
     bytes: int = 0
     topics: tuple[str, ...] = ()
     dropped: int = 0
@@ -214,17 +210,6 @@ def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
         raise stop("EOS_TRANSACTION_NOT_HELD.count", transactional_id=pair.id, records=records, held=sum(held))
 
 
-#: Runs of unknown schema ids that a decision notes, counted for each range: they take 300 kB or so, of the megabyte
-#: that a record has. A range has one for each known id at most, and one.
-MOST_UNKNOWN = 10_000
-
-
-def check_unknown(count: int) -> None:
-    """Raise RegistryError where there are more runs of unknown schema ids than a decision can note."""
-    if count > MOST_UNKNOWN:
-        raise stop("EOS_REGISTRY_NOT_FOUND.many_ranges", count=count, most=MOST_UNKNOWN)
-
-
 def _of(pair: Pair) -> str:
     return f"producer id {pair.producer_id}, epoch {pair.epoch}"
 
@@ -302,29 +287,6 @@ class MicroBatch:
         return sum(report.dropped for report in self.reports)
 
     @property
-    def bytes(self) -> int:
-        """Bytes that the tasks have written, in a copy (`TaskReport`)."""
-        return sum(report.bytes for report in self.reports)
-
-    @property
-    def copied_from(self) -> CopiedFrom | None:
-        """All ranges that are read, in a copy; None where rows come through Spark."""
-        given = [report.copied_from for report in self.reports if report.copied_from is not None]
-        return union(given) if given else None
-
-    @property
-    def copied_of_rest(self) -> CopiedFrom | None:
-        """`copied_from` as a decision has it: only the ranges of tasks that wrote nothing, as the others are with what
-        those wrote."""
-        rest = [
-            r
-            for report in self.reports
-            if report.written is None and report.copied_from
-            for r in report.copied_from.ranges
-        ]
-        return replace(self.copied_from, ranges=merged(rest)) if self.copied_from is not None else None
-
-    @property
     def digest(self) -> int:
         return sum(report.digest for report in self.reports) % (1 << DIGEST_BITS)
 
@@ -336,11 +298,6 @@ class MicroBatch:
     @property
     def written(self) -> tuple[Written, ...]:
         return tuple(report.written for report in self.reports if report.written is not None)
-
-    @property
-    def unknown_ids(self) -> int:
-        """Runs of schema ids that a registry did not know, counted for each range."""
-        return sum(len(names) for w in self.written for names in w.unknown)
 
     @property
     def pairs(self) -> frozenset[Pair]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from spark_eos.base import failpoints
 from spark_eos.base.retry import retrying
-from spark_eos.base.topic_partition import OffsetRange, TopicPartition
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.admin.topics import NO_TOPIC_ID, Topic, describe_topics
@@ -117,9 +117,8 @@ class RowWriter:
 
 
 class Attempt:
-    """``producer`` has the transaction. ``ranges``: of a copy, what the rows are read from. ``aside``: topics of
-    records that are no rows, and that may be compacted: so that the outcome of the transaction is looked up in
-    others. ``topic_ids``: see `RowWriter`."""
+    """``producer`` has the transaction. ``aside``: topics of records that are no rows, and that may be compacted: so
+    that the outcome of the transaction is looked up in others. ``topic_ids``: see `RowWriter`."""
 
     def __init__(
         self,
@@ -128,13 +127,12 @@ class Attempt:
         identity: Identity,
         assignment: Assignment,
         producer: TaskProducer,
-        ranges: tuple[OffsetRange, ...] = (),
         aside: frozenset[str] = frozenset(),
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._job, self._session, self._identity = job, session, identity
         self._assignment, self._producer = assignment, producer
-        self._ranges, self._aside, self._topic_ids = ranges, aside, topic_ids
+        self._aside, self._topic_ids = aside, topic_ids
         self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
@@ -227,7 +225,6 @@ class Attempt:
             endtxn_version=version,
             dead_letters=letters + self._producer.refused,
             empty=empty,
-            ranges=self._ranges,
             begins=tuple(map(self._identified, begins)),
         )
 

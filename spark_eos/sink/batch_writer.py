@@ -41,7 +41,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         self._options, self._events = options.sink, events
         self._generated = options.write is None
         self._write: Write = options.write or BatchWrite(str(uuid.uuid4()), options.sink.topic)
-        self._run, self._batch, self._kind = options.run or str(uuid.uuid4()), options.batch, options.kind
+        self._run, self._batch = options.run or str(uuid.uuid4()), options.batch
         with self._naming_itself():
             self._job = SinkJob.plan(self._options, rows, self._write)
 
@@ -93,7 +93,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             self._batch,
             f"{self}:",
             self._write,
-            self._kind,
+            self._job.rows.kind,
             events=self._events,
         )
 

@@ -130,7 +130,7 @@ class Commit:
         return CommitEvents(self.events, query, self.query, self.options.prefix, sink)
 
     def _log(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
-        copied = batch.copied_from
+        extra = "" if batch.kind is None else batch.kind.described(batch.reports)
         prepare_s = max((message.took_s for message in received), default=0.0)
         logger.info(
             "%s%s rows=%d%s%s%s in %.1f s",
@@ -139,7 +139,7 @@ class Commit:
             report.rows,
             f" dead_letters={batch.dead_letters}" if batch.dead_letters else "",
             f" dropped={batch.dropped}" if batch.dropped else "",
-            "" if copied is None else f" bytes={batch.bytes} ranges={len(copied.ranges)}",
+            f" {extra}" if extra else "",
             prepare_s + took_s,
         )
         logger.debug(

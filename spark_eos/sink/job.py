@@ -16,6 +16,7 @@ from spark_eos.base.clocks import Moment
 from spark_eos.errors import stop
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import Write
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.counting import CountingIterator
@@ -67,6 +68,11 @@ class RowSource(Protocol):
     @property
     def columns(self) -> Columns:
         """The columns that the rows have."""
+        ...
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the extra that decisions on these rows have, if any."""
         ...
 
     def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:

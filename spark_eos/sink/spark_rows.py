@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_eos.sink.schema import Columns
 
 if TYPE_CHECKING:
+    from spark_eos.protocol.extra import Kind
     from spark_eos.protocol.task import TaskReport
     from spark_eos.sink.job import Identity, SinkJob
 
@@ -20,6 +21,7 @@ class SparkRows:
     """See `spark_eos.sink.job.RowSource`."""
 
     columns: Columns
+    kind: Kind | None = None
 
     def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write these rows."""

@@ -72,7 +72,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def _ending(self, query: str, run: str, batch: int, ledger_partitions: int) -> Commit:
         name = f"query={query} batch={batch}"
-        return Commit(self._options, ledger_partitions, query, run, batch, name, events=self._events)
+        return Commit(
+            self._options, ledger_partitions, query, run, batch, name, kind=self._rows.kind, events=self._events
+        )
 
     def _own_run(self) -> tuple[str, str, int] | None:
         """Query, run and number of ledger partitions where no task has ended, as when a query is stopped.

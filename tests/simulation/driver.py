@@ -16,7 +16,7 @@ from spark_eos.protocol.task import MicroBatch, TaskReport
 
 from .ledger import QUERY
 from .operator import abort_broken, abort_undecided
-from .plan import Deal, notes_of
+from .plan import Deal
 from .processes import Ahead, Application, Process
 from .stage import NAMED, Stage
 from .world import Actor, Killed, Violation
@@ -262,8 +262,6 @@ class Driver:
     def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> Process:
         """The process that has done it."""
         offsets = {"source": {"0": self.planned[batch][1]}} if self.group else None
-        plan = self.query.plan
-        notes = notes_of(batch, plan.rows[batch]) if plan.notes else None
         body = MicroBatch(
             self.run,
             batch,
@@ -271,7 +269,7 @@ class Driver:
             offsets,
             group=self.group,
             two_phase=self.two_phase,
-            kind=notes,
+            kind=self.query.plan.kind_of(batch),
             planned_ms=self.planned_ms,
         )
         process = self.application.process(self.application.calls)

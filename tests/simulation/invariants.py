@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
+from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
 from spark_eos.pipelines.files.notes import digest_of, noted_by
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.head_codec import decode
@@ -19,7 +20,7 @@ from .excused import Losses
 from .faults import Strike
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .partition_log import PartitionLog, Place, Record
-from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, noted_after, place_of
+from .plan import NOTES, SOURCE, TOPIC_PARTITIONS, digest, noted_after, place_of, rows_in
 from .spark import Query
 from .world import WAITS, Violation
 
@@ -76,6 +77,7 @@ class Watch:
     _values: list[bytes] = field(default_factory=list)
     _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
+    _copied: dict[int, set[int]] = field(default_factory=dict)
     _wrote: set[str] = field(default_factory=set)
     _deleted: set[Place] = field(default_factory=set)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -150,7 +152,7 @@ class Watch:
         if last is not None and head.generation != last.generation + (head.run != last.run or head.run == NOBODY):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
-            self._check_extra(head.decision)
+            self._check_extra(head.run, head.decision)
             self._decide(head.run, head.decision, last.decision if last is not None else None)
             self._wrote |= {probe.topic for w in head.decision.written for probe in w.begins}
         if not self._wrote <= {*head.topics}:
@@ -493,10 +495,30 @@ class Watch:
         if (len(visible), digest_of(visible)) != ((known.count, known.digest) if known is not None else (0, 0)):
             raise Violation(NOTES_GO_ALONG, f"{visible} are visible, the head knows of {known}")
 
-    def _check_extra(self, decision: Decision) -> None:
-        """Each publication of a decision has the decision's own extra."""
+    def _check_extra(self, run: str, decision: Decision) -> None:
+        """Each publication of a decision has the decision's own extra; of a copy, its planned rows, and those that each
+        transaction has."""
         if self.plan.notes and noted_by(decision) != noted_after(decision.batch, self.plan.rows):
             raise Violation(EXTRAS_GO_ALONG, f"batch {decision.batch} has {decision.extra}")
+        if not self.plan.copy:
+            return
+        copied = copied_by(decision)
+        own = {w.pair: set(rows_in(ranges_of(w))) for w in decision.written}
+        rows = set(rows_in(copied.ranges if copied is not None else ())).union(*own.values())
+        if decision.batch not in self._copied:
+            (driver,) = (driver for driver in self.of.drivers if driver.run == run)
+            self._copied[decision.batch] = set(range(*driver.planned[decision.batch]))
+        if rows != self._copied[decision.batch]:
+            raise Violation(EXTRAS_GO_ALONG, f"batch {decision.batch} has {rows} by {decision.extra}")
+        logs = [log for place, log in self.cluster.logs.items() if place[0] in self.plan.outputs]
+        for pair, named in own.items():
+            there = {r.payload[1] for log in logs for r in log.records if not r.control and self._is_of(r, pair)}
+            if not there <= named:
+                raise Violation(EXTRAS_GO_ALONG, f"{pair} has {there}, and is to be read again from {named}")
+
+    @staticmethod
+    def _is_of(record: Record, pair: Pair) -> bool:
+        return (record.producer_id, record.epoch) == (pair.producer_id, pair.epoch)
 
     def _check_topics(self) -> None:
         to = {driver.run: driver.topic for driver in self.of.drivers}

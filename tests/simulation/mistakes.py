@@ -13,6 +13,7 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.group_offsets import LeftOut
+from spark_eos.pipelines.copy.ranges import Ranges
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
@@ -21,7 +22,7 @@ from spark_eos.protocol.extra import next_extra
 from spark_eos.protocol.head import NOBODY, Decision, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
-from spark_eos.protocol.replay import repairs
+from spark_eos.protocol.replay import diverged, repairs
 from spark_eos.protocol.task import assign
 
 from . import driver, ledger, ledger_log
@@ -124,9 +125,7 @@ def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
         return work, given.ranges if work.name is not None else ()
 
     patch.setattr(tasks, "assign_ranges", by_spark)
-    patch.setattr(
-        commit_module, "repairs", lambda last, written: last.copied_from is not None or repairs(last, written)
-    )
+    patch.setattr(commit_module, "repairs", lambda last, written: last.extra is not None or repairs(last, written))
 
 
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
@@ -243,6 +242,34 @@ def extra_dropped(patch: pytest.MonkeyPatch) -> None:
     """Whoever writes verdicts into a decision leaves its extra out."""
     judged = Decision.judged
     patch.setattr(Decision, "judged", lambda self, verdicts: replace(judged(self, verdicts), extra=None))
+
+
+def extras_of_transactions_swapped(patch: pytest.MonkeyPatch) -> None:
+    """Each transaction of a decision gets what another one was read from."""
+    decided = commit_module._decided
+
+    def swapped(batch: Any, head: Any) -> Any:
+        decision = decided(batch, head)
+        extras = [w.extra for w in decision.written]
+        turned = zip(decision.written, extras[1:] + extras[:1], strict=True)
+        return replace(decision, written=tuple(replace(w, extra=extra) for w, extra in turned))
+
+    patch.setattr(commit_module, "_decided", swapped)
+
+
+def extra_compared_as_bytes(patch: pytest.MonkeyPatch) -> None:
+    """A replay whose ranges are dealt to tasks in another way is taken for another one."""
+
+    def compare(self: Any, last: Any, reports: Any) -> None:
+        if last.extra.body != self.body(None, reports):
+            raise diverged(last, ["extra"])
+
+    patch.setattr(Ranges, "compare", compare)
+
+
+def extra_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A replay of other ranges is taken for what was decided."""
+    patch.setattr(Ranges, "compare", lambda *_: None)
 
 
 def extra_of_the_decision_before(patch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,10 @@ from enum import Enum
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
+from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, merged
 from spark_eos.pipelines.files.notes import Noted, Notes
-from spark_eos.protocol.head import DIGEST_BITS, CopiedFrom, Digest, merged
+from spark_eos.protocol.extra import Kind
+from spark_eos.protocol.head import DIGEST_BITS, Digest
 
 from .partition_log import Place
 
@@ -62,7 +64,7 @@ class Plan:
     ``clocks`` are those of all starts.
     ``two_phase``: by the number of the start, whether its transactions never expire. ``transaction_version`` is that of
     the cluster at first. ``notes``: each micro-batch has one.
-    ``copy``: tasks are given ranges of offsets, and read the rows of these.
+    ``copy``: tasks are given ranges of offsets, and read the rows of these; there are no notes then.
     ``id`` is the query's, and ``topic`` where its rows go, or, by the number of the start, ``topics``.
     ``sets_begin``: whoever reads that the ledger knows nothing of the query sets ``ledger.begin``, and leaves it set.
     ``runs``: it is a batch write of one micro-batch, without a checkpoint, that ends so many times; 0: it is a stream.
@@ -92,6 +94,12 @@ class Plan:
     def outputs(self) -> frozenset[str]:
         """Wherever its rows may be."""
         return frozenset((self.topic, *self.topics))
+
+    def kind_of(self, batch: int) -> Kind | None:
+        """The kind of the extra that a micro-batch's decision has."""
+        if self.copy:
+            return RANGES
+        return notes_of(batch, self.rows[batch]) if self.notes else None
 
     def topic_of(self, number: int) -> str:
         return self.topics[number % len(self.topics)] if self.topics else self.topic

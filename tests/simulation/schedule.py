@@ -195,8 +195,8 @@ def _drawn(chance: random.Random, scenes: tuple[Scene, ...] | None) -> Schedule:
     plan = replace(plan, two_phase=two_phase if version == 2 else (False,), transaction_version=version)
     if chance.random() < _JOBS:
         plan = replace(plan, runs=chance.choice((1, 2, 3)), rows=plan.rows[:1], groups=(None,), idle_ms=0)
-    plan = replace(plan, notes=not plan.runs and chance.random() < 0.3)
-    return replace(schedule, plan=replace(plan, copy=not plan.runs and chance.random() < _COPY))
+    notes, copy = (not plan.runs and chance.random() < likely for likely in (0.3, _COPY))
+    return replace(schedule, plan=replace(plan, notes=notes and not copy, copy=copy))
 
 
 #: How many of the streams give ranges to their tasks.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
+from spark_eos.pipelines.copy.ranges import assign_ranges, reported
 from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import BatchWrite, Digest, Head, Probe, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
@@ -79,7 +79,7 @@ def run_task(task: Task) -> TaskReport:
         return _report(task, assignment, rows)
     try:
         report = _write(task, own, assignment, producer, rows)
-        return replace(report, written=replace(report.written, ranges=ranges))
+        return reported(report, copied_of(task.rows), ranges) if task.driver.query.plan.copy else report
     except Violation:
         raise
     except BaseException:
@@ -134,9 +134,9 @@ def _check_job(task: Task, own: Ports, head: Head) -> None:
 def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:
     """Of a task that has written nothing."""
     by = assignment.digest_by
-    given = copied_of(task.rows) if task.driver.query.plan.copy else None
     sums = len(rows), digest(rows, by, task.driver.topic)
-    return TaskReport(assignment.work, task.attempt.partition, *sums, digest_by=by, copied_from=given)
+    report = TaskReport(assignment.work, task.attempt.partition, *sums, digest_by=by)
+    return reported(report, copied_of(task.rows)) if task.driver.query.plan.copy else report
 
 
 def _while(world: World, ms: int) -> Iterator[None]:

@@ -283,12 +283,36 @@ MISTAKES = (
         (invariants.EXTRAS_GO_ALONG,),
         (_KILLED_WHEN_DECIDED,),
     ),
-    Mistake("an extra that is dropped", mistakes.extra_dropped, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(
+        "an extra that is dropped",
+        mistakes.extra_dropped,
+        (invariants.EXTRAS_GO_ALONG, invariants.TRUE_STOPS),
+        (_KILLED_WHEN_DECIDED,),
+    ),
     Mistake(
         "an extra that is swapped with that of the decision before",
         mistakes.extra_of_the_decision_before,
         (invariants.EXTRAS_GO_ALONG,),
         (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "extras that are swapped between transactions",
+        mistakes.extras_of_transactions_swapped,
+        (invariants.EXTRAS_GO_ALONG,),
+        (_SECOND_LOST,),
+    ),
+    Mistake(
+        "an extra that is compared as bytes",
+        mistakes.extra_compared_as_bytes,
+        (invariants.TRUE_STOPS,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "an extra that is not compared",
+        mistakes.extra_not_compared,
+        (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS),
+        (_KILLED_WHEN_DECIDED,),
+        Extras(losses=1.0),
     ),
     Mistake(
         "an extra that is published without its decision",
@@ -311,7 +335,7 @@ MISTAKES = (
     Mistake(
         "a repair of a copy by Spark's ranges",
         mistakes.repair_by_the_ranges_of_spark,
-        (invariants.NOT_LOST, invariants.NOT_DOUBLED),
+        (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.EXTRAS_GO_ALONG),
         (_SECOND_LOST,),
     ),
     Mistake(

@@ -14,6 +14,7 @@ from spark_eos.sink.schema import Columns
 if TYPE_CHECKING:
     from spark_eos.base.topic_partition import OffsetRange
     from spark_eos.pipelines.copy.task import Parts, PartsOf
+    from spark_eos.protocol.extra import Kind
     from spark_eos.protocol.task import TaskReport
     from spark_eos.sink.attempt import Part
     from spark_eos.sink.job import Identity, SinkJob
@@ -36,6 +37,13 @@ class CopiedRows:
     def columns(self) -> Columns:
         """The columns of the rows that are written, whatever the columns of Spark's rows."""
         return self.plan.columns
+
+    @property
+    def kind(self) -> Kind:
+        """See `RowSource.kind`."""
+        from spark_eos.pipelines.copy.ranges import RANGES
+
+        return RANGES
 
     def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the ranges that ``batches`` hold."""

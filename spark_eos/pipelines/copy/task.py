@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,11 +13,12 @@ from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.copy.copying import Copied, copy_range
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
+from spark_eos.pipelines.copy.ranges import CopiedFrom, Noted, assign_ranges, copied_by, noted_of, reported
 from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, letters_of, of_place, rejection, transformed
-from spark_eos.protocol.head import CopiedFrom, Decision, Digest
-from spark_eos.protocol.replay import assign_ranges
-from spark_eos.protocol.task import TaskReport, check_unknown
+from spark_eos.pipelines.registry.unknown_ids import check_unknown
+from spark_eos.protocol.head import Decision, Digest
+from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.counting import size_of
 from spark_eos.sink.job import Identity, SinkJob
@@ -81,10 +82,10 @@ def assigned(
     producer = task.begin(head, assignment) if ranges else None
     if producer is None:
         empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
-        return replace(empty, copied_from=requested.copied_from)
+        return reported(empty, requested.copied_from)
     decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
     writer = RowWriter(job.options, producer, task.client)
-    attempt = Attempt(job, task.session, identity, assignment, producer, ranges, aside, writer.topic_ids)
+    attempt = Attempt(job, task.session, identity, assignment, producer, aside, writer.topic_ids)
     return Assigned(ranges, decision, assignment.digest_by, producer, writer, attempt)
 
 
@@ -97,34 +98,20 @@ def run_task(
     if isinstance(found, TaskReport):
         return found
     ranges, decision, producer = found.ranges, found.decision, found.producer
-    of_topics = (
-        requested.copied_from.topics
-        if decision is None or decision.copied_from is None
-        else decision.copied_from.topics
-    )
+    of_topics = (copied_by(decision) or requested.copied_from).topics
     copies = Parts(plan, found.writer, producer, found.digest_by, dict(of_topics), _noted(decision))
-    report = replace(found.attempt.write(parts_of(plan, copies, ranges)), copied_from=requested.copied_from)
-    if report.written is not None and copies.unknown:
-        unknown = tuple(copies.unknown.get(_place(r), ()) for r in ranges)
-        report = replace(report, written=replace(report.written, unknown=unknown))
+    report = found.attempt.write(parts_of(plan, copies, ranges))
+    report = reported(report, requested.copied_from, ranges, copies.unknown)
     if plan.transform is not None:
         return report
     return replace(report, bytes=arrow_producer(producer).bytes_written(besides=plan.aside))
 
 
-#: Topic, partition and first offset of a range.
-_Place = tuple[str, int, int]
-
-
-def _place(range_: OffsetRange) -> _Place:
-    return range_.topic, range_.partition, range_.start
-
-
-def _noted(decision: Decision | None) -> dict[_Place, tuple[str, ...]] | None:
+def _noted(decision: Decision | None) -> Noted | None:
     """What `ByRange.unknown` was of each range that is lost; None where nothing is decided."""
     if decision is None:
         return None
-    return {_place(range_): ids for w in decision.lost for range_, ids in w.unknown_by_range.items()}
+    return {range_: ids for w in decision.lost for range_, ids in noted_of(w).items()}
 
 
 class Parts:
@@ -139,9 +126,9 @@ class Parts:
         producer: TaskProducer,
         digest_by: Digest,
         ids: dict[str, str],
-        noted: Mapping[_Place, Collection[str]] | None = None,
+        noted: Noted | None = None,
     ) -> None:
-        self.unknown: dict[_Place, tuple[str, ...]] = {}
+        self.unknown: dict[OffsetRange, tuple[str, ...]] = {}
         self._noted = noted
         self.producer, self.ids = producer, ids
         self._plan, self.writer, self._digest_by = plan, writer, digest_by
@@ -175,7 +162,7 @@ class Parts:
         sink = self._plan.sink
         function = transform.function
         if isinstance(function, ByRange):
-            noted = None if self._noted is None else self._noted.get(_place(range_), ())
+            noted = None if self._noted is None else self._noted.get(range_, ())
             function = function.for_range(noted)
             transform = replace(transform, function=function)
         for chunk in chunks(read_range(self._plan.source.fetching, range_)):
@@ -198,7 +185,7 @@ class Parts:
     def _note_unknown(self, range_: OffsetRange, ids: tuple[str, ...]) -> None:
         """Raises RegistryError where a decision cannot note as many."""
         if ids:
-            self.unknown[_place(range_)] = ids
+            self.unknown[range_] = ids
             check_unknown(sum(map(len, self.unknown.values())))
 
     def _letters(self, chunk: Chunk, transform: Transform, rejected: Mapping[int, str]) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from spark_eos.pipelines.copy.plan import RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import TYPES, checked
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files.folder import File, malformed
-from spark_eos.pipelines.files.notes import Splits
+from spark_eos.pipelines.files.notes import Notes, Splits
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import FILE, LINE, Form, cast, read_file
 from spark_eos.pipelines.files.transforming import made, pieces
@@ -60,8 +60,9 @@ class FileRows:
     """The rows of a micro-batch's files, as they are or as a transform makes them. See `spark_eos.sink.job.RowSource`.
 
     ``splits``: what each task reads; ``columns``: the sink's, of what is written; ``storage``: Hadoop's settings of
-    file systems; ``written``: where commits note what they wrote. ``transform``: what rows go through, and ``given``
-    the columns that it gets; without it, the columns of the files are the sink's.
+    file systems; ``written``: where commits note what they wrote; ``kind``: the notes that are published with them.
+    ``transform``: what rows go through, and ``given`` the columns that it gets; without it, the columns of the files
+    are the sink's.
     """
 
     form: Form
@@ -69,6 +70,7 @@ class FileRows:
     columns: Columns
     storage: HadoopSettings
     written: LastWritten
+    kind: Notes
     transform: Transform | None = field(default=None, kw_only=True)
     given: pa.Schema | None = field(default=None, kw_only=True)
 
@@ -152,21 +154,21 @@ class FilesCopy:
         if transform is not None and not form.parquet:
             self._checked(transform, _with_place(_LINES))
 
-    def write(self, splits: Splits, options: WriteOptions) -> None:
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
         SchemaError for columns that the sink does not have, other EosErrors, and what Spark raises."""
-        writer = EosKafkaBatchWriter(options, self._rows_of(splits), metrics_events.here())
+        writer = EosKafkaBatchWriter(options, self._rows_of(splits, notes), metrics_events.here())
         write_by_job(self._spark.sparkContext, writer, len(splits))
 
-    def _rows_of(self, splits: Splits) -> FileRows:
+    def _rows_of(self, splits: Splits, notes: Notes) -> FileRows:
         file = splits[0][0]
         if self._transform is None:
             columns = columns_in(file, self._form, self._storage, self._topic)
-            return FileRows(self._form, splits, columns, self._storage, self.written)
+            return FileRows(self._form, splits, columns, self._storage, self.written, notes)
         struct = given_in(file, self._form, self._storage)
         transform = self._checked(self._transform, struct)
         self._try_once(splits, transform, struct)
-        plain = FileRows(self._form, splits, transform.columns, self._storage, self.written)
+        plain = FileRows(self._form, splits, transform.columns, self._storage, self.written, notes)
         return replace(plain, transform=transform, given=arrow_schema(struct))
 
     def _checked(self, transform: RowTransform, struct: StructType) -> Transform:

@@ -49,9 +49,9 @@ class Ingest:
         """The query and the sink within foreachBatch that the ingest stands for."""
         return ForeachBatchWrite(INGESTS + self.name, self.topic)
 
-    def write_options(self, run: str, batch: int, notes: Notes | None = None) -> WriteOptions:
+    def write_options(self, run: str, batch: int) -> WriteOptions:
         """The options for writing a micro-batch. Raises OptionError."""
-        return foreach_batch_options(self.options, self.write, run, batch, notes)
+        return foreach_batch_options(self.options, self.write, run, batch)
 
 
 class IngestRun:
@@ -101,13 +101,17 @@ class IngestRun:
                     raise
         raise ledger_busy()
 
-    def options_for(self, splits: Splits) -> WriteOptions:
-        """The options for writing the next micro-batch, which takes these files."""
-        notes = Notes(self._noted.topic, self._noted.partition)
-        if not self.unfinished:
-            ingest = self._ingest
-            notes = replace(notes, notes=notes_of(ingest.query, ingest.name, ingest.topic, self.batch, splits))
-        return self._ingest.write_options(self.run, self.batch, notes)
+    @property
+    def options(self) -> WriteOptions:
+        """The options for writing the next micro-batch."""
+        return self._ingest.write_options(self.run, self.batch)
+
+    def notes(self, splits: Splits) -> Notes:
+        """What the next micro-batch notes, which takes these files."""
+        ingest, notes = self._ingest, Notes(self._noted.topic, self._noted.partition)
+        if self.unfinished:
+            return notes
+        return replace(notes, notes=notes_of(ingest.query, ingest.name, ingest.topic, self.batch, splits))
 
     def mark_taken(self, splits: Splits) -> None:
         """To be called when the write of the next micro-batch has returned: all of it is committed."""

@@ -27,6 +27,7 @@ from spark_eos.kafka.admin.topics import (
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.offsets import EARLIEST
+from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
 from spark_eos.pipelines.mirror.entries import SourcePartition, TargetPosition, partition_of
 from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP, held_partition
 from spark_eos.pipelines.mirror.offset_map import OffsetMap, Translation, not_covered
@@ -424,7 +425,8 @@ class MirrorQuery:
         names = self.topics or {origin.source for origin in origins}
         sources = describe_topics(self.source, names, missing_ok=not self.topics)
         places = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
-        map_ = self._map(cluster, places | {(r.topic, r.partition) for w in decision.written for r in w.ranges}, wait_s)
+        places |= {(r.topic, r.partition) for w in decision.written for r in ranges_of(w)}
+        map_ = self._map(cluster, places, wait_s)
         if not self.topics:
             sources = {name: topic for name, topic in sources.items() if name in map_.mirrored()}
         targets = describe_topics(self.target.client, {origin.target for origin in origins}, missing_ok=True)
@@ -450,14 +452,14 @@ class MirrorQuery:
 
     def _check_mirror(self, cluster: str, decision: Decision | None) -> None:
         """Raise KafkaError where the query is no mirror of this source, or has another map."""
-        copied_from = None if decision is None else decision.copied_from
+        copied_from = copied_by(decision)
         if decision is None and self._has_claims():
             return
         if decision is None or copied_from is None or copied_from.cluster != cluster:
             raise self._not_of(cluster, decision)
         ids = dict(copied_from.topics)
         mirrored = self._mirrored(cluster)
-        for r in (r for w in decision.written for r in w.ranges):
+        for r in (r for w in decision.written for r in ranges_of(w)):
             if ids[r.topic] not in mirrored:
                 raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
 
@@ -520,8 +522,9 @@ class MirrorQuery:
         return stop("EOS_MIRROR_NOT_SETTLED", query=self.query, why=why)
 
     def _not_of(self, cluster: str, decision: Decision | None) -> EosError:
-        if decision is not None and decision.copied_from is not None:
-            why = f"it reads from cluster {decision.copied_from.cluster}, but --source is {cluster}"
+        copied = copied_by(decision)
+        if copied is not None:
+            why = f"it reads from cluster {copied.cluster}, but --source is {cluster}"
         else:
             why = "its last decision, if any, has no copied rows"
         return stop("EOS_MIRROR_POSITION_UNKNOWN.query", query=self.query, why=why)
@@ -541,11 +544,11 @@ class MirrorState:
     def check_decided(self) -> None:
         """Raise KafkaError unless the map has what was decided last, and not what was lost of it: else it is not this
         query's map."""
-        copied_from = self.decision.copied_from
+        copied_from = copied_by(self.decision)
         assert copied_from is not None
         ids = dict(copied_from.topics)
         for w in self.decision.written:
-            for r in w.ranges:
+            for r in ranges_of(w):
                 found = self.map_.get(ids[r.topic], r.partition)
                 end = r.start if found is None else found.end
                 if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
@@ -599,7 +602,7 @@ class MirrorState:
 
     def _lost(self) -> dict[TopicPartition, int]:
         """The first offsets of decided rows that brokers have lost."""
-        return {(r.topic, r.partition): r.start for w in self.decision.lost for r in reversed(w.ranges)}
+        return {(r.topic, r.partition): r.start for w in self.decision.lost for r in reversed(ranges_of(w))}
 
 
 def _is_settled(ports: Ports, head: Head) -> bool:

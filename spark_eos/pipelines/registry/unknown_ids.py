@@ -20,9 +20,18 @@ from spark_eos.errors import stop
 #: Unknown ids of a range for which the registry is asked, some seconds' worth. Bytes that were not written with a
 #: registry, and begin with 0 by chance, seem to have another id in each row.
 MOST_ASKED = 1_000
+#: Runs of unknown ids that a decision notes, counted for each range: they take 300 kB or so, of the megabyte that a
+#: record has. A range has one for each known id at most, and one.
+MOST_NOTED = 10_000
 _TO = ".."
 #: Orders ids by number, before GUIDs.
 _Place = tuple[int, str]
+
+
+def check_unknown(count: int) -> None:
+    """Raise RegistryError where there are more runs of unknown ids than a decision can note."""
+    if count > MOST_NOTED:
+        raise stop("EOS_REGISTRY_NOT_FOUND.many_ranges", count=count, most=MOST_NOTED)
 
 
 class UnknownIds:

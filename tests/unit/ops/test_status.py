@@ -15,7 +15,8 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.ops.status import as_json, overview
-from spark_eos.protocol.head import CopiedFrom, Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
+from spark_eos.pipelines.copy.ranges import CopiedFrom, extra_of, read_from
+from spark_eos.protocol.head import Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
 
 COPIED = CopiedFrom("here", (("in", "id"),), None, (OffsetRange("in", 3, 0, 2),))
 
@@ -31,13 +32,14 @@ def shown(head: Head) -> dict:
 
 def written(partition: int, verdict: Verdict | None) -> Written:
     own = Written(partition, Pair(f"i{partition}", 1, 1), 1, 1, Probe("out", partition, 0), verdict)
-    return replace(own, ranges=(OffsetRange("in", partition, 5, 9),))
+    return replace(own, extra=read_from([OffsetRange("in", partition, 5, 9)], {}))
 
 
 def test_the_ranges_of_the_last_decision():
     """Of a copy: how far each partition in it is, and what became of the rows."""
     verdicts = (Verdict.COMMITTED, Verdict.LOST, None)
-    decision = Decision(4, 0, 3, 3, 1, None, tuple(written(p, v) for p, v in enumerate(verdicts)), copied_from=COPIED)
+    all_written = tuple(written(p, v) for p, v in enumerate(verdicts))
+    decision = Decision(4, 0, 3, 3, 1, None, all_written, extra=extra_of(COPIED))
     copied_from = shown(Head("r", 2, (), 5, decision))["decision"]["copied_from"]
     assert copied_from["cluster"] == "here"
     assert [(r["partition"], r["start"], r["end"], r["rows"]) for r in copied_from["ranges"]] == [

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import EosError, ProtocolStop
+from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.commit import _next_decision, _offsets_to_give, _problem
-from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.head_codec import encode
+from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, Ports, State
-from spark_eos.protocol.replay import differences_of_ranges
-from spark_eos.protocol.task import MOST_UNKNOWN, MicroBatch, TaskReport, Work
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 
 
 def written(partition: int, rows: int = 1, digest: int = 1, verdict: Verdict | None = None) -> Written:
@@ -26,7 +23,6 @@ def report(partition: int, rows: int = 1, digest: int = 1, by: Digest = Digest.R
 
 
 HEAD = Head("r", 3, (), 5)
-TOPICS, RANGE = (("in", "id"),), OffsetRange("in", 0, 0, 100_000)
 
 
 def test_a_decision_says_how_its_rows_were_digested_and_dealt():
@@ -49,23 +45,6 @@ def test_a_group_that_is_set_at_a_replay_gets_its_offsets(was, now, gets):
     mine = _next_decision(None, batch, replace(HEAD, decision=last), None)
     assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else last)
     assert _offsets_to_give(batch, last) == (OFFSETS if gets else None)
-
-
-def test_more_runs_of_unknown_ids_than_a_decision_can_note_stop_the_query():
-    """Of all tasks together, as each of their ranges has its own; the largest note fits into a record of the ledger."""
-    ids = tuple(f"value {number - 5}..{number}" for number in range(2**31 - 5 * MOST_UNKNOWN, 2**31, 10))
-    tasks = [report(number) for number in range(2)]
-    noting = [replace(one, written=replace(one.written, ranges=(RANGE,), unknown=(ids,))) for one in tasks]
-    batch = MicroBatch(
-        "r", 0, tuple(replace(one, copied_from=CopiedFrom("c", TOPICS, "f", (RANGE,))) for one in noting)
-    )
-    decided = _next_decision(None, batch, HEAD, None)
-    assert [len(w.unknown[0]) for w in decided.written] == [MOST_UNKNOWN // 2] * 2
-    assert len(encode(replace(HEAD, decision=decided))) < 400_000
-    third = replace(noting[1], written=replace(noting[1].written, unknown=(("value 1",),)))
-    with pytest.raises(EosError, match=f"{MOST_UNKNOWN + 1} runs of schema ids") as caught:
-        _next_decision(None, replace(batch, reports=(*batch.reports, third)), HEAD, None)
-    assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.many_ranges" and not caught.value.restart_helps
 
 
 @pytest.mark.parametrize("decided_by", [None, Digest.CHUNKS])
@@ -100,15 +79,3 @@ def test_a_decision_says_whether_its_transactions_expire():
     for two_phase in (True, False):
         repaired = _next_decision(None, replace(batch, two_phase=two_phase), replace(HEAD, decision=lost), None)
         assert (repaired.rev, repaired.two_phase) == (1, two_phase)
-
-
-def test_a_decision_has_each_range_once():
-    """That of a task that wrote with what it wrote, and those of the others together: so a replay is equal."""
-    read = [OffsetRange("in", number, 0, 9) for number in range(3)]
-    tasks = [replace(report(number), copied_from=CopiedFrom("c", TOPICS, "f", (read[number],))) for number in range(3)]
-    tasks[0] = replace(tasks[0], written=replace(tasks[0].written, ranges=(read[0],)))
-    tasks[1:] = [replace(one, rows=0, digest=0, written=None) for one in tasks[1:]]
-    batch = MicroBatch("r", 0, tuple(tasks))
-    decided = _next_decision(None, batch, HEAD, None)
-    assert decided.copied_from == CopiedFrom("c", TOPICS, "f", tuple(read[1:]))
-    assert differences_of_ranges(decided, batch.copied_from) == []

@@ -171,9 +171,9 @@ def _later(**changed):
     [
         ({"digest_by": "blake3"}, "digest 'blake3'"),
         ({"partitioner": "rendezvous"}, "partitioner 'rendezvous'"),
-        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6, 0, [], [], {}, ""]]}, "version 6 of EndTxn"),
-        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 3, 0, [], [], {}, ""]]}, "version 3 of EndTxn"),
-        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], "forgotten", 5, 0, [], [], {}, ""]]}, "verdict 'forgotten'"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6, 0, [], {}, ""]]}, "version 6 of EndTxn"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 3, 0, [], {}, ""]]}, "version 3 of EndTxn"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], "forgotten", 5, 0, [], {}, ""]]}, "verdict 'forgotten'"),
         ({"way": "copied_from"}, "with way"),
     ],
 )

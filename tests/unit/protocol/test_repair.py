@@ -14,7 +14,7 @@ from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.commit import _next_decision
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.replay import source_changed, tasks_with_lost_rows
+from spark_eos.protocol.replay import tasks_with_lost_rows
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 
 Rows = list[int]
@@ -130,13 +130,6 @@ def test_only_tasks_with_just_the_lost_rows_are_chosen(data):
         assert sorted(row for p in fitting for row in after[p]) != gone
     else:
         assert sorted(row for p in chosen for row in after[p]) == gone
-
-
-def test_a_source_that_has_changed_counts_transactions_and_rows():
-    """Two of three transactions were lost, with five rows, of which the source gives four."""
-    error = source_changed(decided([[0], [1, 2], [3, 4, 5]], lost={1, 2}), 4)
-    assert "lost 2 of its 3 transactions, with 5 rows" in error.message
-    assert "now give 4 rows" in error.message
 
 
 def test_tasks_that_are_as_they_were_leave_the_choice_to_the_others():

@@ -21,13 +21,14 @@ from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input
 from spark_eos.pipelines.copy.from_table.files import TableFile, topic_of
 from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
 from spark_eos.pipelines.copy.plan import Transform
+from spark_eos.pipelines.copy.ranges import CopiedFrom, merged, reported
 from spark_eos.pipelines.copy.task import TaskRequest, assigned
 from spark_eos.pipelines.copy.transforming import called, columns_of, conformed, places_from
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import CHANGE_TYPE, SourceTable
 from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import FileReader, Piece
-from spark_eos.protocol.head import CopiedFrom, Digest, merged
+from spark_eos.protocol.head import Digest
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.attempt import Part, RowWriter
 from spark_eos.sink.counting import size_of
@@ -53,7 +54,7 @@ def run_task(plan: FromTablePlan, job: SinkJob, identity: Identity, batches: Ite
         return found
     mine = files_of(found.ranges, plan.table, {file.range(plan.table): file for file in files})
     parts = _parts(plan, found.writer, found.digest_by, mine)
-    return replace(found.attempt.write(parts), copied_from=requested.copied_from)
+    return reported(found.attempt.write(parts), requested.copied_from, found.ranges)
 
 
 def files_of(

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import Diverged, LedgerError
-from spark_eos.protocol.head import CopiedFrom, Decision, Digest, Head, Pair, Probe, Verdict, Written, merged
+from spark_eos.errors import Diverged, EosError, LedgerError
+from spark_eos.pipelines.copy.ranges import (
+    RANGES,
+    CopiedFrom,
+    assign_ranges,
+    copied_by,
+    differences,
+    extra_of,
+    merged,
+    noted_of,
+    ranges_of,
+    read_from,
+    reported,
+)
+from spark_eos.pipelines.registry.unknown_ids import MOST_NOTED
+from spark_eos.protocol.commit import _next_decision
+from spark_eos.protocol.extra import kinds_differ
+from spark_eos.protocol.head import Decision, Digest, Extra, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.replay import assign_ranges
-from spark_eos.protocol.replay import differences_of_ranges as differences
-from spark_eos.protocol.task import Work
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))
 A0, A1, B0 = OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 8)
@@ -25,13 +38,12 @@ def given(*ranges: OffsetRange, transform: str | None = "m:f", cluster: str = "c
 
 def written(partition: int, *ranges: OffsetRange, verdict: Verdict | None = None) -> Written:
     pair = Pair(f"id-{partition}", partition, 0)
-    return Written(partition, pair, 2, 3, Probe("out", 0, partition), verdict, ranges=ranges)
+    return Written(partition, pair, 2, 3, Probe("out", 0, partition), verdict, extra=read_from(ranges, {}))
 
 
 def decision(*tasks: Written, rest: tuple[OffsetRange, ...] = ()) -> Decision:
-    return Decision(
-        7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.CHUNKS, copied_from=given(*rest)
-    )
+    sums = 2 * len(tasks), 3 * len(tasks)
+    return Decision(7, 0, 3, *sums, None, tasks, digest_by=Digest.CHUNKS, extra=extra_of(given(*rest)))
 
 
 def head(last: Decision | None) -> Head:
@@ -40,23 +52,75 @@ def head(last: Decision | None) -> Head:
 
 def test_a_decision_names_the_ranges_of_each_transaction_and_those_without_rows():
     """The ledger gives back what it was given."""
-    last = decision(written(0, A0, B0), written(1, A1), rest=(OffsetRange("b", 1, 0, 9),))
-    assert decode(encode(head(last))).decision == last
+    rest = (OffsetRange("b", 1, 0, 9),)
+    last = decision(written(0, A0, B0), written(1, A1), rest=rest)
+    found = decode(encode(head(last))).decision
+    assert found == last
+    assert [ranges_of(w) for w in found.written] == [(A0, B0), (A1,)]
+    assert copied_by(found) == given(*rest)
 
 
 def test_a_decision_says_which_schema_ids_were_unknown_in_which_range():
     """Of transactions that have such ranges, and of no other."""
     ids = (("value 17", "value 65536"), (), ("key 4711",))
-    last = decision(replace(written(0, A0, A1, B0), unknown=ids), written(1, OffsetRange("a", 2, 0, 5)))
-    found = decode(encode(head(last))).decision
-    assert found == last
-    assert [w.unknown for w in found.written] == [ids, ()]
-    assert found.written[0].unknown_by_range == dict(zip((A0, A1, B0), ids, strict=True))
-    assert found.written[1].unknown_by_range == {OffsetRange("a", 2, 0, 5): ()}
-    later = json.loads(encode(head(last)))
-    later["decision"]["written"][1][9][0] += [[], "more"]
-    with pytest.raises(LedgerError, match="EOS_LEDGER_DAMAGED"):
-        decode(json.dumps(later).encode())
+    noted = dict(zip((A0, A1, B0), ids, strict=True))
+    first = replace(written(0), extra=read_from((A0, A1, B0), noted))
+    found = decode(encode(head(decision(first, written(1, OffsetRange("a", 2, 0, 5)))))).decision
+    assert noted_of(found.written[0]) == noted
+    assert noted_of(found.written[1]) == {OffsetRange("a", 2, 0, 5): ()}
+
+
+@pytest.mark.parametrize(
+    ("of_decision", "of_transaction"),
+    [
+        (b"{}", b"{}"),
+        (b"[" * 100_000, b""),
+        (b"\xff", b""),
+        (b'{"cluster":"c","topics":[],"transform":null,"ranges":{},"more":1}', b""),
+        (b'{"cluster":"c","topics":[],"transform":null,"ranges":{"a":[[0,1,2,3,[],4]]}}', b""),
+        (None, b'{"a":[[0,1,2,3,[],4]]}'),
+        (None, b'{"a":[[0,1]]}'),
+        (None, b"[1]"),
+    ],
+)
+def test_ranges_that_another_version_has_written_stop_the_query(of_decision: bytes | None, of_transaction: bytes):
+    """Whoever took them for others would write rows that were not decided, or none."""
+    last = decision(replace(written(0), extra=of_transaction, verdict=Verdict.LOST))
+    if of_decision is not None:
+        last = replace(last, extra=Extra(RANGES.name, of_decision))
+    with pytest.raises(LedgerError, match=r"EOS_LEDGER_FORMAT.*ranges of offsets"):
+        assign_ranges(head(last), 7, 0, 1, 0, given())
+
+
+def test_more_runs_of_unknown_ids_than_a_decision_can_note_stop_the_query():
+    """Of all tasks together, as each of their ranges has its own; the largest note fits into a record of the ledger."""
+    ids = tuple(f"value {number - 5}..{number}" for number in range(2**31 - 5 * MOST_NOTED, 2**31, 10))
+
+    def noting(partition: int, *texts: str) -> TaskReport:
+        report = TaskReport(Work.WRITE, partition, 2, 3, written(partition), digest_by=Digest.CHUNKS)
+        return reported(report, given(A0), (A0,), {A0: texts})
+
+    batch = MicroBatch("r", 0, (noting(0, *ids), noting(1, *ids)), kind=RANGES)
+    decided = _next_decision(None, batch, head(None), None)
+    assert [len(noted_of(w)[A0]) for w in decided.written] == [MOST_NOTED // 2] * 2
+    assert len(encode(head(decided))) < 400_000
+    more = replace(batch, reports=(*batch.reports, noting(2, "value 1")))
+    with pytest.raises(EosError, match=f"{MOST_NOTED + 1} runs of schema ids") as caught:
+        _next_decision(None, more, head(None), None)
+    assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.many_ranges" and not caught.value.restart_helps
+
+
+def test_a_decision_has_each_range_once():
+    """That of a task that wrote with what it wrote, and those of the others together: so a replay is equal."""
+    read = [OffsetRange("in", number, 0, 9) for number in range(3)]
+    wrote = TaskReport(Work.WRITE, 0, 2, 3, written(0), digest_by=Digest.CHUNKS)
+    nothing = (TaskReport(Work.WRITE, number, 0, 0, digest_by=Digest.CHUNKS) for number in (1, 2))
+    reports = (reported(wrote, given(read[0]), (read[0],)), *map(reported, nothing, map(given, read[1:])))
+    batch = MicroBatch("r", 0, reports, kind=RANGES)
+    decided = _next_decision(None, batch, head(None), None)
+    assert copied_by(decided) == given(*read[1:])
+    assert differences(decided, given(*read)) == []
+    assert RANGES.described(reports) == "bytes=0 ranges=3"
 
 
 def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
@@ -102,7 +166,6 @@ def test_lost_transactions_are_written_again_from_their_own_ranges_by_any_number
     [
         (given(A0, A1, transform=None), "the transform: decided m:f, now none"),
         (given(A0, A1, cluster="d"), "the source's cluster: decided c, now d"),
-        (None, "the way of the rows: decided ranges of offsets, now rows through Spark"),
         (given(A0), "ranges: decided a-1 0 to 3, now fewer"),
         (given(A0, A1, B0), "ranges: decided fewer, now b-0 7 to 8"),
         (replace(given(A0, A1), topics=(("a", "id-of-another"),)), "topics and their ids"),
@@ -112,13 +175,14 @@ def test_a_replay_of_something_else_is_not_what_was_decided(now, what):
     """The error says what differs, and nothing is written for it where the task can tell."""
     last = decision(written(0, A0), rest=(A1,))
     assert [what in unlike for unlike in differences(last, now)] == [True]
+    assert kinds_differ(last, None) == ["the way of the rows: decided ranges of offsets, now rows through Spark"]
 
 
 def test_a_task_of_another_way_writes_nothing_at_all():
     """Before it takes a name: what it would write was not decided."""
     last = decision(written(0, A0, verdict=Verdict.LOST))
     with pytest.raises(Diverged) as caught:
-        assign_ranges(head(replace(last, copied_from=None)), 7, 0, 1, 0, given(A0))
+        assign_ranges(head(replace(last, extra=None)), 7, 0, 1, 0, given(A0))
     assert caught.value.condition == "EOS_REPLAY_DIVERGED"
 
 
@@ -127,8 +191,8 @@ def test_a_decision_has_the_epochs_of_its_ranges():
     here, part = replace(A0, first_epoch=2, last_epoch=4, most_epoch=4), replace(A1, most_epoch=4)
     last = decision(written(0, here, B0), written(1, part), rest=(replace(OffsetRange("b", 1, 0, 9), last_epoch=0),))
     found = decode(encode(head(last))).decision
-    assert [[r.last_epoch for r in w.ranges] for w in found.written] == [[4, -1], [-1]]
-    assert [r.last_epoch for r in found.copied_from.ranges] == [0]
+    assert [[r.last_epoch for r in ranges_of(w)] for w in found.written] == [[4, -1], [-1]]
+    assert [r.last_epoch for r in copied_by(found).ranges] == [0]
     same = given(here, B0, part, OffsetRange("b", 1, 0, 9))
     assert differences(found, same) == []
     other = given(replace(here, last_epoch=6), B0, part, OffsetRange("b", 1, 0, 9))
@@ -155,3 +219,12 @@ def test_the_first_leader_epoch_of_a_topic_is_one_as_any_other(before: int, now:
     """Each new topic begins with epoch 0; one that is not known is no difference."""
     last = decision(written(0, replace(A0, last_epoch=before)))
     assert (differences(last, given(replace(A0, last_epoch=now))) == []) == same
+
+
+def test_a_source_that_has_changed_counts_transactions_and_rows():
+    """Two of three transactions were lost, with four rows, of which the source gives three."""
+    lost = [written(number, A0, verdict=Verdict.LOST) for number in (1, 2)]
+    error = RANGES.not_repaired(decision(written(0, A1, verdict=Verdict.COMMITTED), *lost), 3)
+    assert error.condition == "EOS_REPAIR_SOURCE_CHANGED"
+    assert "lost 2 of its 3 transactions, with 4 rows" in error.message
+    assert "now give 3 rows" in error.message

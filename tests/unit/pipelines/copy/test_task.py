@@ -16,7 +16,7 @@ from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import readable, task
 from spark_eos.pipelines.copy.copying import Copied
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
-from spark_eos.protocol import task as protocol_task
+from spark_eos.pipelines.registry import unknown_ids
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.schema import Columns
@@ -113,12 +113,12 @@ def test_each_range_notes_its_own_unknown_ids(monkeypatch):
     """Those of all its chunks; a range without any has no note."""
     parts = transforming(monkeypatch, {0: [b"7", b"5", b"7"], 1: [], 2: [b"7"]})
     assert sum(part.rows for part in parts.of(RANGES)) == 4
-    assert parts.unknown == {("in", 0, 3): ("5", "7"), ("in", 2, 0): ("7",)}
+    assert parts.unknown == {RANGES[0]: ("5", "7"), RANGES[2]: ("7",)}
 
 
 def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
     """And not that of another one; what it had is noted again, as it may be lost again."""
-    before = {("in", 0, 3): ("7",), ("in", 2, 0): ("9",)}
+    before = {RANGES[0]: ("7",), RANGES[2]: ("9",)}
     parts = transforming(monkeypatch, {0: [b"7"], 1: [b"7"], 2: [b"7"]}, noted=before)
     assert sum(part.rows for part in parts.of(RANGES)) == 3
     assert parts.unknown == before
@@ -126,7 +126,7 @@ def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
 
 def test_a_task_with_more_runs_of_unknown_ids_than_can_be_noted_stops(monkeypatch):
     """As soon as it has them."""
-    monkeypatch.setattr(protocol_task, "MOST_UNKNOWN", 3)
+    monkeypatch.setattr(unknown_ids, "MOST_NOTED", 3)
     parts = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
     with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 runs of schema ids"):
         list(parts.of(RANGES))

@@ -14,13 +14,14 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import missing
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
+from spark_eos.pipelines.copy.ranges import CopiedFrom, extra_of, read_from
 from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.pipelines.mirror.offset_map import OffsetMap
 from spark_eos.pipelines.mirror.offsets import MirrorPosition, MirrorQuery, MirrorState
 from spark_eos.pipelines.mirror.origins import Origin
 from spark_eos.pipelines.mirror.owner import Claim
-from spark_eos.protocol.head import NOBODY, CopiedFrom, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from tests.support.map_logs import MapLog, reading
 
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
@@ -36,7 +37,7 @@ def entry(first: int, end: int, partition: int = 0, target_id: str = "out-id") -
 
 def written(partition: int, start: int, end: int, verdict: Verdict | None = Verdict.COMMITTED) -> Written:
     own = Written(partition, Pair(f"i{partition}", 1, 1), 1, 1, Probe("out", partition, 0), verdict)
-    return replace(own, ranges=(OffsetRange("in", partition, start, end),))
+    return replace(own, extra=read_from([OffsetRange("in", partition, start, end)], {}))
 
 
 def map_of(*entries: MapEntry) -> OffsetMap:
@@ -48,7 +49,7 @@ def map_of(*entries: MapEntry) -> OffsetMap:
 
 def state(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorState:
     copied_from = CopiedFrom("here", (("in", "in-id"),), None)
-    decision = Decision(7, 0, 1, 1, 1, None, decided, copied_from=copied_from)
+    decision = Decision(7, 0, 1, 1, 1, None, decided, extra=extra_of(copied_from))
     topics = {"in": Topic("in-id", 2, internal=False)}
     known = [Origin("out", "out-id", "in", "in-id", ("here",))]
     made = MirrorState(map_of(*entries), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
@@ -171,8 +172,11 @@ def test_a_map_that_is_held_by_another_mirror(query, monkeypatch):
 #: Heads of queries that a wrong --query or --source names: of another source, of rows that came through Spark, and of a
 #: query that has decided nothing.
 MISTAKEN = [
-    (replace(state().decision, copied_from=CopiedFrom("elsewhere", (), None)), "from cluster elsewhere, but --source"),
-    (replace(state().decision, copied_from=None), "no copied rows"),
+    (
+        replace(state().decision, extra=extra_of(CopiedFrom("elsewhere", (), None))),
+        "from cluster elsewhere, but --source",
+    ),
+    (replace(state().decision, extra=None), "no copied rows"),
     (None, "no copied rows"),
 ]
 

@@ -1,0 +1,281 @@
+"""The ranges of offsets that rows are read from, in place of rows of Spark's: how a decision has them, how a replay is
+compared with it, and what is read again.
+
+A replay is equal if it has the same cluster, topics, transform and offsets, however these are dealt to tasks; with
+nothing lost, nothing is fetched. What was lost is read again by the decision's ranges, not by Spark's, and is the same
+by its number of rows and their digest, in which rows count with their places in the source.
+
+The decision's extra has the ranges of tasks that wrote nothing, the others are with what was written: JSON, by topic.
+Behind a range are the texts that a transform has noted of it, such as unknown schema ids
+(`spark_eos.pipelines.copy.plan.ByRange`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import EosError, stop
+from spark_eos.pipelines.registry.unknown_ids import check_unknown
+from spark_eos.protocol.extra import Kind, Reported, kinds_differ, unreadable
+from spark_eos.protocol.head import Decision, Digest, Extra, Head, Written
+from spark_eos.protocol.names import SLOTS, TaskId
+from spark_eos.protocol.replay import diverged
+from spark_eos.protocol.task import Assignment, TaskReport, Work, assign
+
+_MOST_RANGES = 3
+
+
+@dataclass(frozen=True)
+class CopiedFrom:
+    """What rows were made of, and by what.
+
+    ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
+    function that rows went through, None where they were copied. ``ranges``: of a task, those that Spark gave to it; of
+    a decision, those of tasks that wrote nothing, as the others are with what was written.
+    """
+
+    cluster: str
+    topics: tuple[tuple[str, str], ...]
+    transform: str | None
+    ranges: tuple[OffsetRange, ...] = ()
+
+
+def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Join ranges where one begins at the end of another; sorted. No offset may be in two of them."""
+    result: list[OffsetRange] = []
+    for r in sorted(ranges):
+        last = result[-1] if result else None
+        if last is not None and (last.topic, last.partition, last.end) == (r.topic, r.partition, r.start):
+            result[-1] = replace(r, start=last.start, first_epoch=last.first_epoch)
+        else:
+            result.append(r)
+    return tuple(result)
+
+
+# What tasks report, and decisions have
+
+
+#: The notes of a range, which may be read again.
+Noted = Mapping[OffsetRange, tuple[str, ...]]
+
+
+def reported(
+    report: TaskReport, given: CopiedFrom, ranges: Iterable[OffsetRange] = (), noted: Noted | None = None
+) -> TaskReport:
+    """The report of a task that Spark gave some ranges, and that has read ``ranges`` for what it wrote."""
+    written = report.written
+    if written is not None:
+        written = replace(written, extra=read_from(ranges, noted or {}))
+    return replace(report, extra=extra_of(given), written=written)
+
+
+def extra_of(copied: CopiedFrom) -> Extra:
+    """The inverse of `copied_by`."""
+    return Extra(Ranges.name, _to_bytes(copied))
+
+
+def read_from(ranges: Iterable[OffsetRange], noted: Noted) -> bytes:
+    """The extra of a transaction whose rows were read from these ranges. The inverse of `noted_of`."""
+    return _as_bytes(_by_topic(ranges, noted))
+
+
+def copied_by(decision: Decision | None) -> CopiedFrom | None:
+    """What a decision says of the source; None where rows came through Spark. Raises LedgerError for a decision that
+    another version has made."""
+    extra = None if decision is None else decision.extra
+    return None if extra is None or extra.kind != Ranges.name else _from_bytes(extra.body)
+
+
+def ranges_of(written: Written) -> tuple[OffsetRange, ...]:
+    """What a transaction's rows were read from. Raises LedgerError."""
+    return tuple(noted_of(written))
+
+
+def noted_of(written: Written) -> dict[OffsetRange, tuple[str, ...]]:
+    """The notes of each range that a transaction's rows were read from. Raises LedgerError."""
+    try:
+        return dict(_ranges_in(json.loads(written.extra or b"{}")))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise unreadable(Ranges.name, error) from None
+
+
+def _to_bytes(copied: CopiedFrom) -> bytes:
+    fields = {"cluster": copied.cluster, "topics": copied.topics, "transform": copied.transform}
+    return _as_bytes({**fields, "ranges": _by_topic(copied.ranges, {})})
+
+
+def _from_bytes(body: bytes) -> CopiedFrom:
+    try:
+        fields = json.loads(body)
+        topics = tuple((str(name), str(id_)) for name, id_ in fields.pop("topics"))
+        ranges = tuple(range_ for range_, _ in _ranges_in(fields.pop("ranges")))
+        return CopiedFrom(topics=topics, ranges=ranges, **fields)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise unreadable(Ranges.name, error) from None
+
+
+def _by_topic(ranges: Iterable[OffsetRange], noted: Noted) -> dict[str, list[list[Any]]]:
+    found: dict[str, list[list[Any]]] = {}
+    for r in ranges:
+        texts = noted.get(r)
+        found.setdefault(r.topic, []).append(
+            [r.partition, r.start, r.end, r.last_epoch, *([list(texts)] if texts else [])]
+        )
+    return found
+
+
+def _ranges_in(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[OffsetRange, tuple[str, ...]]]:
+    """Raises ValueError for more than a range and its notes."""
+    for topic, rows in by_topic.items():
+        for partition, start, end, epoch, *behind in rows:
+            (texts,) = behind or ((),)
+            yield OffsetRange(topic, partition, start, end, last_epoch=epoch, most_epoch=epoch), tuple(texts)
+
+
+def _as_bytes(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+# The kind
+
+
+class Ranges(Kind):
+    """See `Kind`."""
+
+    name = "ranges of offsets"
+    is_read = True
+
+    def body(self, before: bytes | None, reports: Sequence[Reported]) -> bytes:
+        """Where rows come from, and the ranges of tasks that wrote nothing. Raises RegistryError where there are more
+        notes than a decision may have."""
+        written = [report.written for report in reports if report.written is not None]
+        check_unknown(sum(len(texts) for w in written for texts in noted_of(w).values()))
+        rest = [r for report in reports if report.written is None for r in _given(report).ranges]
+        return _to_bytes(replace(_union(reports), ranges=merged(rest)))
+
+    def compare(self, last: Decision, reports: Sequence[Reported]) -> None:
+        """See `Kind.compare`."""
+        unlike = differences(last, _union(reports))
+        if unlike:
+            raise diverged(last, unlike)
+
+    def not_repaired(self, last: Decision, rows: int) -> EosError:
+        """What was lost cannot be written again: the source does not have it any more as it was."""
+        lost = last.lost
+        return stop(
+            "EOS_REPAIR_SOURCE_CHANGED",
+            batch=last.batch,
+            lost=len(lost),
+            transactions=len(last.written),
+            lost_rows=sum(w.rows for w in lost),
+            ranges=_listed(merged(r for w in lost for r in ranges_of(w)), ()),
+            rows=rows,
+        )
+
+    def described(self, reports: Sequence[Reported]) -> str:
+        """See `Kind.described`."""
+        return f"bytes={sum(report.bytes for report in reports)} ranges={len(_union(reports).ranges)}"
+
+
+RANGES = Ranges()
+
+
+def _given(report: Reported) -> CopiedFrom:
+    assert report.extra is not None, report
+    return _from_bytes(report.extra.body)
+
+
+def _union(reports: Iterable[Reported]) -> CopiedFrom:
+    """All that these tasks were given. They belong to one micro-batch, so that only their ranges and topics differ."""
+    every = [_given(report) for report in reports]
+    topics = tuple(sorted({pair for given in every for pair in given.topics}))
+    return replace(every[0], topics=topics, ranges=merged(r for given in every for r in given.ranges))
+
+
+# Replays
+
+
+def assign_ranges(
+    head: Head,
+    batch: int,
+    partition: int,
+    tasks: int,
+    attempt: int,
+    given: CopiedFrom,
+    *,
+    partitioner: str | None = None,
+) -> tuple[Assignment, tuple[OffsetRange, ...]]:
+    """What one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
+
+    Each of the decision's lost transactions has its ranges, so any number of tasks can share them. Raises ProtocolStop
+    when behind, Diverged (EOS_REPLAY_DIVERGED) before anything is written that was not decided.
+    """
+    decision = head.decision
+    if decision is None or decision.batch != batch:
+        digest_by = Digest.BATCHES if given.transform is None else Digest.CHUNKS
+        new = assign(head, batch, partition, attempt, digest_by=digest_by, partitioner=partitioner)
+        return new, given.ranges
+    unlike = list(_sources_differ(decision, given))
+    if unlike:
+        raise diverged(decision, unlike)
+    # A partition's rows, in order.
+    mine = sorted(r for w in decision.lost[partition::tasks] for r in ranges_of(w))
+    name = TaskId(head.generation, partition, batch % SLOTS, attempt, decision.rev + 1) if mine else None
+    work = Work.REPAIR if mine else Work.COUNT
+    return Assignment(work, name, decision.digest_by, decision.partitioner), tuple(mine)
+
+
+def differences(last: Decision, now: CopiedFrom) -> list[str]:
+    """How a replay differs from what was decided; nothing where it is equal."""
+    unlike = list(_sources_differ(last, now))
+    copied = copied_by(last)
+    if unlike or copied is None:
+        return unlike
+    if copied.topics != now.topics:
+        unlike.append(f"topics and their ids: decided {_named_topics(copied)}, now {_named_topics(now)}")
+    decided = merged([*copied.ranges, *(r for w in last.written for r in ranges_of(w))])
+    current = merged(now.ranges)
+    unlike += _other_logs(decided, current)
+    if decided != current:
+        unlike.append(f"ranges: decided {_listed(decided, current)}, now {_listed(current, decided)}")
+    return unlike
+
+
+def _sources_differ(decided: Decision, now: CopiedFrom) -> Iterator[str]:
+    """What is not of the same kind, whatever the ranges."""
+    copied = copied_by(decided)
+    if copied is None:
+        yield from kinds_differ(decided, Ranges.name)
+        return
+    if copied.cluster != now.cluster:
+        yield f"the source's cluster: decided {copied.cluster}, now {now.cluster}"
+    if copied.transform != now.transform:
+        yield f"the transform: decided {copied.transform or 'none'}, now {now.transform or 'none'}"
+
+
+def _other_logs(decided: Iterable[OffsetRange], now: Iterable[OffsetRange]) -> Iterator[str]:
+    """Offsets are those of other rows where a partition's log was cut and has grown again. Its epochs show that, where
+    both are known."""
+    known = {(r.topic, r.partition, r.end): r.last_epoch for r in decided}
+    for r in now:
+        before = known.get((r.topic, r.partition, r.end), -1)
+        if min(before, r.last_epoch) >= 0 and before != r.last_epoch:
+            yield (
+                f"the log of {r.topic}-{r.partition} up to offset {r.end}: decided with leader epoch {before}, now "
+                f"{r.last_epoch}, as it was cut and has grown again"
+            )
+
+
+def _named_topics(copied: CopiedFrom) -> str:
+    return ", ".join(f"{name} ({id_})" for name, id_ in copied.topics)
+
+
+def _listed(ranges: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> str:
+    """Ranges that are not among the others, as text."""
+    own = [r for r in ranges if r not in others]
+    listed = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
+    return listed + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")
