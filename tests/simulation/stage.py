@@ -100,7 +100,7 @@ class Stage:
 
     def _may_commit(self, attempt: Attempt) -> bool:
         """The output commit coordinator: one attempt of a partition, until it is known to have failed. There is none
-        for an ingest past the JVM, which has notes: each attempt may end well, and the first result counts."""
+        for an ingest, which has notes: each attempt may end well, and the first result counts."""
         if self.driver.query.plan.notes:
             return True
         if self.over:
