@@ -104,12 +104,9 @@ def no_temporary_file_outlives_its_session(
 def no_client_outlives_its_module() -> Iterator[None]:
     """Else clients of clusters that are gone ask for them again and again, and say so in the log of other tests."""
     yield
-    client, consumer = map(sys.modules.get, ("spark_eos.kafka.net.client", "spark_eos.source.consumer"))
+    client = sys.modules.get("spark_eos.kafka.net.client")
     if client is not None:
         client.close_all()
-    if consumer is not None:
-        while consumer._idle_consumers:
-            consumer._idle_consumers.popitem()[1].close()
 
 
 _CLUSTER = pytest.StashKey["DevCluster"]()

@@ -70,12 +70,12 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "spark.kafka.consumer.cache.*, spark.kafka.producer.cache.*",
-        "absent: each Python worker keeps two consumers, which end with it",
+        "absent: each Python worker keeps connections, which end with it",
         "absent: each transaction has a producer of its own",
     ),
     Elsewhere(
         "spark.kafka.clusters.* (delegation tokens)",
-        "absent: librdkafka takes no tokens from Spark; use `kafka.sasl.*`",
+        "absent: no tokens are taken from Spark; use `kafka.sasl.*`",
         "absent, as for the source",
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from _pages.elsewhere import ELSEWHERE
-from spark_eos.kafka.config.java_names import _REFUSED, WITHOUT_TWIN
-from spark_eos.kafka.config.own_client import BY_LIBRDKAFKA, WITHOUT_EFFECT
+from spark_eos.kafka.config.java_names import REFUSED, WITHOUT_TWIN
+from spark_eos.kafka.config.own_client import WITHOUT_EFFECT
 from spark_eos.options.table import SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 from spark_eos.options.writes import WRITE
 
@@ -26,9 +26,7 @@ def page() -> str:
     """options.md."""
     source = _side("Source", SOURCE, SOURCE_OWNED)
     sink = _side("Sink", SINK, SINK_OWNED, f"| `fs.…`, `google.cloud.auth.…` | those of the session | {STORE} |")
-    return (
-        "\n".join([INTRODUCTION, *source, *sink, *_writes(), *_java_names(), *_by_librdkafka(), *_comparison()]) + "\n"
-    )
+    return "\n".join([INTRODUCTION, *source, *sink, *_writes(), *_client(), *_comparison()]) + "\n"
 
 
 def _writes() -> Iterator[str]:
@@ -48,31 +46,21 @@ def _side(title: str, table: tuple[Option, ...], owned: dict[str, str], *more: s
     yield from (f"- `kafka.{key}`: {why}" for key, why in owned.items())
 
 
-def _java_names() -> Iterator[str]:
-    yield from ("", "## Java client properties", "")
-    yield "Most have a librdkafka equivalent and are translated. These are refused, on both sides:"
+def _client() -> Iterator[str]:
+    yield from ("", "## Kafka client properties", "")
+    yield "spark-eos has [a client of its own](design.md#reading). Names of properties are librdkafka's, or the Java"
+    yield "client's, most of which have an equivalent and are translated. These are refused, on both sides:"
     yield ""
-    yield from (f"- `kafka.{key}`: {why}" for key, why in _REFUSED.items())
+    yield from (f"- `kafka.{key}`: {why}" for key, why in REFUSED.items())
     yield ""
-    names = ", ".join(f"`kafka.{key}`" for key in sorted(WITHOUT_TWIN))
-    yield f"These are accepted and ignored, as they change neither results nor security: {names}."
-
-
-def _by_librdkafka() -> Iterator[str]:
-    yield from ("", "## Properties that need librdkafka", "")
-    yield "spark-eos reads and writes with [a client of its own](design.md#reading), whole record batches at a time."
-    yield "With one of these properties, librdkafka does it, with the same result, at about four times the cost:"
-    yield from ("", "| property | for | reason |", "| --- | --- | --- |")
-    for side, properties, why in BY_LIBRDKAFKA:
-        names = ", ".join(f"`kafka.{name.replace('=', '` = `')}`" for name in properties)
-        yield f"| {names} | {side} | {why} |"
-    yield ""
-    yield "Keys of headers are the exception. librdkafka cuts a key at a NUL when it reads; the sink refuses such a key"
-    yield "with it (`EOS_ROW_INVALID`). A key that is not UTF-8 stops a source with it (`EOS_SOURCE_HEADER_KEY`)."
-    yield ""
-    names = ", ".join(f"`{key}`" for key in sorted(WITHOUT_EFFECT["consumer"] | WITHOUT_EFFECT["producer"]))
-    yield "librdkafka is also used for a property that only a newer version of it has. These properties tune librdkafka"
-    yield f"alone, and have no effect on spark-eos's own client: {names}."
+    for names, why in (
+        (WITHOUT_TWIN, "as they change neither results nor security"),
+        (WITHOUT_EFFECT - SOURCE_OWNED.keys() - SINK_OWNED.keys(), "as they tune what only librdkafka has"),
+    ):
+        listed = ", ".join(f"`kafka.{key}`" for key in sorted(names))
+        yield f"These are accepted and ignored, {why}: {listed}."
+        yield ""
+    yield "A property that only one side refuses is ignored by the other."
 
 
 def _comparison() -> Iterator[str]:

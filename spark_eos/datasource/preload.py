@@ -17,7 +17,6 @@ TASK_MODULES = (
     "pandas",
     "spark_eos.source.reader",
     "spark_eos.source.task",
-    "spark_eos.source.consumer",
     "spark_eos.sink.task",
     "spark_eos.pipelines.copy.task",
 )

@@ -48,7 +48,7 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
     if cause.code in UNAUTHORIZED:
         return stop("EOS_UNAUTHORIZED.delivery", reason=cause.name, failed=failed, text=cause.text)
     if cause.code in ABOUT_THE_ROWS:
-        return stop("EOS_ROW_REFUSED.brokers", reason=cause.name, failed=failed, cause=cause)
+        return stop("EOS_ROW_REFUSED", reason=cause.name, failed=failed, cause=cause)
     return stop("EOS_DELIVERY_FAILED.rows", reason=cause.name, failed=failed, text=cause.text)
 
 

@@ -14,7 +14,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, UNAUTHORIZED, Code, meaning_of, name_of
 from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import (
     ActiveProducer,
     describe_each,
@@ -205,7 +205,7 @@ class TransactionCoordinator:
             return None
         try:
             batch = next((b for b in walk_batches(fetched[1], fetched[0].size, ()) if b.last >= offset), None)
-        except (Damage, UnsupportedFormat):
+        except Damage:
             return None
         if batch is None:
             return None

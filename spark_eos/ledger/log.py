@@ -16,7 +16,7 @@ from spark_eos.kafka.admin.topics import (
 )
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.records.rows import Row, read_dated_rows
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ledger.reader import Fetched
@@ -76,7 +76,7 @@ class KafkaLog:
                             rows.append(row)
                             times.append(time)
                 after = max(after, batch.last + 1)
-        except (Damage, UnsupportedFormat) as damage:
+        except Damage as damage:
             return Fetched(answer.error, damage=str(damage))
         return Fetched(answer.error, rows, after, times=times)
 

@@ -10,7 +10,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.kafka.codes import ANOTHER_TOPIC, OK, UNAUTHORIZED, Code
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once, is_supported_by_id
 from spark_eos.protocol.head import Pair, Place, Probe
@@ -84,7 +84,7 @@ class RecordLookup:
             return None
         try:
             batch = next((b for b in walk_batches(data, answer.size, answer.aborted) if b.last >= probe.offset), None)
-        except (Damage, UnsupportedFormat):
+        except Damage:
             return None  # no outcome; the next response, of another leader perhaps, may be sound
         if batch is None or batch.base > probe.offset:
             return Found.GONE

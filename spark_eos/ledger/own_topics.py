@@ -14,7 +14,7 @@ from spark_eos.kafka.admin.configs import cleanup_policies
 from spark_eos.kafka.admin.topics import Topic, begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.records.rows import Row, read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
 from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
@@ -107,6 +107,6 @@ def _visible(answer: FetchResponse, data: bytes) -> list[Row]:
         for batch in walk_batches(data, answer.size, answer.aborted):
             if batch.visible:
                 rows += read_rows(data, batch)
-    except (Damage, UnsupportedFormat):
+    except Damage:
         pass  # the rows before it are enough
     return rows

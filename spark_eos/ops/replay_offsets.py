@@ -19,7 +19,7 @@ from spark_eos.kafka.admin.topics import (
 )
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
+from spark_eos.kafka.records.batches import Damage, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
@@ -162,7 +162,7 @@ def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
     answer, data = fetched
     try:
         batches, _ = find_batches(data, answer.size, offset, r.end, answer.aborted)
-    except (Damage, UnsupportedFormat):
+    except Damage:
         return None
     return batches[0].time if batches else None
 

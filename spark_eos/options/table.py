@@ -359,4 +359,7 @@ SINK_OWNED = {
     "reconnect.backoff.ms": _OWNED,
     "message.timeout.ms": _OWNED + " from 'transaction.timeout.ms'",
     "delivery.timeout.ms": _OWNED + " from 'transaction.timeout.ms'",
+    "batch.num.messages": "use 'kafka.batch.size', the bytes of a record batch",
+    "message.max.bytes": "a row may be as large as the topic's max.message.bytes; 'kafka.batch.size' is for batches",
+    "max.request.size": "a row may be as large as the topic's max.message.bytes; 'kafka.batch.size' is for batches",
 }

@@ -4,7 +4,7 @@ micro-batch as all of its tasks have reported it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -200,14 +200,6 @@ def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
                 last=last,
                 log_last=probe.last,
             )
-
-
-def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
-    """Raise Unclear where the leaders have fewer records of the transaction than the task has written, over all
-    partitions: librdkafka reports no more than that number."""
-    held = [probe.last + 1 for probe in found if probe.last is not None]
-    if len(held) == len(found) and sum(held) != records:
-        raise stop("EOS_TRANSACTION_NOT_HELD.count", transactional_id=pair.id, records=records, held=sum(held))
 
 
 def _of(pair: Pair) -> str:

@@ -17,6 +17,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.admin.topics import NO_TOPIC_ID, Topic, describe_topics
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.end import WHOLE_MS
@@ -25,7 +26,6 @@ from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
     check_begins,
-    check_count,
     check_ends,
     check_held,
     check_owner,
@@ -33,7 +33,6 @@ from spark_eos.protocol.task import (
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.outputs import check_outputs
-from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
 
@@ -66,7 +65,7 @@ class RowWriter:
     """Gives Arrow batches of the sink's columns to a producer. ``client``: of the cluster that they go to.
     ``partitions`` and ``topic_ids``: of the topics, as they were before their first row."""
 
-    def __init__(self, options: SinkOptions, producer: TaskProducer, client: BrokerClient) -> None:
+    def __init__(self, options: SinkOptions, producer: ArrowProducer, client: BrokerClient) -> None:
         self._options, self._producer, self._client = options, producer, client
         self.partitions: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
@@ -91,7 +90,8 @@ class RowWriter:
         check_partitions(columns, columns.topic, self.partitions)
         for topic, oldest_ms in columns.oldest_by_topic().items():
             check_age(self._options.kafka, topic, oldest_ms)
-        self._producer.write_batch(columns, self.partitions)
+        for topic, fields in columns.by_topic():
+            self._producer.write(topic, self.partitions[topic], **fields)
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
 
     def _check_topics(self, columns: RowBatch) -> None:
@@ -126,7 +126,7 @@ class Attempt:
         session: Session,
         identity: Identity,
         assignment: Assignment,
-        producer: TaskProducer,
+        producer: ArrowProducer,
         aside: frozenset[str] = frozenset(),
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -171,7 +171,7 @@ class Attempt:
         failpoints.reach("prepare.flushed")
         self._check_owner()
         digest %= 1 << DIGEST_BITS
-        written = self._hand_over(rows, letters, digest, began_ms, rows + beside)
+        written = self._hand_over(rows, letters, digest, began_ms)
         failpoints.reach("prepare.prepared")
         timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
@@ -193,7 +193,7 @@ class Attempt:
     def _check_owner(self) -> None:
         check_owner(self._session.ports.ledger.read(), self._identity.run, self._identity.batch, self._assignment.work)
 
-    def _hand_over(self, rows: int, letters: int, digest: int, began_ms: int, records: int) -> Written:
+    def _hand_over(self, rows: int, letters: int, digest: int, began_ms: int) -> Written:
         """What the broker holds must be what this producer wrote.
 
         Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
@@ -212,10 +212,7 @@ class Attempt:
             probe, begins = self._opened(pair, places)
         else:
             probe, begins = self._checked_begin(pair, places)
-        lasts = self._producer.lasts()
-        check_ends(pair, lasts, [probe, *begins])
-        if begins and not lasts:
-            check_count(pair, records, begins)
+        check_ends(pair, self._producer.lasts(), [probe, *begins])
         return Written(
             self._identity.partition,
             pair,

@@ -10,7 +10,6 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topic
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.producer.arrow import supports
 from spark_eos.options.parse import SinkOptions
 
 #: Seconds for which a process takes a topic's settings for the same. Where they have changed, the brokers' answers
@@ -45,8 +44,6 @@ def check_dead_letters(client: BrokerClient, options: SinkOptions) -> int:
     for name, other in (("topic", options.topic), ("ledger.topic", options.ledger_topic)):
         if letters == other:
             raise stop("EOS_OPTION_CONFLICT.dead_letters_topic", option=_OPTION, name=name, topic=letters)
-    if not supports(client):
-        raise stop("EOS_OPTION_CONFLICT.dead_letters_librdkafka", option=_OPTION)
     if _settings(client, letters).compacted:
         raise stop("EOS_DEAD_LETTER_TOPIC.compacted", topic=letters)
     if options.topic is not None:

@@ -1,17 +1,14 @@
-"""Passes rows to a producer, as Arrow columns or one by one, and counts and digests them."""
+"""The rows of an Arrow batch as the columns that a producer takes, checked and digested."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import repeat
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
 
 from spark_eos.base.printable import excerpt
 from spark_eos.base.topic_partition import is_topic_name
@@ -20,8 +17,6 @@ from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
-
-P = ParamSpec("P")
 
 #: Characters of a row's text in a message.
 _SHOWN = 60
@@ -46,11 +41,6 @@ class RowBatch:
         self.partition_column = batch.column("partition") if columns.partition else None
         self.timestamp_column = batch.column("timestamp") if columns.timestamp else None
         self.headers_column = _checked_headers(batch.column("headers")) if columns.headers else None
-
-    @cached_property
-    def headers(self) -> list[Any] | None:
-        """The headers in the form of `pa.Array.to_pylist`."""
-        return None if self.headers_column is None else self.headers_column.to_pylist()
 
     @cached_property
     def encoded_headers(self) -> pa.BinaryArray | None:
@@ -104,61 +94,6 @@ class RowBatch:
             # Copied, not sliced: a topic with few rows would keep whole batches in memory.
             some = rows.take(pa.array(mine))
             yield topic, dict(zip(some.schema.names, some.columns, strict=True))
-
-    def arguments(self) -> Iterator[tuple[Any, ...]]:
-        """For each row, as librdkafka takes it: topic, value, key, partition, timestamp in milliseconds (0 = now),
-        headers. Raises RowError for what librdkafka would write otherwise than it is."""
-        if self.headers_column is not None:
-            _check_no_nul(self.headers_column)
-        topics: Iterable[Any] = repeat(self.topic) if self.topics is None else self.topics
-        return zip(
-            topics,
-            self.value.to_pylist(),
-            repeat(None) if self.key is None else self.key.to_pylist(),
-            repeat(-1) if self.partition_column is None else pc.fill_null(self.partition_column, -1).to_pylist(),
-            repeat(0) if self.timestamp_column is None else _milliseconds(self.timestamp_column),
-            repeat(None) if self.headers is None else map(_headers, self.headers),
-            strict=False,
-        )
-
-    @property
-    def plain(self) -> bool:
-        """Whether there are only topic, value and key, for which a faster loop is sufficient."""
-        return self.partition_column is None and self.timestamp_column is None and self.headers_column is None
-
-
-def produce_all(produce: Callable[..., None], wait_for_space: Callable[[], None], rows: RowBatch) -> None:
-    """Hand every row to the producer; ``wait_for_space`` waits for space when its queue is full. Raises RowError."""
-    arguments = rows.arguments()
-    topic: str | None = None
-    value: bytes | None = None
-    try:
-        if rows.plain:
-            for topic, value, key, _, _, _ in arguments:
-                try:
-                    produce(topic, value, key)
-                except BufferError:
-                    _insist(produce, wait_for_space, topic, value, key)
-        else:
-            for topic, value, key, partition, timestamp, headers in arguments:
-                more = {"partition": partition, "timestamp": timestamp, "headers": headers}
-                try:
-                    produce(topic, value, key, **more)
-                except BufferError:
-                    _insist(produce, wait_for_space, topic, value, key, **more)
-    except KafkaException as error:
-        raise _refused(error.args[0], topic, value) from None
-
-
-def _insist(
-    produce: Callable[P, None], wait_for_space: Callable[[], None], *arguments: P.args, **more: P.kwargs
-) -> None:
-    while True:
-        wait_for_space()
-        try:
-            return produce(*arguments, **more)
-        except BufferError:
-            continue
 
 
 def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int]) -> None:
@@ -219,14 +154,6 @@ def _checked_headers(column: pa.Array) -> pa.Array:
     return column
 
 
-def _check_no_nul(headers: pa.Array) -> None:
-    """Raises RowError for a key that librdkafka would cut, as it takes keys as C strings."""
-    keys = _each_header(headers).field("key")
-    cut = keys.filter(pc.match_substring(keys, "\0"))
-    if len(cut):
-        raise stop("EOS_ROW_INVALID.header_nul", key=excerpt(cut[0].as_py().encode(), _SHOWN))
-
-
 def _each_header(column: pa.Array) -> pa.StructArray:
     return (column.dictionary if isinstance(column, pa.DictionaryArray) else column).flatten()
 
@@ -235,26 +162,3 @@ def _as_bytes(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type):
         return column
     return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
-
-
-def _milliseconds(column: pa.Array) -> list[int]:
-    """Timestamps in milliseconds since 1970, from Spark's microseconds, for librdkafka, to which 0 means now. So
-    null is 0. Raises RowError for a row that has that time itself."""
-    millis = pc.divide(column.cast(pa.int64()), 1000)
-    if pc.any(pc.equal(millis, 0)).as_py():
-        raise stop("EOS_ROW_INVALID.timestamp_zero")
-    times: list[int] = pc.fill_null(millis, 0).to_pylist()
-    return times
-
-
-def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
-    if headers is None:
-        return None
-    return [(header["key"], header["value"]) for header in headers]
-
-
-def _refused(error: ClientError, topic: str | None, value: bytes | None) -> EosError:
-    size = 0 if value is None else len(value)
-    if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
-        return stop("EOS_ROW_TOO_LARGE.value", topic=topic, bytes=size)
-    return stop("EOS_ROW_REFUSED.producer", topic=topic, error=error.str())

@@ -14,6 +14,7 @@ from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
@@ -22,7 +23,6 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.job import Identity, SinkJob
-from spark_eos.sink.producers import TaskProducer, begin
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import Session, session_for
 
@@ -106,26 +106,26 @@ class Task:
             topic=options.topic,
         )
 
-    def begin(self, head: Head, assignment: Assignment) -> TaskProducer | None:
+    def begin(self, head: Head, assignment: Assignment) -> ArrowProducer | None:
         """A producer with the assignment's name; None where nothing is to be written."""
         if assignment.name is None:
             return None
         options, facts = self.job.options, self.job.facts
         letters = options.dead_letters
-        producer = begin(
+        producer = ArrowProducer(
             self.client,
             free_name(options.prefix, self.identity.query, assignment.name, head, self.session.coordinator),
             facts.transaction_timeout_ms,
-            topic=options.topic,
             partitioner=assignment.partitioner,
             two_phase=options.two_phase,
             dead_letters=None if letters is None else DeadLetters(letters, facts.dead_letter_partitions),
         )
+        producer.init()
         if self.job.write is not None:
             self._check_not_aborted(assignment, producer)
         return producer
 
-    def _check_not_aborted(self, assignment: Assignment, producer: TaskProducer) -> None:
+    def _check_not_aborted(self, assignment: Assignment, producer: ArrowProducer) -> None:
         """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task
         began then would hold readers until its timeout. Either the run is closed already, which is seen here, or the
         abort, which looks after that, finds the id that the producer has taken."""
@@ -150,7 +150,7 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(task: Task, waited: threading.Event) -> tuple[Assignment, TaskProducer | None, RowWriter | None]:
+def _start(task: Task, waited: threading.Event) -> tuple[Assignment, ArrowProducer | None, RowWriter | None]:
     """``waited``: the first row is there, or there is none. Until then, there is time to look up the topic; after
     that, the writer does it with the first rows."""
     job, identity = task.job, task.identity

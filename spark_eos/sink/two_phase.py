@@ -12,7 +12,6 @@ from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.checks import expires
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
 from spark_eos.sink.brokers import without
-from spark_eos.sink.producers import check_two_phase_producer
 
 #: Seconds for which the brokers' settings are taken to stay as they are.
 _FRESH_S = 30
@@ -25,10 +24,9 @@ _TRIAL_MS = 60_000
 def check_two_phase(client: BrokerClient, prefix: str) -> None:
     """Raise an error where a task's transactions would not be held for ever. ``prefix``: of the transactional ids.
 
-    OptionError (EOS_OPTION_CONFLICT), KafkaError (EOS_TWO_PHASE_UNAVAILABLE), ProtocolStop
-    (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each transaction is looked at once more before it is decided.
+    KafkaError (EOS_TWO_PHASE_UNAVAILABLE), ProtocolStop (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each
+    transaction is looked at once more before it is decided.
     """
-    check_two_phase_producer(client)
     _check_brokers(client)
     _try_out(client, prefix)
 

@@ -18,7 +18,7 @@ from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.source.range_math import in_wait
 
@@ -118,7 +118,7 @@ def look_at(client: BrokerClient, isolation: Isolation) -> Look:
             return []
         try:
             batches = list(walk_batches(found[1], found[0].size, ()))
-        except (Damage, UnsupportedFormat):  # the task reports the damage, or reads by librdkafka
+        except Damage:  # the task reports the damage
             return []
         stops = [batch.stop for batch in batches]
         sizes = [stop - before for stop, before in zip(stops, [0, *stops[:-1]], strict=True)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, find_batches
+from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.records.columns import RecordGroup, Records, groups, read_records
 from spark_eos.kafka.records.fields import RecordFields, read_headers
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
@@ -53,9 +53,9 @@ def decode(
     last batch is decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions,
     as (producer id, first offset); none for read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError
     (EOS_SOURCE_DAMAGED), immediately or with a batch; rows before that are valid. So are those before
-    EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which come with a batch. Raises UnsupportedFormat,
-    immediately, for formats that only librdkafka reads; and OtherEpoch, immediately, if ``see`` does, which is called
-    as by `find_batches`.
+    EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which come with a batch. Raises immediately: KafkaError
+    (EOS_SOURCE_FETCH) for a format that this client does not know; and OtherEpoch if ``see`` does, which is called as
+    by `find_batches`.
     """
     try:
         found, next_offset = find_batches(
@@ -152,21 +152,25 @@ def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.nda
 
 
 def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> EosError:
-    """The error for bytes that are damaged from ``offset`` on, or for a record batch that is too large."""
+    """The error for bytes that are damaged or of an unknown format from ``offset`` on, or for a record batch that is
+    too large."""
     if isinstance(damage, TooLargeBatch):
-        return too_large(range_, damage.base, damage.last, damage.most)
+        return _too_large(range_, damage)
+    if isinstance(damage, UnsupportedFormat):
+        return stop(
+            "EOS_SOURCE_FETCH.format", topic=range_.topic, partition=range_.partition, offset=offset, format=damage
+        )
     return stop(
         "EOS_SOURCE_DAMAGED.source", topic=range_.topic, partition=range_.partition, offset=offset, damage=damage
     )
 
 
-def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> EosError:
-    """The error for a record batch, from offset ``base`` to ``last``, that exceeds ``most_bytes`` decompressed."""
+def _too_large(range_: OffsetRange, batch: TooLargeBatch) -> EosError:
     return stop(
         "EOS_SOURCE_BATCH_TOO_LARGE.source",
         topic=range_.topic,
         partition=range_.partition,
-        offset=base,
-        last=last,
-        max_bytes=most_bytes,
+        offset=batch.base,
+        last=batch.last,
+        max_bytes=batch.most,
     )

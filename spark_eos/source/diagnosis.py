@@ -9,8 +9,6 @@ from spark_eos.kafka.admin.topics import (
     begin_offsets,
     describe_topics,
     end_offsets,
-    id_bytes,
-    topic_of_leader,
 )
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.source.epochs import ANY_LEADER, LeaderEpochs, Noted, leaders_of
@@ -23,14 +21,6 @@ def check_id(client: BrokerClient, range_: OffsetRange) -> None:
     there = describe_topics(client, [range_.topic], missing_ok=True).get(range_.topic)
     if there is not None and there.id != range_.topic_id:
         raise recreated(range_.topic)
-
-
-def check_id_by_leader(client: BrokerClient, range_: OffsetRange) -> None:
-    """Like `check_id`, but by the partition's leader. A range without an id needs no check."""
-    if id_bytes(range_.topic_id):
-        client.forget_leader(range_.topic, range_.partition)
-        if topic_of_leader(client, range_.topic, range_.partition).id != range_.topic_id:
-            raise recreated(range_.topic)
 
 
 def check_epoch(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> None:

@@ -24,7 +24,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, epoch_ends
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, meaning_of
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
 from spark_eos.source.losses import HIDDEN_S
@@ -243,7 +243,7 @@ def _first_batch(client: BrokerClient, timeout_s: float, place: TopicPartition, 
         for batch in walk_batches(records, answer.size, ()):
             if batch.last >= offset:
                 return batch.base, batch.leader_epoch
-    except (Damage, UnsupportedFormat) as unreadable:
+    except Damage as unreadable:
         raise Unanswered(str(unreadable)) from unreadable
     raise Unanswered("its answer has no whole record batch")
 

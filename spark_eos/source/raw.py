@@ -19,16 +19,14 @@ from spark_eos.base.topic_partition import OffsetRange, name_of_place
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
-from spark_eos.kafka.config.librdkafka import needs_librdkafka
 from spark_eos.kafka.config.values import integer
-from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, find_batches
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, find_batches
 from spark_eos.kafka.requests.fetch import (
     FetchConnection,
     FetchResponse,
     connect,
     give_back,
-    is_supported,
     is_supported_by_id,
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
@@ -64,8 +62,8 @@ _SHORT_STALL_S = 5.0
 def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range, in order, as batches of `arrow_schema`.
 
-    Raises the errors of `why_not`, and KafkaError (EOS_SOURCE_DAMAGED) for damaged records, and UnsupportedFormat
-    for formats that only librdkafka reads, from its ``position`` on: all rows before that were returned.
+    Raises the errors of `why_not`, and KafkaError for damaged records (EOS_SOURCE_DAMAGED) and for formats that this
+    client does not know (EOS_SOURCE_FETCH): all rows before them were returned.
     """
     with _Fetches(fetching, range_, FETCH_BYTES) as fetches:
         while fetches.position < range_.end:
@@ -84,14 +82,6 @@ def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
             if fetched.batches:
                 yield fetched
         fetches.check_end()
-
-
-def supports(client: BrokerClient) -> bool:
-    """Whether this reader, rather than librdkafka, can apply the user's properties for connections and fetches.
-
-    Raises ConnectionFailed if no broker responds.
-    """
-    return not needs_librdkafka(client.properties, "consumer") and is_supported(client)
 
 
 @dataclass(frozen=True)
@@ -293,9 +283,6 @@ class _Fetches:
     def _reading(self, read: Callable[[FetchResponse], R], answer: FetchResponse) -> R:
         try:
             result = read(answer)
-        except UnsupportedFormat as unsupported:
-            unsupported.position = self.position
-            raise
         except OtherEpoch as other:
             raise epoch_diverged(self._range.topic, self._range.partition, self.position, other) from other
         if result.next_offset <= self.position:

@@ -17,7 +17,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.records.batches import OtherEpoch, UnsupportedFormat
+from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.kafka.requests.fetch import Answers, fetch_many, is_supported_by_id
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
@@ -83,7 +83,7 @@ def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.R
             size += batch.nbytes
             if size > _DECODED_BYTES:
                 return None
-    except (EosError, UnsupportedFormat, OtherEpoch):
+    except (EosError, OtherEpoch):
         return None
     # The last record of the range is of the leader that it had, so that all before it is what it was, too.
     same = epochs.at_end or range_.last_epoch == UNKNOWN

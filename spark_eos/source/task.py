@@ -1,9 +1,4 @@
-"""The source in the tasks: ranges of partitions, from the broker into Arrow, each in one of two ways.
-
-The first takes whole record batches (`raw`) and costs a quarter of the second, a consumer of librdkafka (`consumer`).
-The second takes over where the first meets a message format that it does not know, and reads everything where the
-user's properties are for librdkafka only.
-"""
+"""The source in the tasks: ranges of partitions, from the broker into Arrow, by whole record batches."""
 
 from __future__ import annotations
 
@@ -14,14 +9,11 @@ import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError
-from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
-from spark_eos.source.diagnosis import check_epoch, check_id_by_leader
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest_replica import rack_here
 from spark_eos.source.range_math import Task
-from spark_eos.source.raw import read_raw, supports
+from spark_eos.source.raw import read_raw
 from spark_eos.source.small_ranges import gather, take
 from spark_eos.spark.worker_gc import spare_collections
 
@@ -30,7 +22,7 @@ T = TypeVar("T")
 #: Small batches of rows go to Spark together, up to so much.
 _MERGED_BYTES = 4 * 1024 * 1024
 
-#: Reads a range. Raises UnsupportedFormat or DataLossError at the offset where it cannot continue.
+#: Reads a range. Raises DataLossError at the offset where it cannot continue.
 Read = Callable[[Fetching, OffsetRange], Iterator[T]]
 
 
@@ -54,7 +46,7 @@ def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
 
 def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
     """Whether to read the ranges by one request to each leader. That excludes reading from nearest replicas."""
-    return len(task.ranges) > 1 and supports(broker_client(fetching.kafka)) and not rack_here(fetching.kafka)
+    return len(task.ranges) > 1 and not rack_here(fetching.kafka)
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -68,43 +60,21 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
     Raises DataLossError where the log does not hold the range any more (EOS_SOURCE_DATA_LOSS) or is another one than
     when it was planned (EOS_SOURCE_LOG_DIVERGED), KafkaError
     (EOS_SOURCE_STALLED) where nothing comes for ``poll_timeout_s``, (EOS_SOURCE_DAMAGED) on bytes that are not sound,
-    (EOS_SOURCE_FETCH) on what else the broker refuses. Where data loss is not to fail, what the log still holds of the
-    range is read.
+    (EOS_SOURCE_FETCH) on formats before v2, and on what else the broker refuses. Where data loss is not to fail, what
+    the log still holds of the range is read.
     """
-    return resuming(fetching, range_, read_raw, through_consumer)
+    return resuming(fetching, range_, read_raw)
 
 
-def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Read a range by `read_by_consumer`, whose librdkafka is loaded only where a range needs it.
-
-    librdkafka reads topics by name. So the topic's id and the leader epochs, where the range has them, are checked with
-    the leader before and after: a broker knows of a recreated topic before it has a log of it. Raises KafkaError
-    (EOS_SOURCE_RECREATED), DataLossError (EOS_SOURCE_LOG_DIVERGED).
-    """
-    from spark_eos.source.consumer import read_by_consumer
-
-    client = broker_client(fetching.kafka)
-    check_id_by_leader(client, range_)
-    check_epoch(client, range_, range_.start, range_.first_epoch)
-    yield from read_by_consumer(fetching, range_)
-    check_epoch(client, range_, range_.end, range_.last_epoch)
-    check_id_by_leader(client, range_)
-
-
-def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer: Read[T]) -> Iterator[T]:
-    """The results of ``read`` for a range, and of ``by_consumer`` from the offset on where ``read`` meets a format that
-    it does not support. Raises the errors of `read_range`."""
+def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T]) -> Iterator[T]:
+    """The results of ``read`` for a range; where data loss is not to fail, for what the log still holds of it. Raises
+    the errors of `read_range`."""
     losses = Losses(fetching.fail_on_data_loss)
-    read = read if supports(broker_client(fetching.kafka)) else by_consumer
     left = range_
     while left.start < left.end:
         try:
             yield from read(fetching, left)
             break
-        except UnsupportedFormat as unsupported:
-            assert unsupported.position is not None
-            read = by_consumer
-            left = left.cut(unsupported.position, left.end)
         except DataLossError as loss:
             losses.report(loss)
             left = left.cut(*(loss.parameters.get("readable") or (left.end, left.end)))

@@ -128,7 +128,6 @@ def test_a_task_notices_what_was_lost_after_its_micro_batch_was_planned(unlucky)
     readers = {
         "alone": reader_of(unlucky),
         "split": reader_of(unlucky, minPartitions="4"),
-        "librdkafka": reader_of(unlucky, **{"kafka.fetch.error.backoff.ms": "100"}),
     }
     begin = {name: reader.initialOffset() for name, reader in readers.items()}
 

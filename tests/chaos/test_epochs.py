@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 from pyspark.sql.streaming import StreamingQuery
@@ -15,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from tests.support.kafka_view import KafkaView, write
 from tests.support.recorder import judged, of_topics
@@ -64,11 +65,9 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
     client = BrokerClient(kafka)
 
     def transaction(value: str, commit: bool) -> int:
-        producer = LibrdkafkaProducer(broker_client(kafka), name, TIMEOUT_MS)
-        producer.warm_up(out)
+        producer = ArrowProducer(broker_client(kafka), name, TIMEOUT_MS)
         producer.init()
-        producer.begin()
-        producer.produce(out, value, partition=0)
+        producer.write(out, 1, value=pa.array([value]))
         producer.flush()
         pair = producer.identity()
         producer.close()

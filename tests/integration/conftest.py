@@ -10,8 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_eos.options.parse import stream_options
-from spark_eos.source import consumer, raw
-from spark_eos.source import task as source_task
+from spark_eos.source import raw
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.bare import Bare, build_wheel, install
@@ -100,13 +99,10 @@ def admin(cluster: DevCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
 
-@pytest.fixture(params=["raw", "consumer"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The tasks of this test read in the one way, then in the other; a range that does not go on fails soon."""
-    monkeypatch.setattr(source_task, "supports", lambda kafka: request.param == "raw")
-    for module in (raw, consumer):
-        monkeypatch.setattr(module, "_SHORT_STALL_S", 0.3)
-    return request.param
+@pytest.fixture
+def stalls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range that does not go on fails soon."""
+    monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
 
 
 @pytest.fixture

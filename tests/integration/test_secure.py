@@ -32,12 +32,11 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.metadata import METADATA
 from spark_eos.kafka.net.pool import ConnectionPool
-from spark_eos.kafka.producer import arrow
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
-from spark_eos.source.raw import read_raw, supports
+from spark_eos.source.raw import read_raw
 from tests.support import telltale_program as telltale
 from tests.support.certificates import Authority, Signed
 from tests.support.kafka_view import KafkaView, open_view
@@ -90,7 +89,6 @@ def tool(kafka: Mapping[str, str], folder: Path, *arguments: str) -> int:
 
 def get_in(kafka: KafkaProperties) -> None:
     """With a connection of our own, as all paths of a query have them, and with one of librdkafka's."""
-    assert supports(broker_client(kafka)) and arrow.supports(broker_client(kafka))
     assert broker_client(kafka).brokers() == [0]
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
     assert list(consumer.list_topics(timeout=TIMEOUT).brokers) == [0]

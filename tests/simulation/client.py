@@ -1,7 +1,7 @@
 """A transactional producer: one retry after another, no epoch of its own making.
 
-As librdkafka is one, which adds partitions itself and ends transactions by EndTxn below version 5; or as our own, which
-does the same where transaction.version is 0 or 1, and leaves both to Produce 12 and EndTxn 5 where it is 2.
+It adds partitions itself and ends transactions by EndTxn below version 5 where transaction.version is 0 or 1, and
+leaves both to Produce 12 and EndTxn 5 where it is 2.
 """
 
 from __future__ import annotations

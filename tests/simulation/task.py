@@ -68,7 +68,7 @@ def run_task(task: Task) -> TaskReport:
     if assignment.name is None:
         return _report(task, assignment, rows)
     ends = own.coordinator.endtxn_version()
-    version = PLAIN_END if task.attempt.partition % 2 else ends  # by librdkafka go rows with headers, say
+    version = PLAIN_END if task.attempt.partition % 2 else ends  # as where the feature was lowered meanwhile
     timeout_ms = NEVER_MS if task.driver.two_phase else task.driver.query.plan.timeout_ms
     producer = Producer(
         world, cluster, _free_name(own, head, assignment.name, task.driver.query.id), timeout_ms, version

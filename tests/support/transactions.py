@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
 from confluent_kafka import Producer
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.records.batches import RecordBatch, walk_batches
 from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
@@ -29,14 +29,15 @@ class Transaction:
 
     def __init__(self, kafka: KafkaProperties, topic: str, name: str, rows: int = 1, life_ms: int = LIFE_MS) -> None:
         self.topic = topic
-        self.producer = LibrdkafkaProducer(broker_client(kafka), name, life_ms)
-        self.producer.warm_up(topic)
+        self.producer = ArrowProducer(broker_client(kafka), name, life_ms)
         self.producer.init()
-        self.producer.begin()
-        for i in range(rows):
-            self.producer.produce(topic, f"{name}.{i}", partition=0)
-        self.producer.flush()
         self.pair = self.producer.identity()
+        self.write(*(f"{name}.{i}" for i in range(rows)))
+
+    def write(self, *values: str) -> None:
+        """Write rows to partition 0; returns when the broker has them."""
+        self.producer.write(self.topic, 1, value=pa.array(values))
+        self.producer.flush()
 
     @property
     def asked(self) -> tuple[str, int, int]:

@@ -18,6 +18,7 @@ from spark_eos.base import failpoints, system
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
@@ -31,7 +32,6 @@ from spark_eos.sink.attempt import Attempt, Part
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
-from spark_eos.sink.producers import RecordBatchProducer
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session
 from spark_eos.sink.spark_rows import SparkRows
@@ -230,7 +230,7 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
         digest = _digest(rows) % (1 << DIGEST_BITS)
         return TaskReport(assignment.work, number, len(rows), digest, digest_by=assignment.digest_by)
     name = free_name(scene.prefix, QUERY, assignment.name, head, ports.coordinator)
-    producer = RecordBatchProducer(broker_client(scene.kafka), name, TIMEOUT_MS, two_phase=driver.two_phase)
+    producer = ArrowProducer(broker_client(scene.kafka), name, TIMEOUT_MS, two_phase=driver.two_phase)
     producer.init()
     attempt = Attempt(driver.job, driver.session, Identity(QUERY, driver.run, batch, number, 0), assignment, producer)
     with pytest.MonkeyPatch.context() as patch:
@@ -238,7 +238,7 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
         return attempt.write(_parts(scene, producer, rows))
 
 
-def _parts(scene: Scene, producer: RecordBatchProducer, rows: list[tuple[int, bytes]]) -> Iterator[Part]:
+def _parts(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> Iterator[Part]:
     for at in range(0, len(rows), 9):
         part = rows[at : at + 9]
         numbers, values = zip(*part, strict=True)

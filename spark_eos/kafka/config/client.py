@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from spark_eos.errors import stop
 from spark_eos.kafka.config.java_names import canonical
-from spark_eos.kafka.config.librdkafka import check_names
+from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, shown_address
 from spark_eos.kafka.config.tls import Tls
 from spark_eos.kafka.config.tokens import token_owner, token_settings

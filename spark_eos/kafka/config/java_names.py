@@ -89,8 +89,8 @@ OWN = frozenset(
     }
 )
 
-#: Java names that the user has to replace, with what to use instead.
-_REFUSED = {
+#: Names that the user has to replace, with what to use instead.
+REFUSED = {
     "partitioner.class": "use 'kafka.partitioner' (murmur2_random is the Java client's) or the 'partition' column",
     "sasl.login.class": "there is no JVM client; use sasl.username and sasl.password",
     "security.providers": "there is no JVM client",
@@ -98,12 +98,17 @@ _REFUSED = {
     "ssl.keymanager.algorithm": "there is no JVM client",
     "ssl.trustmanager.algorithm": "there is no JVM client",
     "default.topic.config": "write the topic's properties beside the others",
-    # librdkafka has these, but this package's own connections do not.
+    # librdkafka has these, but this package's own client does not.
+    "debug": "set the level of the logger 'spark_eos'",
+    "log_level": "set the level of the logger 'spark_eos'",
+    "plugin.library.paths": "only librdkafka has plugins",
+    "ssl.ca.certificate.stores": "write the authorities to a file, and use ssl.ca.location",
     "ssl.curves.list": "OpenSSL decides",
     "ssl.engine.id": "keys are read from files or stores only",
     "ssl.engine.location": "keys are read from files or stores only",
     "ssl.providers": "OpenSSL's own configuration decides",
     "ssl.sigalgs.list": "OpenSSL decides",
+    "topic.blacklist": "leave the topics out of 'subscribe' or 'subscribePattern'",
     "sasl.oauthbearer.assertion.file": "tokens are issued for client credentials only",
     "sasl.oauthbearer.assertion.private.key.file": "tokens are issued for client credentials only",
     "sasl.oauthbearer.assertion.private.key.pem": "tokens are issued for client credentials only",
@@ -145,7 +150,7 @@ def canonical(kafka: KafkaProperties) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=64)
 def _canonical(kafka: KafkaProperties) -> dict[str, str]:
-    for key, why in _REFUSED.items():
+    for key, why in REFUSED.items():
         if key in kafka:
             raise stop("EOS_OPTION_UNSUPPORTED.java_only", option=f"kafka.{key}", key=key, why=why)
     result = _renamed(kafka)

@@ -1,19 +1,17 @@
-"""The user's ``kafka.*`` properties, translated for the two clients in use.
+"""The user's ``kafka.*`` properties for librdkafka, by which commands read topics; it also judges values for queries.
 
 Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
-    KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()  rows that need librdkafka
-                                                       └─> client_config()      this package's own client
+    KafkaProperties ─canonical()─> librdkafka's names ─┬─> client_config()      this package's own client
+                                                       └─> librdkafka_config()  verify, dead letters, map of a mirror
 
 librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
-properties between a source and a sink. An unknown property is an error; `check` finds it on the driver, and nobody
-gets a configuration of the own client with one in it: a misspelled property about TLS would connect without.
+properties between a source and a sink.
 """
 
 from __future__ import annotations
 
 import ctypes
-import difflib
 import functools
 import ipaddress
 import logging
@@ -22,12 +20,12 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.config.java_names import HANDLERS, OWN, RENAMED, WITHOUT_TWIN, canonical
-from spark_eos.kafka.config.own_client import WITHOUT_EFFECT
-from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
+from spark_eos.kafka.config.java_names import OWN, RENAMED, canonical
+from spark_eos.kafka.config.own_client import check_names
+from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.tokens import token, token_settings
 from spark_eos.kafka.config.values import enumerated
@@ -39,57 +37,6 @@ ClientKind = Literal["consumer", "producer", "admin"]
 client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
-
-#: Properties that this package's own client supports.
-_CONNECTION = frozenset(
-    [
-        *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
-        *("reconnect.backoff.max.ms", "reconnect.backoff.ms"),
-        *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
-        *("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"),
-        *("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"),
-        *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
-        *("sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url"),
-        *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
-        *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
-        *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location", "ssl.cipher.suites"),
-        *("ssl.keystore.location", "ssl.keystore.password", "https.ca.location", "https.ca.pem"),
-        *OWN,
-    ]
-)
-#: Properties without a meaning for the other kind of client; and for each kind, those supported without librdkafka.
-_OF_PRODUCERS = frozenset(
-    [
-        *("acks", "batch.num.messages", "batch.size", "compression.level", "compression.type", "linger.ms"),
-        *("delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "retries"),
-        *("max.in.flight.requests.per.connection", "message.max.bytes", "partitioner"),
-        *("queue.buffering.max.kbytes", "queue.buffering.max.messages", "retry.backoff.max.ms", "retry.backoff.ms"),
-        *("sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id"),
-    ]
-)
-_OF_CONSUMERS = frozenset(
-    [
-        *("auto.offset.reset", "check.crcs", "client.rack", "enable.auto.commit", "fetch.error.backoff.ms"),
-        *("fetch.max.bytes", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.id"),
-        *("group.instance.id", "heartbeat.interval.ms", "isolation.level", "max.partition.fetch.bytes"),
-        *("max.poll.interval.ms", "partition.assignment.strategy", "queued.max.messages.kbytes"),
-        *("queued.min.messages", "session.timeout.ms"),
-    ]
-)
-_FOLLOWED = {
-    "consumer": _CONNECTION | _OF_PRODUCERS | {"client.rack", "fetch.max.bytes", "max.partition.fetch.bytes"},
-    "producer": _CONNECTION
-    | _OF_CONSUMERS.union(
-        ["batch.size", "compression.level", "compression.type"],
-        ["linger.ms"],  # batches are never delayed
-        ["partitioner", "sticky.partitioning.linger.ms"],  # rows without keys change partitions with every batch
-    ),
-}
-#: The value of ``client.dns.lookup`` that this package's own client implements.
-_ALL_ADDRESSES = "use_all_dns_ips"
-#: Names that need no look into librdkafka's table.
-_KNOWN = _FOLLOWED["consumer"].union(_FOLLOWED["producer"], *WITHOUT_EFFECT.values(), ["client.dns.lookup"])
-_CODECS: tuple[Codec, ...] = get_args(Codec)
 
 #: Defaults unless the user sets them. The back-off suits a nearby cluster; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
@@ -113,8 +60,7 @@ def librdkafka_config(
         config.setdefault("group.id", "spark-eos")  # librdkafka requires one even if no group is joined
     if _on_loopback(kafka.bootstrap_servers):
         config.setdefault("broker.address.family", "v4")  # 'localhost' is tried as ::1 first, which costs one back-off
-    if not user.keys() & {"debug", "log_level"}:  # these settings ask for the log on stderr
-        config["logger"] = client_log
+    config["logger"] = client_log
     return {**config, **(ours or {})}
 
 
@@ -141,46 +87,21 @@ def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[s
     return found.value, found.expires_at, found.principal, pairs
 
 
-def needs_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
-    """Whether a property needs librdkafka: one of `BY_LIBRDKAFKA`, or one that is unknown here."""
-    user = canonical(kafka)
-    if enumerated(user, "client.dns.lookup", _ALL_ADDRESSES) == _ALL_ADDRESSES:
-        user.pop("client.dns.lookup", None)
-    if not user.keys() <= _FOLLOWED[kind] | WITHOUT_EFFECT[kind]:
-        return True
-    return kind == "producer" and codec(kafka) is None
-
-
-def codec(kafka: KafkaProperties) -> Codec | None:
-    """The codec of record batches; None for one that only librdkafka has."""
-    name = enumerated(canonical(kafka), "compression.type", "none")
-    return next((known for known in _CODECS if known == name), None)
-
-
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:
-    """Raise OptionError for a property that this kind of client does not know, or whose value it rejects.
+    """Raise OptionError for a property that is unknown, or whose value this kind of client rejects.
 
-    librdkafka checks them, by a client without brokers (0.5 ms, no connection). With only the bootstrap servers, there
-    is nothing to check but these, and librdkafka is not loaded.
+    librdkafka checks the values, by a client without brokers (0.5 ms, no connection). With only the bootstrap servers,
+    there is nothing to check but these, and librdkafka is not loaded.
     """
-    canonical(kafka)
+    check_names(kafka)
     if kafka.keys() - {"bootstrap.servers"}:
         _check(kafka, kind)
-
-
-def check_names(kafka: KafkaProperties) -> None:
-    """Raise OptionError for a property that no client knows. librdkafka is loaded only where it has to tell."""
-    if not canonical(kafka).keys() <= _KNOWN:
-        check(kafka, "consumer")
 
 
 @functools.lru_cache(maxsize=64)
 def _check(kafka: KafkaProperties, kind: ClientKind) -> None:
     from confluent_kafka import Consumer, KafkaException, Producer
 
-    for key in kafka:
-        if key.endswith("_cb"):
-            raise _unknown(key)
     config = librdkafka_config(kafka, kind)
     config.pop("oauth_cb", None)  # it would be waited for
     protocol = enumerated(config, "security.protocol", "plaintext")
@@ -211,9 +132,6 @@ def _on_loopback(servers: str) -> bool:
 
 def _refusal(kafka: KafkaProperties, text: str) -> EosError:
     """librdkafka's error about a configuration, as an OptionError."""
-    unknown = re.search(r'No such configuration property: "([^"]+)"', text)
-    if unknown:
-        return _unknown(unknown[1])
     for key, value in kafka.items():
         if is_secret(key) and value:
             # Whole words: one that is a letter would show by where that letter is missing.
@@ -245,20 +163,6 @@ def _as_given(kafka: KafkaProperties, name: str) -> str | None:
     """The user's name for a property of librdkafka: the same, an alias, or Java's name."""
     aliases = {name} | {alias for alias, known in _librdkafka_properties().items() if known.alias_of == name}
     return next((key for key in kafka if key in aliases or RENAMED.get(key) in aliases), None)
-
-
-def _unknown(key: str) -> EosError:
-    known = property_names()
-    near = difflib.get_close_matches(key, known, n=1)
-    if near:
-        return stop("EOS_OPTION_UNKNOWN.kafka_near", option=f"kafka.{key}", nearest=near[0], key=key)
-    return stop("EOS_OPTION_UNKNOWN.kafka", option=f"kafka.{key}", key=key)
-
-
-def property_names() -> tuple[str, ...]:
-    """Every supported property name: librdkafka's list, and the Java names known here."""
-    java = {*RENAMED, *WITHOUT_TWIN, *OWN, *HANDLERS, "buffer.memory", "sasl.jaas.config"}
-    return tuple(sorted(java | _librdkafka_properties().keys()))
 
 
 @dataclass(frozen=True)

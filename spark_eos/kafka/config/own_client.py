@@ -1,20 +1,43 @@
-"""Which ``kafka.*`` properties have no effect on this package's own client, and which need librdkafka.
+"""The ``kafka.*`` properties that this package's own client knows: those that it follows, and those without effect.
 
-The own client follows the properties about brokers, authentication and record batches
-(`spark_eos.kafka.config.librdkafka`). Most others tune parts that only librdkafka has: its threads, queues, caches and
-group membership. They change no row, and are ignored. A few need librdkafka, which then reads or writes the rows, more
-slowly. Names are librdkafka's, as in `canonical`.
+Most of the latter tune parts that only librdkafka has: its threads, queues, caches and group membership. They change no
+row, and are ignored. Names are librdkafka's, as in `canonical`. Every other property is refused, also one that
+librdkafka would have: a misspelled property about TLS would connect without.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import difflib
 
-#: For readers and writers.
-_TUNING = frozenset(
+from spark_eos.errors import stop
+from spark_eos.kafka.config.java_names import HANDLERS, OWN, RENAMED, WITHOUT_TWIN, canonical
+from spark_eos.kafka.config.properties import KafkaProperties
+
+FOLLOWED = frozenset(
+    [
+        # Connections
+        *("bootstrap.servers", "broker.address.family", "client.dns.lookup", "client.id", "socket.timeout.ms"),
+        *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
+        *("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"),
+        *("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"),
+        *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
+        *("sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url"),
+        *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
+        *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
+        *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location", "ssl.cipher.suites"),
+        *("ssl.keystore.location", "ssl.keystore.password", "https.ca.location", "https.ca.pem"),
+        *OWN,
+        # Readers
+        *("client.rack", "fetch.max.bytes", "group.id", "isolation.level", "max.partition.fetch.bytes"),
+        # Writers
+        *("batch.size", "compression.level", "compression.type", "partitioner"),
+    ]
+)
+WITHOUT_EFFECT = frozenset(
     [
         # Connections: the own client opens few, when it needs them, and has its own timeouts.
-        *("broker.address.ttl", "connections.max.idle.ms", "reconnect.backoff.jitter.ms", "socket.blocking.max.ms"),
+        *("broker.address.ttl", "connections.max.idle.ms", "enable.metrics.push", "socket.blocking.max.ms"),
+        *("reconnect.backoff.jitter.ms", "reconnect.backoff.max.ms", "reconnect.backoff.ms"),
         *("socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.max.fails"),
         *("socket.nagle.disable", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"),
         # Metadata: requested when a topic or leader is unknown or has changed. Requests never create topics.
@@ -37,50 +60,38 @@ _TUNING = frozenset(
         # librdkafka's own memory, threads and events.
         *("enable.random.seed", "enabled_events", "internal.termination.signal", "log.queue", "log.thread.name"),
         *("log.connection.close", "message.copy.max.bytes", "receive.message.max.bytes", "statistics.interval.ms"),
-    ]
-)
-_OF_CONSUMERS = frozenset(
-    [
         # Fetches never wait, as the records exist, and the next fetch is always in flight.
         *("fetch.error.backoff.ms", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms"),
         *("queued.max.messages.kbytes", "queued.min.messages", "consume.callback.max.messages", "max.poll.records"),
         "check.crcs",  # they are always checked
         # Groups: none is joined, and the checkpoint has the offsets.
         *("auto.commit.interval.ms", "auto.offset.reset", "coordinator.query.interval.ms"),
-        *("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "group.id", "group.instance.id"),
+        *("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "group.instance.id"),
         *("group.protocol", "group.protocol.type", "group.remote.assignor", "heartbeat.interval.ms"),
-        *("isolation.level", "max.poll.interval.ms", "offset.store.method", "offset.store.path"),
+        *("max.poll.interval.ms", "offset.store.method", "offset.store.path"),
         *("offset.store.sync.interval.ms", "partition.assignment.strategy", "session.timeout.ms"),
         "share.acknowledgement.mode",
-    ]
-)
-_OF_PRODUCERS = frozenset(
-    [
+        # Transactions: the sink refuses most of these, and sets them itself.
+        *("acks", "delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "transaction.timeout.ms"),
+        "transactional.id",
         # Retries: a batch is sent again, unchanged and in order, until the transaction's time is over.
         *("max.in.flight.requests.per.connection", "retries", "retry.backoff.max.ms", "retry.backoff.ms"),
         # Queues: batches are sealed and sent as rows come, and the memory for them is fixed.
         *("queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes", "queue.buffering.max.messages"),
+        *("batch.num.messages", "linger.ms", "message.max.bytes", "sticky.partitioning.linger.ms"),
         *("produce.offset.report", "queuing.strategy", "delivery.report.only.error"),
     ]
 )
-DataClientKind = Literal["consumer", "producer"]
-WITHOUT_EFFECT: dict[DataClientKind, frozenset[str]] = {
-    "consumer": _TUNING | _OF_CONSUMERS | _OF_PRODUCERS,
-    "producer": _TUNING | _OF_PRODUCERS | _OF_CONSUMERS,
-}
+_KNOWN = FOLLOWED | WITHOUT_EFFECT
+#: Names for hints.
+_NAMES = sorted(_KNOWN | WITHOUT_TWIN | {*RENAMED, *HANDLERS, "buffer.memory", "sasl.jaas.config"})
 
-_BOTH = "source, sink"
-#: (side, properties) → why rows that are read or written with one of them go through librdkafka. The values that are
-#: named are the ones that need it; without one, any.
-BY_LIBRDKAFKA: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    (_BOTH, ("ssl.ca.certificate.stores",), "only librdkafka reads the stores of Windows"),
-    (
-        _BOTH,
-        ("client.dns.lookup=resolve_canonical_bootstrap_servers_only",),
-        "spark-eos's own client does not look up canonical names; it tries all addresses of a name",
-    ),
-    (_BOTH, ("debug", "log_level"), "they switch on librdkafka's own log"),
-    (_BOTH, ("plugin.library.paths", "topic.blacklist"), "only librdkafka has plugins, and a list of topics to ignore"),
-    ("sink", ("batch.num.messages", "message.max.bytes"), "our own client limits batches by `kafka.batch.size` alone"),
-    ("sink", ("compression.type",), "for codecs other than none, gzip, snappy, lz4 and zstd"),
-)
+
+def check_names(kafka: KafkaProperties) -> None:
+    """Raise OptionError for a property that is unknown or refused, and for what `canonical` refuses."""
+    for key in canonical(kafka):
+        if key not in _KNOWN:
+            near = difflib.get_close_matches(key, _NAMES, n=1)
+            if near:
+                raise stop("EOS_OPTION_UNKNOWN.kafka_near", option=f"kafka.{key}", nearest=near[0], key=key)
+            raise stop("EOS_OPTION_UNKNOWN.kafka", option=f"kafka.{key}", key=key)

@@ -1,5 +1,4 @@
-"""A transactional producer of one transaction for Arrow columns, without librdkafka, threads or a Python object per
-row.
+"""A transactional producer of one transaction for Arrow columns, without threads or a Python object per row.
 
 With transaction.version 2, the first batch to a partition adds it to the transaction; with 0 and 1, a request before
 that batch does.
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,8 @@ from spark_eos.base import system
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
-from spark_eos.kafka.config.librdkafka import codec, needs_librdkafka
-from spark_eos.kafka.config.values import integer
+from spark_eos.kafka.config.properties import Codec
+from spark_eos.kafka.config.values import enumerated, integer
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
@@ -30,7 +30,6 @@ from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.batches import RecordBatch
 from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows, Sealed, Tails
 from spark_eos.kafka.records.passing import reseal
-from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
@@ -54,14 +53,6 @@ class _Topic:
     sequences: np.ndarray
     held: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = 0
-
-
-def supports(client: BrokerClient) -> bool:
-    """Whether this producer and the brokers support all of the user's properties for connections and batches.
-
-    Raises ConnectionFailed if no broker responds.
-    """
-    return not needs_librdkafka(client.properties, "producer") and produce.is_supported(client)
 
 
 class ArrowProducer:
@@ -95,10 +86,9 @@ class ArrowProducer:
         user = canonical(client.properties)
         level = integer(user, "compression.level", -1)
         self._batch_bytes = integer(user, "batch.size", BATCH_BYTES)
-        compression = codec(client.properties)
-        assert compression is not None  # else `supports` is False
+        codec = cast(Codec, enumerated(user, "compression.type", "none"))
         self._make_encoder = partial(
-            Encoder, codec=compression, level=None if level < 0 else level, max_bytes=self._batch_bytes
+            Encoder, codec=codec, level=None if level < 0 else level, max_bytes=self._batch_bytes
         )
         self._identity: ProducerIdentity | None = None
         self._topics: dict[str, _Topic] = {}

@@ -62,13 +62,8 @@ class OtherEpoch(Exception):
         self.base, self.epoch = base, epoch
 
 
-class UnsupportedFormat(Exception):
-    """The bytes have a format that only librdkafka reads: messages before v2, or a new codec.
-
-    ``position``: the offset from which the consumer has to read, if it is known.
-    """
-
-    position: int | None = None
+class UnsupportedFormat(Damage):
+    """The bytes have a format that this client does not know: messages before v2, or a new codec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +145,7 @@ def walk_batches(
     """All whole batches in ``size`` bytes from ``begin`` on.
 
     ``aborted``: transactions as ``(producer id, first offset)``, as a Fetch response lists them. KIP-98: from its first
-    offset on, all of a producer is aborted until its marker. Raises Damage and UnsupportedFormat.
+    offset on, all of a producer is aborted until its marker. Raises Damage.
     """
     beginning = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
@@ -198,7 +193,7 @@ def walk_batches(
 
 
 def _end_of_batch(view: memoryview, at: int) -> int:
-    """Where the batch that begins here ends, if it is all there. Raises Damage and UnsupportedFormat."""
+    """Where the batch that begins here ends, if it is all there. Raises Damage."""
     base, length = struct.unpack_from(">qi", view, at)
     if view[at + _MAGIC_AT] != 2:
         raise _other_magic(view[at + _MAGIC_AT])
@@ -208,7 +203,7 @@ def _end_of_batch(view: memoryview, at: int) -> int:
     return stop
 
 
-def _other_magic(magic: int) -> Exception:
+def _other_magic(magic: int) -> Damage:
     if magic < 2:
         return UnsupportedFormat(f"messages of format v{magic}")
     return Damage(f"there is no message format v{magic}")

@@ -253,11 +253,6 @@ def give_back(client: BrokerClient, connection: FetchConnection) -> None:
     client.pool.give_back(connection)
 
 
-def is_supported(client: BrokerClient) -> bool:
-    """Whether the brokers have the version of Fetch that names topics. Raises ConnectionFailed."""
-    return client.supports(_FETCH, _BY_NAME)
-
-
 def is_supported_by_id(client: BrokerClient) -> bool:
     """Whether the brokers have the version of Fetch that takes topic ids. Raises ConnectionFailed."""
     return client.supports(_FETCH, _BY_ID)

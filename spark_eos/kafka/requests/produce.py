@@ -95,8 +95,3 @@ def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
     """The version for a transaction that is ended by this version of EndTxn. Raises OSError and KafkaError
     (EOS_BROKER_UNSUITABLE)."""
     return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
-
-
-def is_supported(client: BrokerClient) -> bool:
-    """Whether the brokers have a version of Produce that this client knows. Raises ConnectionFailed."""
-    return client.supports(_FENCING.api, _FENCING.last) or client.supports(_PLAIN.api, _PLAIN.first)

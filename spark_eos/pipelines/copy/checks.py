@@ -101,13 +101,9 @@ def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> 
 
 def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
     """Refuse options that copies cannot have, and one group for both ends. ``copies``: as whole batches. Raises
-    OptionError, ConnectionFailed."""
+    OptionError."""
     if copies and sink.dead_letters is not None:
         raise stop("EOS_OPTION_CONFLICT.copy_dead_letters", option="deadLetters.topic")
-    from spark_eos.kafka.producer.arrow import supports  # not for the process that only plans
-
-    if copies and not supports(broker_client(sink.kafka)):
-        raise stop("EOS_OPTION_CONFLICT.copy_librdkafka")
     if sink.group_id and source.report_group:
         raise stop("EOS_OPTION_CONFLICT.group_of_copy", group=sink.group_id)
 

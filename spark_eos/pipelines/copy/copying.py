@@ -1,7 +1,7 @@
 """Copies a range of one partition to one partition, by whole record batches wherever those may pass as they are.
 
 The records of others are put into new batches: where the range begins and ends, of batches with gaps, with timestamps
-by the broker or with a cleaner's mark, of formats before v2, and of small batches, several of which become one. Order,
+by the broker or with a cleaner's mark, and of small batches, several of which become one. Order,
 keys, values, headers, timestamps and compression are the source's. While batches are checked and sealed, the next ones
 are on their way from the source, and the last ones on theirs to the target; those in flight to it bound the memory.
 """
@@ -10,30 +10,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.batches import RecordBatch
 from spark_eos.kafka.records.columns import RecordGroup, read_tails
-from spark_eos.kafka.records.encode import NUMBERS, Rows, Tails
-from spark_eos.kafka.records.headers import encode_headers
+from spark_eos.kafka.records.encode import Rows, Tails
 from spark_eos.kafka.records.passing import is_small, passes
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import DIGEST_BITS
 from spark_eos.source.decode import read_groups
 from spark_eos.source.raw import FetchedBatches, read_batches
-from spark_eos.source.task import resuming, through_consumer
+from spark_eos.source.task import resuming
 
 _BATCH = struct.Struct(">qqqiI")
-_ROW = struct.Struct(">qqii")
 
 
 @dataclass(frozen=True)
@@ -56,14 +52,10 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, 
     where there are no rows. Raises the errors of `read_range`, and those of the producer's `write`.
     """
     copy = _Copy(range_, target, producer, fetching.max_decompressed_bytes)
-    for piece in resuming(fetching, range_, read_batches, _by_consumer):
+    for piece in resuming(fetching, range_, read_batches):
         copy.take(piece)
     digest = copy.digest % (1 << DIGEST_BITS)
     return Copied(copy.rows, digest, copy.oldest_ms, tuple(copy.runs), copy.oldest_dated_ms)
-
-
-def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches | pa.RecordBatch]:
-    return through_consumer(replace(fetching, include_headers=True), range_)
 
 
 class _Copy:
@@ -84,10 +76,7 @@ class _Copy:
         self._range, self._target, self._producer, self._most_bytes = range_, target, producer, most_bytes
         self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
 
-    def take(self, piece: FetchedBatches | pa.RecordBatch) -> None:
-        if isinstance(piece, pa.RecordBatch):
-            self._take_rows(piece)
-            return
+    def take(self, piece: FetchedBatches) -> None:
         self._range = piece.range  # less than was planned, where the log has lost the rest
         for whole, batches in self._runs(piece.batches):
             for batch in batches:
@@ -160,18 +149,6 @@ class _Copy:
         if self.runs and sum(self.runs[-1]) == first:
             first, count = self.runs[-1][0], self.runs.pop()[1] + count
         self.runs.append((first, count))
-
-    def _take_rows(self, batch: pa.RecordBatch) -> None:
-        """Rows that librdkafka has read, which does not show batches."""
-        key, value, headers = batch["key"], batch["value"], encode_headers(batch["headers"])
-        time = np.asarray(pc.divide(batch["timestamp"].cast(pa.int64()), 1000))
-        fields = zip(batch["offset"].to_pylist(), time.tolist(), key, value, headers, strict=True)
-        for offset, at, *pieces in fields:
-            texts = [piece.as_py() for piece in pieces]
-            sizes = [-1 if text is None else len(text) for text in texts]
-            self.digest += self._hash(_ROW.pack(offset, at, *sizes[:2]) + b"".join(text or b"" for text in texts))
-        self._note_ages(each.min() for each in (time, time[time >= 0]) if len(each))
-        self._write(Rows(key, value, time, headers), NUMBERS["none"], batch["offset"].to_numpy())
 
     def _hash(self, data: bytes) -> int:
         return int.from_bytes(blake2b(data, digest_size=DIGEST_BITS // 8, key=self._seed).digest())

@@ -28,7 +28,6 @@ from spark_eos.pipelines.copy.by_row import Apply, Outcome, Piece, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
 from spark_eos.source.decode import decode
-from spark_eos.source.raw import supports
 from spark_eos.source.small_ranges import gather
 from spark_eos.source.watch import TopicWatch
 
@@ -179,8 +178,6 @@ def _first_beyond(
 def sample(options: SourceOptions) -> Iterator[Chunk]:
     """Of some partitions the newest records that a query may read; of one that is empty, nothing. Raises EosError."""
     client = broker_client(options.kafka)
-    if not supports(client):
-        return
     ranges = _newest(client, options)
     answers = gather(options.fetching, ranges)
     for range_ in ranges:

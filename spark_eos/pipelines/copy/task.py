@@ -22,7 +22,6 @@ from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.counting import size_of
 from spark_eos.sink.job import Identity, SinkJob
-from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.task import Task
 from spark_eos.source.task import read_range
@@ -58,7 +57,7 @@ class Assigned:
     ranges: tuple[OffsetRange, ...]
     decision: Decision | None
     digest_by: Digest
-    producer: TaskProducer
+    producer: ArrowProducer
     writer: RowWriter
     attempt: Attempt
 
@@ -104,7 +103,7 @@ def run_task(
     report = reported(report, requested.copied_from, ranges, copies.unknown)
     if plan.transform is not None:
         return report
-    return replace(report, bytes=arrow_producer(producer).bytes_written(besides=plan.aside))
+    return replace(report, bytes=producer.bytes_written(besides=plan.aside))
 
 
 def _noted(decision: Decision | None) -> Noted | None:
@@ -123,7 +122,7 @@ class Parts:
         self,
         plan: CopyPlan,
         writer: RowWriter,
-        producer: TaskProducer,
+        producer: ArrowProducer,
         digest_by: Digest,
         ids: dict[str, str],
         noted: Noted | None = None,
@@ -151,7 +150,7 @@ class Parts:
         """Hand the range's records to the producer as they are. Raises TopicError (EOS_ROWS_EXPIRED)."""
         topic = self._plan.target(range_.topic)
         self.writer.look_up([topic])
-        target, producer = (topic, range_.partition), arrow_producer(self.producer)
+        target, producer = (topic, range_.partition), self.producer
         copied = copy_range(self._plan.source.fetching, range_, target, producer)
         check_age(self._plan.sink.kafka, topic, copied.oldest_dated_ms)
         return copied
@@ -202,12 +201,6 @@ def part_of(range_: OffsetRange, copied: Copied) -> Part:
     """What was copied of a range."""
     digest = of_place(copied.digest, range_.topic, range_.partition, range_.start)
     return Part(copied.rows, digest, copied.oldest_ms, read=copied.rows)
-
-
-def arrow_producer(producer: TaskProducer) -> ArrowProducer:
-    """The task's producer, which takes whole record batches: the driver refuses copies that would need librdkafka's."""
-    assert isinstance(producer, ArrowProducer)
-    return producer
 
 
 #: What a task writes into its transaction, of these ranges.

@@ -15,11 +15,11 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.pipelines.copy.copying import Copied
-from spark_eos.pipelines.copy.task import Parts, arrow_producer, part_of
+from spark_eos.pipelines.copy.task import Parts, part_of
 from spark_eos.pipelines.mirror.entries import MapEntry, SourcePartition, Spans, partition_of, runs_of, split, to_record
 from spark_eos.pipelines.mirror.plan import MirrorPlan
 from spark_eos.protocol.head import Pair
@@ -35,7 +35,7 @@ class MirrorParts:
 
     def __init__(self, plan: MirrorPlan, copies: Parts) -> None:
         self._mirror, self._copies = plan, copies
-        self._producer = arrow_producer(copies.producer)
+        self._producer = copies.producer
         self._copied: list[tuple[OffsetRange, Copied]] = []
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
@@ -154,6 +154,6 @@ def _fetch_batches(
             if own and batch.base >= at:
                 runs.append((batch.base, batch.count))
             after = batch.last + 1
-    except (Damage, UnsupportedFormat):
+    except Damage:
         return None
     return (after, runs) if after > at else None

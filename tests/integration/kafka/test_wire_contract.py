@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
@@ -198,9 +198,8 @@ def test_an_open_transaction_ends_and_its_producer_is_fenced(commit, client, beg
     assert end(transaction.asked, commit) == OK
     assert view.pair(transaction.pair.id) == (transaction.pair.producer_id, transaction.pair.epoch + 1)
     wait_for(lambda: not view.held(transaction.topic), "the marker, by which the leader hears of it")
-    transaction.producer.produce(transaction.topic, b"late", partition=0)
     with pytest.raises(ProtocolStop, match=transaction.pair.id) as caught:
-        transaction.producer.flush()
+        transaction.write("late")
     assert caught.value.condition == "EOS_FENCED"
     assert view.values(transaction.topic) == ([f"{transaction.pair.id}.0"] if commit else [])
 
@@ -224,7 +223,7 @@ def test_a_commit_after_an_abort_is_an_invalid_state(begin, end):
 def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(client, begin, end, kafka, view):
     """By fencing, which ends it as the time-out does, one epoch on."""
     transaction = begin()
-    again = LibrdkafkaProducer(broker_client(kafka), transaction.pair.id, LIFE_MS)
+    again = ArrowProducer(broker_client(kafka), transaction.pair.id, LIFE_MS)
     again.init()
     again.close()
     wait_for(lambda: not view.held(transaction.topic), "the abort")
@@ -260,8 +259,7 @@ def test_an_id_that_was_initialised_later_says_nothing(commit, begin, end):
 
 def test_an_empty_transaction_cannot_be_committed(kafka, end):
     """48, so tasks without rows must leave none."""
-    producer = LibrdkafkaProducer(broker_client(kafka), f"contract-{uuid.uuid4()}", LIFE_MS)
-    producer.warm_up(None)
+    producer = ArrowProducer(broker_client(kafka), f"contract-{uuid.uuid4()}", LIFE_MS)
     producer.init()
     pair = producer.identity()
     assert end((pair.id, pair.producer_id, pair.epoch), True) == 48

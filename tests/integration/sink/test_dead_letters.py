@@ -235,8 +235,7 @@ def test_rows_that_a_topic_would_delete_at_once(files, sink, topic, refused, kep
 
 
 def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
-    """Each before a task runs, with what to do: missing, compacted, no larger than others, the same as another; and
-    properties that need librdkafka."""
+    """Each before a task runs, with what to do: missing, compacted, no larger than others, the same as another."""
     out, source = topic(), files(ROWS).add(some_rows()).stream()
     compacted = topic(max_message_bytes=10_000_000, **{"cleanup.policy": "compact"})
     for number, (letters, condition, says) in enumerate(
@@ -254,9 +253,6 @@ def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
     strict = topic(min_insync_replicas=2)
     query = sink("strict", topic=strict, deadLetters__topic=topic(max_message_bytes=10_000_000))
     refused(query, source, "EOS_DEAD_LETTER_TOPIC", strict, says="lost more easily")
-    query = sink("slow", topic=out, deadLetters__topic=topic(max_message_bytes=10_000_000))
-    query.options["kafka.message.max.bytes"] = "1000000"
-    refused(query, source, "EOS_OPTION_CONFLICT", out, says="kafka.message.max.bytes")
 
 
 def test_a_replay_under_another_limit_writes_nothing_again(files, sink, topic, view, letters):

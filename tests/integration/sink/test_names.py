@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 
+import pyarrow as pa
 import pytest
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import TaskId, task_name
@@ -29,11 +30,9 @@ def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alon
     def free() -> str:
         return free_name(options.prefix, query, first, Head("run", 1, (), 5), own.coordinator)
 
-    prepared = LibrdkafkaProducer(broker_client(options.kafka), free(), 60_000)
-    prepared.warm_up(name)
+    prepared = ArrowProducer(broker_client(options.kafka), free(), 60_000)
     prepared.init()
-    prepared.begin()
-    prepared.produce(name, b"row")
+    prepared.write(name, 1, value=pa.array([b"row"]))
     prepared.flush()
 
     assert prepared.name == task_name(options.prefix, query, first)

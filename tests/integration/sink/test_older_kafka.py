@@ -16,7 +16,6 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.additions import Additions
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
@@ -30,7 +29,6 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.scene import Scene, topics_of
-from tests.support.sink_queries import Sink
 from tests.support.transactions import LIFE_MS
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -153,14 +151,12 @@ def test_a_transaction_that_was_aborted_and_began_again_is_not_handed_over(produ
 
 
 def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out):
-    """For librdkafka's producer, which does not say where its rows are."""
+    """For a producer that was not told where its rows are."""
     coordinator = TransactionCoordinator(client, "older", "q")
-    producer = LibrdkafkaProducer(broker_client(kafka), f"older-{uuid.uuid4()}", LIFE_MS)
-    producer.warm_up(out)
+    producer = ArrowProducer(broker_client(kafka), f"older-{uuid.uuid4()}", LIFE_MS)
     producer.init()
-    producer.begin()
     for value in ("a", "b"):
-        producer.produce(out, value, partition=0)
+        producer.write(out, 1, value=pa.array([value]))
         producer.flush()
     own = producer.identity()
     assert producer.endtxn_version == PLAIN_END
@@ -174,14 +170,6 @@ def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out)
 def test_a_kill_loses_and_doubles_nothing(old, old_view, spark, tmp_path):
     """Between the decision and the end of the transactions decided on."""
     strike(Scene(old_view, topics_of(old), tmp_path), spark, "commit.decided", "dead")
-
-
-def test_rows_go_through_librdkafka_too(old, old_view, files, tmp_path):
-    """Where a property asks for it; where its transactions begin is read from the log."""
-    out = topics_of(old)(2)
-    query = Sink(old, tmp_path / "query", topic=out, kafka__message__max__bytes="900000")
-    query.run(files().add(["a", "b"], ["c"]).stream())
-    assert sorted(old_view.values(out)) == ["a", "b", "c"]
 
 
 # What is refused

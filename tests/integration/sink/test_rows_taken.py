@@ -265,15 +265,12 @@ def test_a_query_whose_old_rows_are_deleted_before_their_commit(sink, files, top
     assert sorted(view.values(out)) == sorted(value for value, *_ in rows)
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"kafka.sticky.partitioning.linger.ms": "0"}], ids=["whole batches", "librdkafka"]
-)
-def test_a_task_reports_where_its_transaction_begins(cluster, topic, view, more):
-    """In each partition that it has written to, behind what was there before, whoever has produced the rows."""
+def test_a_task_reports_where_its_transaction_begins(cluster, topic, view):
+    """In each partition that it has written to, behind what was there before."""
     name = topic(PARTITIONS)
     behind = 0
     for mark in "abc":
-        task = Opening({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": name, **more})
+        task = Opening({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": name})
         written = task.write("run", [f"{mark}{number}" for number in range(40)]).written
         task.session.coordinator.end({written.pair: written.endtxn_version}, commit=True)
         firsts: dict[int, int] = {}

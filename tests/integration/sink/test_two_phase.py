@@ -147,12 +147,6 @@ def decide(own: Session, head: Head, *prepared: ArrowProducer) -> None:
     own.ports.ledger.take().publish(replace(head, decision=decision))
 
 
-def test_rows_that_librdkafka_has_to_write(guarded, out):
-    """It begins no transactions that never expire: a property of its own is refused."""
-    with pytest.raises(EosError, match="EOS_OPTION_CONFLICT"):
-        check(options_of(guarded.cluster, out, **{"kafka.message.max.bytes": "900000"}))
-
-
 def test_an_attempt_that_has_not_written_anything_yet_is_fenced(guarded, out):
     """Of an earlier run: what it would begin later, nobody would find, and no timeout would end."""
     options, query = options_of(guarded.cluster, out), str(uuid.uuid4())

@@ -9,9 +9,9 @@ from spark_eos.errors import DataLossError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import Fetching
 from spark_eos.source import watch
-from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw
+from tests.support.consumer_rows import by_consumer
 from tests.support.source_calls import (
     anew,
     delete_before,
@@ -102,7 +102,7 @@ def test_a_micro_batch_with_rows_of_a_topic_that_is_no_longer_subscribed_to(read
         run(reader(first), end)
 
 
-def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
+def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, stalls_soon):
     """The task stops and starts nowhere else; of a query that may lose data it reads what is left, or nothing."""
     name = topic()
     write(name, *"abcdef")
@@ -117,7 +117,7 @@ def test_records_that_expire_between_planning_and_reading(reader, topic, write, 
     assert list(lossy.read(part)) == []
 
 
-def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
+def test_a_range_beyond_the_end_of_the_log(reader, topic, write, stalls_soon):
     """The task has read what there is and says so, after a bounded time; what may lose data ends there."""
     name = topic()
     write(name, *"abc")
@@ -305,12 +305,10 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
     gap = next(i for i in range(60) if i not in offsets)
     assert rows(source, {name: {"0": gap}}, {name: {"0": gap + 1}}) == []
 
-    def same_in_both_ways() -> bool:
-        ways = (read_raw, read_by_consumer)
-        one, other = (
-            [row for b in way(fetching, OffsetRange(name, 0, 0, 60)) for row in b.to_pylist()] for way in ways
-        )
-        return one == other != []
+    def same_as_by_a_consumer() -> bool:
+        range_ = OffsetRange(name, 0, 0, 60)
+        own = [row for b in read_raw(Fetching(kafka), range_) for row in b.to_pylist()]
+        return own == by_consumer(kafka, range_).to_pylist() != []
 
-    fetching = Fetching(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
-    wait_for(same_in_both_ways, "the same rows in both ways")  # the broker may compact between the two
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    wait_for(same_as_by_a_consumer, "the same rows in both ways")  # the broker may compact between the two

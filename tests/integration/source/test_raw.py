@@ -16,14 +16,13 @@ from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
-from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.consumer_rows import by_consumer
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT
@@ -58,7 +57,7 @@ def table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: int) -> pa.Table:
     range_ = OffsetRange(topic, 0, start, end)
     rows = table(read_raw(Fetching(kafka), range_))
-    assert rows.equals(table(read_by_consumer(Fetching(kafka), range_)))
+    assert rows.equals(by_consumer(kafka, range_))
     return rows
 
 
@@ -233,26 +232,3 @@ def test_a_topic_that_is_missing(kafka):
     with pytest.raises(KafkaError) as caught:
         list(read_raw(Fetching(kafka, poll_timeout_s=0.5), OffsetRange("no-such-topic", 0, 0, 3)))
     assert caught.value.condition == "EOS_TOPIC_MISSING"
-
-
-def test_what_only_a_consumer_reads(kafka, topic, producer, monkeypatch):
-    """The rows before it have come, and the error says where to read on."""
-    name = topic()
-    write(producer(batch_num_messages=10), name, 100)
-    monkeypatch.setattr(raw, "_FEWEST_BYTES", 1000)
-    monkeypatch.setattr(raw, "FETCH_BYTES", 1000)
-    decode, calls = raw.decode, []
-
-    def refuse(*args: object, **more: object):
-        calls.append(args)
-        if len(calls) == 3:
-            raise UnsupportedFormat("a new codec")
-        return decode(*args, **more)
-
-    monkeypatch.setattr(raw, "decode", refuse)
-    offsets = []
-    with pytest.raises(UnsupportedFormat) as caught:
-        for batch in read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 100)):
-            offsets += batch["offset"].to_pylist()
-    assert 0 < caught.value.position < 100
-    assert offsets == list(range(caught.value.position))

@@ -14,7 +14,7 @@ from tests.support.kafka_view import write
 from tests.support.source_calls import fresh, run, values
 
 
-def test_a_topic_that_may_not_be_read(guarded, way):
+def test_a_topic_that_may_not_be_read(guarded):
     """A task that the broker refuses says where it stood and why; with the right, the same range is read."""
     topic, servers = f"in-{uuid.uuid4()}", guarded.cluster.bootstrap_servers
     guarded.cluster.create_topic(topic)

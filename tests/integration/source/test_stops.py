@@ -12,7 +12,7 @@ from spark_eos.base import system
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, KafkaError, OptionError, TopicError
 from spark_eos.options.parse import stream_options
-from spark_eos.source import consumer, lag, watch
+from spark_eos.source import lag, watch
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.source_calls import (
@@ -25,7 +25,7 @@ from tests.support.waiting import TIMEOUT
 # What must stop
 
 
-def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transactions, way):
+def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transactions, stalls_soon):
     """It is there, but an open transaction hides it: as when a log was restored to an earlier state."""
     name = topic()
     transactions.producer.begin_transaction()
@@ -96,23 +96,3 @@ def test_an_idle_stream_asks_the_broker_at_most_every_50_ms(reader, topic, monke
         source.latestOffset(at, source.getDefaultReadLimit())
         time.sleep(0.002)
     assert 1 < len(asked) <= 1 + (time.monotonic() - began) / 0.05
-
-
-def test_a_process_keeps_its_consumer(reader, topic, write):
-    """Ranges one after the other use one connection; a range that was given up half-way disturbs no other.
-
-    What only librdkafka understands is read by it.
-    """
-    name = topic(2)
-    write(name, *map(str, range(9000)))
-    write(name, *"ab", partition=1)
-    source = reader(name, kafka__log_level=0)
-    consumer._idle_consumers.clear()
-    list(source.read(Task((OffsetRange(name, 1, 0, 2),))))
-    (kept,) = consumer._idle_consumers.values()
-    list(source.read(Task((OffsetRange(name, 0, 0, 5),))))
-    assert list(consumer._idle_consumers.values()) == [kept]
-    half = source.read(Task((OffsetRange(name, 0, 0, 9000),)))
-    next(half)
-    half.close()
-    assert [len(batch) for batch in source.read(Task((OffsetRange(name, 1, 1, 2),)))] == [1]

@@ -237,7 +237,7 @@ class Query:
     def _read(self, reader: EosKafkaStreamReader, task: Any) -> Iterator[int]:
         if not self.by_id:
             for range_ in task.ranges:
-                yield from resuming(reader._options.fetching, range_, self._read_range, self._read_range)
+                yield from resuming(reader._options.fetching, range_, self._read_range)
             return
         assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
@@ -314,7 +314,7 @@ class _Parts(Parts):
 
     def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
-        self._rows.extend(resuming(self._plan.source.fetching, range_, read, read))
+        self._rows.extend(resuming(self._plan.source.fetching, range_, read))
         return SimpleNamespace(rows=0, digest=0, oldest_ms=None)
 
 
@@ -324,5 +324,4 @@ def install(patch: pytest.MonkeyPatch, query: Query) -> None:
     patch.setattr(reader_module, "logger", silent)
     for module in (source_task, readable):
         patch.setattr(module, "Losses", lambda fail: _Recording(fail, query))
-    patch.setattr(source_task, "supports", lambda _: True)
     patch.setattr(copy_task, "of_place", lambda *_: 0)

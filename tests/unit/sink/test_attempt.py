@@ -36,7 +36,7 @@ JOB = SinkJob(
 
 
 class Coordinator(SimulatedCoordinator):
-    """With what only the tasks of librdkafka ask."""
+    """With what tasks ask that were not told a first offset."""
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool:
         found = self._cluster.log((topic, partition)).records[offset]
@@ -44,17 +44,17 @@ class Coordinator(SimulatedCoordinator):
 
 
 class Rows:
-    """A task's producer, which sends what it has taken when it is flushed. ``by_rows``: as by librdkafka, neither first
-    offsets nor last sequence numbers are known."""
+    """A task's producer, which sends what it has taken when it is flushed. ``untold``: first offsets
+    are not known, as where brokers answered that they had the batches already."""
 
     refused = 0
 
-    def __init__(self, brokers: Brokers, head: Head, *, by_rows: bool = False) -> None:
+    def __init__(self, brokers: Brokers, head: Head, *, untold: bool = False) -> None:
         self.endtxn_version = brokers.ports().coordinator.endtxn_version()
         name = task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0))
         self._producer = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, self.endtxn_version)
         self._producer.init()
-        self._by_rows, self._taken, self.closed = by_rows, [], False
+        self._untold, self._taken, self.closed = untold, [], False
 
     def take(self, *places: Place) -> None:
         self._taken += places
@@ -67,10 +67,10 @@ class Rows:
         return self._producer.pair
 
     def firsts(self) -> Mapping[Place, int]:
-        return {} if self._by_rows else self._producer.firsts
+        return {} if self._untold else self._producer.firsts
 
     def lasts(self) -> Mapping[Place, int]:
-        return {} if self._by_rows else self._producer.lasts
+        return self._producer.lasts
 
     def empty(self) -> tuple[()]:
         return ()
@@ -85,9 +85,9 @@ class Rows:
 class Task:
     """The one task of micro-batch 0 of a run that has been opened; ``happens`` when its rows are acknowledged."""
 
-    def __init__(self, brokers: Brokers, patch: pytest.MonkeyPatch, *, by_rows: bool = False) -> None:
+    def __init__(self, brokers: Brokers, patch: pytest.MonkeyPatch, *, untold: bool = False) -> None:
         self.brokers, self.head = brokers, brokers.open("r1")
-        self.producer = Rows(brokers, self.head, by_rows=by_rows)
+        self.producer = Rows(brokers, self.head, untold=untold)
         self.happens: Callable[[], object] = lambda: None
         patch.setattr(attempt, "time", SimpleNamespace(time=lambda: brokers.world.now / 1000))
         patch.setattr(attempt, "retrying", lambda _: brokers.world.retrying())
@@ -189,39 +189,26 @@ def begun_again(task: Task) -> Iterator[Part]:
     yield Part(1, 1)
 
 
-@pytest.mark.parametrize(("version", "by_rows"), [(2, False), (1, False), (1, True)])
-def test_an_old_transaction_begins_everywhere_with_its_first_record(version: int, by_rows: bool, monkeypatch):
+@pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
+def test_an_old_transaction_begins_everywhere_with_its_first_record(version: int, untold: bool, monkeypatch):
     """All leaders are asked; where the producer does not know its first offsets, what is there must be number 0."""
 
     def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch, by_rows=by_rows)
+        task = Task(brokers, monkeypatch, untold=untold)
         error = task.refused("EOS_TRANSACTION_NOT_HELD.begin", begun_again(task))
         assert (error.parameters["topic"], error.parameters["partition"]) == BESIDE
 
     on_version(version, steps)
 
 
-@pytest.mark.parametrize(("version", "by_rows", "how"), [(2, False, "end"), (1, False, "end"), (1, True, "count")])
-def test_a_partition_that_has_lost_its_newest_records(version: int, by_rows: bool, how: str, monkeypatch):
-    """They were acknowledged, and an unclean election has taken them: by the last number, or by how many there are."""
+@pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
+def test_a_partition_that_has_lost_its_newest_records(version: int, untold: bool, monkeypatch):
+    """They were acknowledged, and an unclean election has taken them."""
 
     def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch, by_rows=by_rows)
+        task = Task(brokers, monkeypatch, untold=untold)
         task.producer.take(OUTPUT, OUTPUT)
         task.happens = lambda: brokers.cluster.log(OUTPUT).cut_rows(1)
-        task.refused(f"EOS_TRANSACTION_NOT_HELD.{how}", [Part(2, 2)])
+        task.refused("EOS_TRANSACTION_NOT_HELD.end", [Part(2, 2)])
 
     on_version(version, steps)
-
-
-def test_records_of_librdkafka_are_counted_in_all_partitions(monkeypatch):
-    """Rows and what is beside them."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch, by_rows=True)
-        task.producer.take(OUTPUT, BESIDE, OUTPUT)
-        report = task.write([Part(2, 2, beside=1)])
-        assert report.written is not None
-        assert report.written.begins == (Probe(*OUTPUT, 0, 1), Probe(*BESIDE, 0, 0))
-
-    on_version(1, steps)

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import RowError
 from spark_eos.protocol.head import DIGEST_BITS, Digest
-from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names, produce_all
+from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.schema import Columns
 
 #: What `RowBatch` digests by.
@@ -59,80 +57,57 @@ def digest(*rows: Mapping[str, Any], by: Digest = Digest.ROWS, **options: Any) -
     return batch(list(rows), **options).digest(by)
 
 
-class Recorder:
-    """Takes the rows like a producer, with a queue that is full every so often."""
+def taken(rows: RowBatch) -> list[tuple[str, dict[str, list[Any]]]]:
+    """Each topic with its rows' columns, as the producer takes them."""
+    return [
+        (topic, {name: column.to_pylist() for name, column in columns.items()}) for topic, columns in rows.by_topic()
+    ]
 
-    def __init__(self, room: int = 10**9) -> None:
-        self.taken: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-        self.waits = 0
-        self._room = self._free = room
 
-    def produce(self, *arguments: Any, **more: Any) -> None:
-        if not self._free:
-            raise BufferError
-        self._free -= 1
-        self.taken.append((arguments, more))
-
-    def wait(self) -> None:
-        self.waits += 1
-        if self.waits % 2 == 0:  # the first wait is not enough
-            self._free = self._room
+#: One header, h: its count, and the sizes of its key and value in zigzag before them.
+HEADERS = b"\x02\x02h"
+SENT = {"value": b"v", "key": b"k", "time_ms": FULL_MS, "partition": 3, "headers": HEADERS + b"\x02x"}
 
 
 def test_every_column_reaches_the_producer():
-    """Timestamps in milliseconds; headers as pairs."""
-    recorder = Recorder()
-    produce_all(recorder.produce, recorder.wait, batch([FULL]))
-    ((arguments, more),) = recorder.taken
-    assert arguments == ("t1", b"v", b"k")
-    assert more == {"partition": 3, "timestamp": FULL_MS, "headers": [("h", b"x")]}
+    """Timestamps in milliseconds; headers as they stand in a record."""
+    assert taken(batch([FULL])) == [("t1", {name: [value] for name, value in SENT.items()})]
 
 
-@pytest.mark.parametrize(("column", "given"), [("partition", 3), ("timestamp", FULL_MS), ("headers", [("h", b"x")])])
-def test_one_column_besides_value_reaches_the_producer(column, given):
-    """It is enough for the slower way of the two."""
-    recorder = Recorder()
-    produce_all(recorder.produce, recorder.wait, batch([{"value": b"v", column: FULL[column]}], "t"))
-    ((arguments, more),) = recorder.taken
-    assert arguments == ("t", b"v", None)
-    assert more == {"partition": -1, "timestamp": 0, "headers": None} | {column: given}
+@pytest.mark.parametrize(
+    ("column", "name"), [("partition", "partition"), ("timestamp", "time_ms"), ("headers", "headers")]
+)
+def test_one_column_besides_value_reaches_the_producer(column, name):
+    """And no other one does."""
+    rows = batch([{"value": b"v", column: FULL[column]}], "t")
+    assert taken(rows) == [("t", {"value": [b"v"], name: [SENT[name]]})]
 
 
 def test_nulls_mean_what_they_mean_in_kafka():
     """A tombstone, no key, a partition that Kafka chooses, now, and no headers."""
-    recorder = Recorder()
     nothing = dict.fromkeys(FULL) | {"topic": "t1"}
-    produce_all(recorder.produce, recorder.wait, batch([nothing]))
-    ((arguments, more),) = recorder.taken
-    assert arguments == ("t1", None, None)
-    assert more == {"partition": -1, "timestamp": 0, "headers": None}
+    assert taken(batch([nothing])) == [("t1", {name: [None] for name in SENT} | {"headers": [b"\0"]})]
 
 
 def test_a_header_may_have_no_value():
     """As Kafka's may."""
-    recorder = Recorder()
-    produce_all(recorder.produce, recorder.wait, batch([FULL | {"headers": [{"key": "h", "value": None}]}]))
-    assert recorder.taken[0][1]["headers"] == [("h", None)]
+    ((_, columns),) = taken(batch([FULL | {"headers": [{"key": "h", "value": None}]}]))
+    assert columns["headers"] == [HEADERS + b"\x01"]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
 def test_text_goes_as_utf_8(kind):
     """Whichever of its types Arrow uses."""
     value = "größe" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else "größe".encode()
-    recorder = Recorder()
-    produce_all(recorder.produce, recorder.wait, batch([{"key": value, "value": value}], "t", key=kind, value=kind))
-    assert recorder.taken[0][0] == ("t", "größe".encode(), "größe".encode())
+    ((_, columns),) = taken(batch([{"key": value, "value": value}], "t", key=kind, value=kind))
+    assert columns == {"key": ["größe".encode()], "value": ["größe".encode()]}
 
 
-@given(st.lists(st.binary(max_size=3), max_size=50), st.integers(1, 5), st.booleans())
-def test_a_full_queue_neither_loses_nor_doubles_a_row(values, room, plain):
-    """In order, on the quick way and on the other."""
-    recorder = Recorder(room)
-    more = {} if plain else {"partition": 1}
-    if values:
-        produce_all(recorder.produce, recorder.wait, batch([{"value": value, **more} for value in values], "t"))
-    assert [arguments[1] for arguments, _ in recorder.taken] == values
-    assert recorder.waits == 2 * max(0, (len(values) - 1) // room)
+def test_rows_of_each_topic_keep_their_order():
+    """None is lost, and none is doubled."""
+    rows = [{"value": b"%d" % i, "topic": topic} for i, topic in enumerate("abacab")]
+    found = {topic: columns["value"] for topic, columns in taken(batch(rows))}
+    assert found == {"a": [b"0", b"2", b"4"], "b": [b"1", b"5"], "c": [b"3"]}
 
 
 def test_a_null_topic_is_refused_before_any_row_is_taken():
@@ -179,21 +154,6 @@ def test_a_header_without_a_name_is_refused(headers):
     assert caught.value.condition == "EOS_ROW_INVALID"
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_a_header_whose_name_librdkafka_would_cut_is_refused(short):
-    """It takes names as C strings; the digest, by which a replay is compared, is of the whole name."""
-    headers = pa.array([None, [{"key": "h", "value": None}, {"key": "a\0b", "value": b"x"}]], TYPES["headers"])
-    if short:
-        headers = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), headers)
-    rows = pa.RecordBatch.from_arrays([pa.array([b"v"] * 2), headers], ["value", "headers"])
-    columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
-    recorder = Recorder()
-    with pytest.raises(RowError, match="cuts at its NUL") as caught:
-        produce_all(recorder.produce, recorder.wait, RowBatch(rows, columns, "t"))
-    assert caught.value.entry == "EOS_ROW_INVALID.header_nul" and str(caught.value).isprintable()
-    assert recorder.taken == []
-
-
 @given(st.lists(st.one_of(st.binary(max_size=9), st.text(max_size=9).map(str.encode))))
 def test_a_header_whose_name_is_not_utf_8_is_refused(keys):
     """Readers would not get the bytes that were written."""
@@ -202,7 +162,8 @@ def test_a_header_whose_name_is_not_utf_8_is_refused(keys):
     rows = pa.RecordBatch.from_arrays([pa.array([b"v"]), headers], ["value", "headers"])
     columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
     if all(is_utf_8(key) for key in keys):
-        assert [header["key"].encode() for header in (RowBatch(rows, columns, "t").headers or [[]])[0]] == keys
+        (found,) = RowBatch(rows, columns, "t").headers_column.to_pylist()
+        assert [header["key"].encode() for header in found] == keys
         return
     with pytest.raises(RowError, match="not UTF-8") as caught:
         RowBatch(rows, columns, "t")
@@ -239,22 +200,6 @@ def test_partitions_are_those_of_each_rows_own_topic():
     check_partitions(batch([wide, narrow]), None, {"wide": 9, "narrow": 3})
     with pytest.raises(RowError, match="partition 2 of topic narrow, which has 2"):
         check_partitions(batch([wide, narrow]), None, {"wide": 9, "narrow": 2})
-
-
-@pytest.mark.parametrize(
-    ("code", "condition"),
-    [(ClientError.MSG_SIZE_TOO_LARGE, "EOS_ROW_TOO_LARGE"), (ClientError._STATE, "EOS_ROW_REFUSED")],
-)
-def test_what_the_producer_refuses_is_named_without_the_data(code, condition):
-    """Topic and size are told, not the value: it may be anybody's."""
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise KafkaException(ClientError(code))
-
-    with pytest.raises(RowError, match="topic t1") as caught:
-        produce_all(refuse, lambda: None, batch([FULL | {"value": b"private" * 9}]))
-    assert caught.value.condition == condition
-    assert "private" not in str(caught.value)
 
 
 def test_the_earliest_timestamp_is_told():
@@ -481,7 +426,7 @@ def test_headers_may_be_a_dictionary_of_lists(indices) -> None:
         RowBatch(pa.RecordBatch.from_arrays([values, headers], ["value", "headers"]), columns, "t")
         for headers in (plain, short)
     )
-    assert one.encoded_headers == other.encoded_headers and one.headers == other.headers
+    assert one.encoded_headers == other.encoded_headers
     assert [one.digest(by) for by in BY] == [other.digest(by) for by in BY]
 
 
@@ -493,18 +438,3 @@ def test_a_header_that_no_record_can_have_is_refused_in_a_dictionary() -> None:
     columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
     with pytest.raises(RowError):
         RowBatch(rows, columns, "t")
-
-
-def test_the_first_moment_of_1970_is_not_now():
-    """librdkafka takes 0 ms for a row without a timestamp; other clients write it."""
-    columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=True)
-
-    def with_times(*micros: int | None) -> RowBatch:
-        times = pa.array(micros, pa.timestamp("us", "UTC"))
-        return RowBatch(pa.record_batch({"value": pa.array([b"v"] * len(times)), "timestamp": times}), columns, "t")
-
-    assert [row[4] for row in with_times(None, 1000, -1000).arguments()] == [0, 1, -1]
-    for micros in (0, 999, -999):
-        with pytest.raises(RowError, match="1970-01-01") as caught:
-            list(with_times(5000, micros).arguments())
-        assert caught.value.entry == "EOS_ROW_INVALID.timestamp_zero"

@@ -6,9 +6,7 @@ import struct
 from dataclasses import replace
 from itertools import pairwise
 
-import pyarrow as pa
 import pytest
-from confluent_kafka import Message
 from fastcrc.crc32 import iscsi as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +15,6 @@ from kafka.record._crc32c import crc as slow_crc32c
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.records import columns
-from spark_eos.kafka.records.batches import UnsupportedFormat
-from spark_eos.source.consumer import to_arrow
 from spark_eos.source.decode import decode
 from tests.support.record_batches import (
     CODECS,
@@ -128,27 +124,28 @@ def test_the_checksum_is_the_one_of_kafka():
     assert crc32c(bytes(range(256))) == slow_crc32c(bytes(range(256)))
 
 
-# What only a consumer reads
+# Formats that are not known
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_message_formats(magic):
     """Even when the last of them is cut off."""
-    with pytest.raises(UnsupportedFormat, match=f"v{magic}"):
-        decode(struct.pack(">qiiB", 0, 100, 0, magic) + bytes(9), EVERYTHING)
+    with pytest.raises(KafkaError, match=f"from offset 7 on .* messages of format v{magic}") as caught:
+        decode(struct.pack(">qiiB", 7, 100, 0, magic) + bytes(9), replace(EVERYTHING, start=7))
+    assert caught.value.entry == "EOS_SOURCE_FETCH.format" and not caught.value.restart_helps
 
 
 def test_an_unknown_codec():
     """It may be a new one."""
     data = bytearray(encode(plain(0, b"a")))
     data[22] |= 5
-    with pytest.raises(UnsupportedFormat, match="codec 5"):
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_FETCH.*compression codec 5"):
         decode(seal(data), EVERYTHING)
 
 
 @pytest.mark.parametrize("other", [{"magic": 1}, {"codec": 5}])
 def test_what_comes_before_another_format_is_decoded(other):
-    """Wherever an answer is cut, librdkafka takes over at the same offset: at the first batch that it alone reads."""
+    """Wherever an answer is cut, the error names the same offset: of the first batch that cannot be read."""
     strange = bytearray(encode(plain(2, b"c")))
     if "magic" in other:
         strange[16] = other["magic"]
@@ -158,7 +155,7 @@ def test_what_comes_before_another_format_is_decoded(other):
     decoded = decode(data, EVERYTHING)
     assert [row for batch in decoded.batches for row in batch["value"].to_pylist()] == [b"a", b"b"]
     assert decoded.next_offset == 2
-    with pytest.raises(UnsupportedFormat):
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_FETCH.*from offset 2 on"):
         decode(data, replace(EVERYTHING, start=2))
 
 
@@ -214,15 +211,6 @@ def test_a_timestamp_that_spark_cannot_hold(time):
     assert caught.value.parameters == {"topic": "t", "partition": 3, "offset": 6, "timestamp": time}
     assert [row["offset"] for row in rows(data, OffsetRange("t", 3, 0, 6))] == [0, 1, 4, 5]
     assert [row["timestamp"] for row in rows(data, OffsetRange("t", 3, 7, 8))] == [-LAST_TIME]
-
-
-def test_a_timestamp_that_spark_cannot_hold_from_librdkafka():
-    """librdkafka's consumer raises the error of the other reader."""
-    messages = [Message("t", 3, offset, timestamp=(1, time)) for offset, time in ((6, LAST_TIME), (9, LAST_TIME + 1))]
-    assert to_arrow(messages[:1], "t", 3)["timestamp"].cast(pa.int64()).to_pylist() == [LAST_TIME * 1000]
-    with pytest.raises(KafkaError, match="at offset 9 of t-3") as caught:
-        to_arrow(messages, "t", 3)
-    assert caught.value.condition == "EOS_SOURCE_TIMESTAMP"
 
 
 def test_batches_that_compaction_left_without_records_move_the_position_on():

@@ -36,8 +36,6 @@ class Log:
             lambda place, offset: (where, 2 if new < end else -1),
         )
         patch.setattr(diagnosis, "leaders_of", lambda *_: leaders)
-        patch.setattr(task, "broker_client", lambda _: None)
-        patch.setattr(task, "supports", lambda _: True)
 
     def reads(self, fetching: Fetching, range_: OffsetRange) -> Iterator[int]:
         for offset in range(range_.start, range_.end):
@@ -47,7 +45,7 @@ class Log:
             yield offset
 
     def task(self, range_: OffsetRange, fail: bool = False) -> list[int]:
-        return list(task.resuming(Fetching(KAFKA, fail_on_data_loss=fail), range_, self.reads, self.reads))
+        return list(task.resuming(Fetching(KAFKA, fail_on_data_loss=fail), range_, self.reads))
 
 
 RANGE = OffsetRange("t", 0, 30, 100, "", 1, 1, 1)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.options.parse import batch_options, stream_options
-from spark_eos.source.consumer import _check_sizes
 from spark_eos.source.decode import decode
-from spark_eos.source.schema import arrow_schema
 from tests.support.record_batches import CODECS, encode, plain
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
@@ -37,13 +34,3 @@ def test_the_batch_is_named(codec, records):
     assert "maxDecompressedBytes" in str(caught.value)
     assert sum(b.num_rows for b in decode(data, RANGE, most_bytes=20_000).batches) == 1 + len(records)
     assert sum(b.num_rows for b in decode(encode(plain(0, *records)), RANGE, most_bytes=10).batches) == len(records)
-
-
-def test_a_record_that_librdkafka_has_decompressed_is_named():
-    """No batch of that size could hold it."""
-    rows = [{"key": b"k", "value": bytes(size), "offset": 7 + i} for i, size in enumerate((10, 3999, 4000))]
-    batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema([arrow_schema(False).field(n) for n in rows[0]]))
-    _check_sizes(batch.slice(0, 2), RANGE, 4000)
-    with pytest.raises(KafkaError, match="offsets 9 to 9 of t-3") as caught:
-        _check_sizes(batch, RANGE, 4000)
-    assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"

@@ -8,11 +8,10 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import client, librdkafka
-from spark_eos.kafka.config.java_names import RENAMED, canonical
-from spark_eos.kafka.config.own_client import BY_LIBRDKAFKA, WITHOUT_EFFECT
+from spark_eos.kafka.config.java_names import REFUSED, RENAMED, WITHOUT_TWIN, canonical
+from spark_eos.kafka.config.own_client import FOLLOWED, WITHOUT_EFFECT
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
-from spark_eos.kafka.config.values import BOOLEANS, ENUMERATIONS, INTEGERS
-from spark_eos.options.parse import stream_options
+from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.options.table import SINK_OWNED, SOURCE_OWNED
 from tests.support.waiting import TIMEOUT
 
@@ -97,7 +96,7 @@ def test_pem_stores_are_translated():
 )
 @pytest.mark.parametrize("kind", ["consumer", "producer", "admin"])
 def test_an_unknown_property_is_named_with_the_nearest_one(kind, key, nearest):
-    """librdkafka says what it does not know; its own table and the Java names give the guess."""
+    """The names that are known here give the guess."""
     with pytest.raises(OptionError, match=key) as caught:
         librdkafka.check(properties(**{key: "1"}), kind)
     assert caught.value.condition == "EOS_OPTION_UNKNOWN"
@@ -342,60 +341,63 @@ _NOT_BY_USERS = {
 
 
 def _settable(kind: str) -> list[str]:
-    """The properties of librdkafka that a reader, or a writer, may be given: those that are not refused."""
+    """The properties of librdkafka that a reader, or a writer, may be given."""
     letter = {"consumer": "C", "producer": "P"}[kind]
     rows = [[cell.strip() for cell in line.split("|")] for line in librdkafka._librdkafka_table().splitlines()]
     names = {row[0] for row in rows if len(row) >= 6 and row[1] in ("*", letter)}
     owned = SOURCE_OWNED if kind == "consumer" else SINK_OWNED
     names = {RENAMED.get(name, name) for name in names}
-    return sorted(n for n in names - _NOT_BY_USERS - owned.keys() if not n.endswith("_cb") and not _is_refused(n))
+    return sorted(n for n in names - _NOT_BY_USERS - owned.keys() if not n.endswith("_cb"))
 
 
-def _value(name: str) -> str:
-    """One that is not a default, where a name is one of a few."""
-    if name == "compression.type":
-        return "x"
-    return "1" if name in BOOLEANS | INTEGERS.keys() else ENUMERATIONS.get(name, ("x",))[-1]
-
-
-def _is_refused(name: str) -> bool:
-    try:
-        canonical(properties(**{name: "1000" if name == "socket.timeout.ms" else _value(name)}))
-    except OptionError:
-        return True
-    return False
-
-
-def _needs_librdkafka(kind: str, name: str, value: str) -> bool:
-    value = "1000" if name == "socket.timeout.ms" else value
-    return librdkafka.needs_librdkafka(KafkaProperties({"bootstrap.servers": "host", name: value}), kind)
-
-
-@pytest.mark.parametrize(("kind", "side"), [("consumer", "source"), ("producer", "sink")])
-def test_what_needs_librdkafka_is_in_the_table_with_its_reason(kind, side):
-    """All of it, and nothing else; whoever takes a property into a copy takes it out of the table."""
-    table = [name for sides, names, _ in BY_LIBRDKAFKA if side in sides for name in names]
-    for name in table:
-        property_, _, value = name.partition("=")
-        assert _needs_librdkafka(kind, property_, value or _value(property_)), name
+@pytest.mark.parametrize("kind", ["consumer", "producer"])
+def test_every_property_of_librdkafka_is_followed_or_without_effect_or_refused(kind):
+    """Of those that a reader, or a writer, may be given."""
     known = _settable(kind)
     assert len(known) > 100
-    forced = {name for name in known if _needs_librdkafka(kind, name, _value(name))}
-    by_value = {name.partition("=")[0] for name in table if "=" in name} | {"compression.type", "compression.codec"}
-    assert forced - by_value == {name for name in table if "=" not in name} - by_value
-    assert not _needs_librdkafka(kind, "client.dns.lookup", "use_all_dns_ips")
+    assert set(known) - REFUSED.keys() <= FOLLOWED | WITHOUT_EFFECT | WITHOUT_TWIN
+    assert not FOLLOWED & WITHOUT_EFFECT and not (FOLLOWED | WITHOUT_EFFECT) & REFUSED.keys()
 
 
-@pytest.mark.parametrize("kind", ["consumer", "producer"])
-def test_a_property_that_is_not_known_here_is_left_to_librdkafka(kind):
-    """As one of a newer librdkafka is: nobody knows what it would change."""
-    assert _needs_librdkafka(kind, "some.property.to.come", "x")
+@pytest.mark.parametrize(
+    "key", ["debug", "log_level", "plugin.library.paths", "topic.blacklist", "ssl.ca.certificate.stores"]
+)
+def test_properties_of_librdkafka_alone_are_refused_by_name(key):
+    """On the driver, with what to do instead."""
+    for call in (client.client_config, lambda kafka: librdkafka.check(kafka, "consumer")):
+        with pytest.raises(OptionError, match=rf"'kafka\.{key}' cannot be used: ") as caught:
+            call(properties(**{key: "1"}))
+        assert caught.value.condition == "EOS_OPTION_UNSUPPORTED"
 
 
-@pytest.mark.parametrize("kind", ["consumer", "producer"])
-def test_what_is_without_effect_is_not_followed_as_well(kind):
-    """A property is in one list."""
-    assert not WITHOUT_EFFECT[kind] & (librdkafka._FOLLOWED[kind] - librdkafka._OF_PRODUCERS - librdkafka._OF_CONSUMERS)
+@pytest.mark.parametrize(
+    ("key", "value", "takes"),
+    [
+        ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only", "use_all_dns_ips"),
+        ("compression.type", "brotli", "none, gzip, snappy, lz4, zstd"),
+    ],
+)
+def test_values_that_our_own_client_does_not_know_are_refused_by_name(key, value, takes):
+    """With those that it knows."""
+    with pytest.raises(OptionError, match=rf"'kafka\.{key}' is '{value}'.*Allowed values: {takes}\.") as caught:
+        client.client_config(properties(**{key: value}))
+    assert caught.value.condition == "EOS_OPTION_INVALID"
+
+
+@pytest.mark.parametrize("key", ["batch.num.messages", "message.max.bytes", "max.request.size"])
+def test_limits_that_only_librdkafka_has_are_refused_by_the_sink_alone(key):
+    """One set of properties may serve a source and a sink; ours limits batches by one property."""
+    given = {"kafka.bootstrap.servers": "h:1", f"kafka.{key}": "100000"}
+    with pytest.raises(OptionError, match=r"kafka\.batch\.size") as caught:
+        sink_options({**given, "topic": "t"})
+    assert caught.value.condition == "EOS_OPTION_RESERVED"
+    client.client_config(stream_options({**given, "subscribe": "t"}).kafka)
+
+
+def test_a_property_that_is_not_known_here_is_refused():
+    """Also one that a newer librdkafka may have: nobody knows what it would change."""
+    with pytest.raises(OptionError, match="EOS_OPTION_UNKNOWN"):
+        client.client_config(properties(**{"some.property.to.come": "x"}))
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,6 @@ def test_stores_of_type_pkcs12(type_, authority, client, tmp_path):
     assert config["ssl.key.pem"] == client.key_pem()
     assert config["ssl.ca.pem"] == authority.pem
     assert not any("store" in key for key in config)
-    assert not librdkafka.needs_librdkafka(properties(values), "consumer")
 
 
 def test_stores_of_type_pem(authority, client, tmp_path):

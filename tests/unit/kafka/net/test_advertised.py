@@ -17,8 +17,6 @@ from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.producer import librdkafka
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import init_producer_id as init_producer_id_module
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from tests.support.black_hole import Address, dropped
@@ -121,15 +119,6 @@ def init(kafka: KafkaProperties) -> None:
     init_producer_id(broker_client(kafka), "name", 60_000)
 
 
-def by_librdkafka(kafka: KafkaProperties) -> None:
-    """As a sink does whose properties are librdkafka's affair."""
-    producer = LibrdkafkaProducer(broker_client(kafka), "name", 60_000)
-    try:
-        producer.init()
-    finally:
-        producer.close()
-
-
 def connect(kafka: KafkaProperties) -> None:
     """As a task does, which retries."""
     client = BrokerClient(kafka)
@@ -141,12 +130,11 @@ def connect(kafka: KafkaProperties) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("work", [ask_offsets, init, by_librdkafka, connect])
+@pytest.mark.parametrize("work", [ask_offsets, init, connect])
 @pytest.mark.parametrize("advertised_s", [0.6, pytest.param(5.0, marks=pytest.mark.chaos)])
 def test_an_address_that_nobody_can_reach_is_named(cluster, elsewhere, work, advertised_s, monkeypatch):
     """With the broker's id, that the user's address answers, and before the retries are over."""
-    for retries in (init_producer_id_module, librdkafka):
-        monkeypatch.setattr(retries, "INIT_S", TIMEOUT)
+    monkeypatch.setattr(init_producer_id_module, "INIT_S", TIMEOUT)
     if advertised_s != module._ADVERTISED_S:
         monkeypatch.setattr(module, "_ADVERTISED_S", advertised_s)
         monkeypatch.setattr(module, "_PROBE_S", 0.3)

@@ -41,7 +41,7 @@ def test_records_have_times():
 
 
 def test_a_codec_to_come():
-    """It is left to a consumer."""
+    """It is named."""
     data, batch = sealed()
     with pytest.raises(UnsupportedFormat, match="compression codec 5"):
         list(read_rows(data, replace(batch, codec=5)))

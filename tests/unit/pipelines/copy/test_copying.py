@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,6 @@ from spark_eos.kafka.records.rows import read_dated_rows
 from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy import copying
 from spark_eos.pipelines.copy.copying import Copied, copy_range
-from spark_eos.source.decode import decode
 from spark_eos.source.raw import FetchedBatches
 from tests.support.inputs import inputs
 from tests.support.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
@@ -305,34 +303,3 @@ def test_timestamps_that_spark_cannot_hold_are_copied(copy):
         ((batch,), _) = find_batches(data, len(data), 0, 9, ())
         times += [time for time, _ in read_dated_rows(data, batch)]
     assert times == [nanos + 1, nanos + 2, nanos + 3]
-
-
-def test_rows_from_librdkafka(monkeypatch):
-    """Formats that only it reads: everything but batches is kept, and the digest is one of rows, however they come."""
-    records = tuple(
-        Record(i, TIME + i, random.Random(i).choice([None, b"", b"k"]), random.Random(i + 9).choice([None, b"", b"v"]))
-        for i in range(30)
-    )
-    records += (Record(30, TIME, b"k", b"v", (("h", b"1"), ("h", None))),)
-    data = encode(Batch(records, 0, 30))
-    (batch,) = decode(data, OffsetRange("in", 3, 0, 31), with_headers=True).batches
-    results = []
-    for cuts in ([batch], [batch.slice(0, 7), batch.slice(7)]):
-        monkeypatch.setattr(copying, "resuming", lambda *_, cuts=cuts: iter(cuts))
-        written = Written()
-        results.append((copy_range(FETCHING, OffsetRange("in", 3, 0, 31), TARGET, written), written.rows))
-    assert results[0] == results[1]
-    assert [row[:3] for row in results[0][1]] == [(r.key, r.value, r.time) for r in records]
-    assert results[0][1][-1][3] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
-    assert results[0][0].rows == 31
-    assert results[0][0].oldest_ms == results[0][0].oldest_dated_ms == TIME
-
-
-@pytest.mark.parametrize(("times", "oldest"), [([-1, -1], (-1, None)), ([-1, 7, TIME], (-1, 7))])
-def test_rows_of_a_format_without_timestamps_have_no_age(monkeypatch, times, oldest):
-    """librdkafka has -1 for that, which is no time."""
-    data = encode(Batch(tuple(Record(i, time) for i, time in enumerate(times)), 0, len(times) - 1))
-    (batch,) = decode(data, OffsetRange("in", 3, 0, len(times)), with_headers=True).batches
-    monkeypatch.setattr(copying, "resuming", lambda *_: iter([batch]))
-    said = copy_range(FETCHING, OffsetRange("in", 3, 0, len(times)), TARGET, Written())
-    assert (said.oldest_ms, said.oldest_dated_ms) == oldest

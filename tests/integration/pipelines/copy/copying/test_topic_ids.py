@@ -53,10 +53,8 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
 
 
-@pytest.mark.parametrize("raw", [True, False], ids=["raw", "consumer"])
-def test_rows_of_a_topic_by_its_id(raw, was, kafka, monkeypatch):
-    """Whole record batches and librdkafka: none of another topic, all of the right one."""
-    monkeypatch.setattr(source_task, "supports", lambda kafka: raw)
+def test_rows_of_a_topic_by_its_id(was, kafka):
+    """None of another topic, all of the right one."""
     name, before = was
     with pytest.raises(KafkaError) as caught:
         list(read_range(Fetching(kafka), OffsetRange(name, 0, 0, ROWS, before[name].id)))

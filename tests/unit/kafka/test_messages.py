@@ -1,4 +1,4 @@
-"""Messages of librdkafka's consumer as rows, from its simulated brokers."""
+"""Messages of librdkafka's consumer, from its simulated brokers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from spark_eos.errors import KafkaError
+from spark_eos.kafka.messages import headers_of
 from spark_eos.kafka.records.encode import Encoder, Rows
-from spark_eos.source.consumer import to_arrow
 from tests.support.waiting import TIMEOUT
 
 
@@ -57,14 +57,12 @@ def read(address: tuple[str, int]) -> Message:
 def test_headers_are_as_they_were_written(cluster, key):
     """Keys and values."""
     put(cluster, key.encode())
-    assert to_arrow([read(cluster)], "t", 0, True)["headers"].to_pylist() == [[{"key": key, "value": b"x"}]]
+    assert headers_of(read(cluster)) == [(key, b"x")]
 
 
-def test_a_header_whose_key_is_not_utf_8_stops_the_task_by_name(cluster):
+def test_a_header_whose_key_is_not_utf_8_stops_a_command_by_name(cluster):
     """confluent-kafka has no text for it, and says so by a SystemError of its own."""
     put(cluster, b"\xff")
-    message = read(cluster)
-    assert to_arrow([message], "t", 0, False).num_rows == 1
     with pytest.raises(KafkaError, match="offset 0 of t-0") as caught:
-        to_arrow([message], "t", 0, True)
+        headers_of(read(cluster))
     assert caught.value.condition == "EOS_SOURCE_HEADER_KEY"
