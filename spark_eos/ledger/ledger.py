@@ -24,7 +24,7 @@ from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.group_offsets import GroupOffsets
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.extra import Records
+from spark_eos.protocol.extra import FeatureRecords
 from spark_eos.protocol.head import Head, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
@@ -87,7 +87,7 @@ class KafkaTerm:
     def read(self) -> Head | None:
         return self._reader.read()
 
-    def publish(self, head: Head, offsets: Offsets | None = None, records: Records | None = None) -> None:
+    def publish(self, head: Head, offsets: Offsets | None = None, records: FeatureRecords | None = None) -> None:
         partition = self._reader.partition
         head = replace(head, committed_as=self._producer.committed_by(self._version))
         offset = self._write(head, offsets, records)
@@ -96,7 +96,7 @@ class KafkaTerm:
             raise NotPublished("no answer" if error is None else name_of(error))
         self._reader.published(partition, offset, head)
 
-    def _write(self, head: Head, offsets: Offsets | None, records: Records | None) -> int:
+    def _write(self, head: Head, offsets: Offsets | None, records: FeatureRecords | None) -> int:
         """Write the records, the head and the group's offsets in the transaction. Returns the head's offset. An error
         here means that nothing was committed; NotPublished means that another attempt may succeed."""
         sender = Sender(self._client, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)

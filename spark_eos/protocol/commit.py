@@ -22,7 +22,7 @@ from spark_eos.protocol.checks import (
     superseded,
 )
 from spark_eos.protocol.end import Starts, began_ms, not_whole, settle, too_old, whole_for_ms
-from spark_eos.protocol.extra import Records, next_extra
+from spark_eos.protocol.extra import FeatureRecords, next_extra
 from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, Places, Verdict
 from spark_eos.protocol.look_back import Looked, look_back, marking, unseen_places
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
@@ -244,7 +244,7 @@ def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None
     return None if given else batch.offsets
 
 
-def _records_to_write(batch: MicroBatch, last: Decision | None) -> Records | None:
+def _records_to_write(batch: MicroBatch, last: Decision | None) -> FeatureRecords | None:
     """A feature's records to publish with the head: a replay's were published with its decision."""
     return None if batch.kind is None or (last is not None and last.batch == batch.id) else batch.kind.records
 

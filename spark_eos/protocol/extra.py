@@ -24,7 +24,7 @@ PLAIN = "rows through Spark"
 
 
 @dataclass(frozen=True)
-class Records:
+class FeatureRecords:
     """Records of a feature, key and value, that become visible with a decision, by the same transaction, in a topic of
     the feature's own."""
 
@@ -54,7 +54,7 @@ class Kind(ABC):
     is_read: ClassVar[bool] = False
 
     @property
-    def records(self) -> Records | None:
+    def records(self) -> FeatureRecords | None:
         """What is published with the decision on the micro-batch, once."""
         return None
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.extra import Records
+from spark_eos.protocol.extra import FeatureRecords
 from spark_eos.protocol.head import Head, Offsets, Pair, Place, Probe
 
 
@@ -98,7 +98,7 @@ class Term(Protocol):
         """The head, authoritative."""
         ...
 
-    def publish(self, head: Head, offsets: Offsets | None = None, records: Records | None = None) -> None:
+    def publish(self, head: Head, offsets: Offsets | None = None, records: FeatureRecords | None = None) -> None:
         """Write the head, and consumer offsets and a feature's records if given, in one transaction. Raises
         NotPublished."""
         ...

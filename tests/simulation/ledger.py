@@ -14,7 +14,7 @@ from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.lookup import Absences
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.extra import Records
+from spark_eos.protocol.extra import FeatureRecords
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe
 from spark_eos.protocol.head import Place as Placed
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
@@ -124,7 +124,7 @@ class SimulatedTerm:
     def read(self) -> Head | None:
         return self._ledger.read()
 
-    def publish(self, head: Head, offsets: Offsets | None = None, records: Records | None = None) -> None:
+    def publish(self, head: Head, offsets: Offsets | None = None, records: FeatureRecords | None = None) -> None:
         partition = self._ledger.reader.partition
         head = replace(head, committed_as=self._producer.pair.committed_by(self._producer.version))
         try:

@@ -13,7 +13,7 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.group_offsets import LeftOut
-from spark_eos.pipelines.copy.ranges import Ranges
+from spark_eos.pipelines.copy.ranges import CopiedRanges
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
@@ -264,12 +264,12 @@ def extra_compared_as_bytes(patch: pytest.MonkeyPatch) -> None:
         if last.extra.body != self.body(None, reports):
             raise diverged(last, ["extra"])
 
-    patch.setattr(Ranges, "compare", compare)
+    patch.setattr(CopiedRanges, "compare", compare)
 
 
 def extra_not_compared(patch: pytest.MonkeyPatch) -> None:
     """A replay of other ranges is taken for what was decided."""
-    patch.setattr(Ranges, "compare", lambda *_: None)
+    patch.setattr(CopiedRanges, "compare", lambda *_: None)
 
 
 def extra_of_the_decision_before(patch: pytest.MonkeyPatch) -> None:

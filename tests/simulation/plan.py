@@ -9,7 +9,7 @@ from enum import Enum
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
 from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, merged
-from spark_eos.pipelines.files.notes import Noted, Notes
+from spark_eos.pipelines.files.notes import AllNotes, Notes
 from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import DIGEST_BITS, Digest
 
@@ -114,9 +114,9 @@ def notes_of(batch: int, rows: int) -> Notes:
     return Notes(*NOTES, ((b"%d" % batch, b"%d" % rows),))
 
 
-def noted_after(batch: int, rows: tuple[int, ...]) -> Noted:
+def noted_after(batch: int, rows: tuple[int, ...]) -> AllNotes:
     """What the decision on a micro-batch says of the notes so far; ``rows``: of each micro-batch."""
-    return Noted(*NOTES).with_more([note for n in range(batch + 1) for note in notes_of(n, rows[n]).notes])
+    return AllNotes(*NOTES).with_more([note for n in range(batch + 1) for note in notes_of(n, rows[n]).notes])
 
 
 def copied_of(rows: list[int]) -> CopiedFrom:

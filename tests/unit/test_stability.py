@@ -14,7 +14,7 @@ from jobs.runner.noted_schemas import FILE, Note, NotedSchemas
 from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ops.dead_letters import RECEIPT, Letter
-from spark_eos.pipelines.files.notes import Noted, Taken
+from spark_eos.pipelines.files.notes import AllNotes, Taken
 from spark_eos.pipelines.mirror import entries, origins, owner
 from spark_eos.protocol.head_codec import decode, encode, own_topic_of
 from spark_eos.protocol.names import TaskId, owner_in, parse_task_name, task_name
@@ -67,7 +67,7 @@ def test_the_records_of_a_mirror_are_read():
 def test_the_notes_of_an_ingest_are_read():
     """As the files that were taken, by task, and as those that the ledger has counted."""
     records = [(key.encode(), value.encode()) for key, value in WRITTEN["notes"]["records"]]
-    taken = Taken.of(QUERY, records, Noted("notes", 0, len(records), WRITTEN["notes"]["digest"]))
+    taken = Taken.of(QUERY, records, AllNotes("notes", 0, len(records), WRITTEN["notes"]["digest"]))
     assert [[file.uri for file in task] for task in taken.splits] == [
         ["file:/in/a.csv"],
         ["file:/in/b.csv", "file:/in/c.csv"],

@@ -75,7 +75,7 @@ def reported(
 
 def extra_of(copied: CopiedFrom) -> Extra:
     """The inverse of `copied_by`."""
-    return Extra(Ranges.name, _to_bytes(copied))
+    return Extra(CopiedRanges.name, _to_bytes(copied))
 
 
 def read_from(ranges: Iterable[OffsetRange], noted: Noted) -> bytes:
@@ -87,7 +87,7 @@ def copied_by(decision: Decision | None) -> CopiedFrom | None:
     """What a decision says of the source; None where rows came through Spark. Raises LedgerError for a decision that
     another version has made."""
     extra = None if decision is None else decision.extra
-    return None if extra is None or extra.kind != Ranges.name else _from_bytes(extra.body)
+    return None if extra is None or extra.kind != CopiedRanges.name else _from_bytes(extra.body)
 
 
 def ranges_of(written: Written) -> tuple[OffsetRange, ...]:
@@ -100,7 +100,7 @@ def noted_of(written: Written) -> dict[OffsetRange, tuple[str, ...]]:
     try:
         return dict(_ranges_in(json.loads(written.extra or b"{}")))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise unreadable(Ranges.name, error) from None
+        raise unreadable(CopiedRanges.name, error) from None
 
 
 def _to_bytes(copied: CopiedFrom) -> bytes:
@@ -115,7 +115,7 @@ def _from_bytes(body: bytes) -> CopiedFrom:
         ranges = tuple(range_ for range_, _ in _ranges_in(fields.pop("ranges")))
         return CopiedFrom(topics=topics, ranges=ranges, **fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise unreadable(Ranges.name, error) from None
+        raise unreadable(CopiedRanges.name, error) from None
 
 
 def _by_topic(ranges: Iterable[OffsetRange], noted: Noted) -> dict[str, list[list[Any]]]:
@@ -143,7 +143,7 @@ def _as_bytes(fields: Mapping[str, object]) -> bytes:
 # The kind
 
 
-class Ranges(Kind):
+class CopiedRanges(Kind):
     """See `Kind`."""
 
     name = "ranges of offsets"
@@ -181,7 +181,7 @@ class Ranges(Kind):
         return f"bytes={sum(report.bytes for report in reports)} ranges={len(_union(reports).ranges)}"
 
 
-RANGES = Ranges()
+RANGES = CopiedRanges()
 
 
 def _given(report: Reported) -> CopiedFrom:
@@ -249,7 +249,7 @@ def _sources_differ(decided: Decision, now: CopiedFrom) -> Iterator[str]:
     """What is not of the same kind, whatever the ranges."""
     copied = copied_by(decided)
     if copied is None:
-        yield from kinds_differ(decided, Ranges.name)
+        yield from kinds_differ(decided, CopiedRanges.name)
         return
     if copied.cluster != now.cluster:
         yield f"the source's cluster: decided {copied.cluster}, now {now.cluster}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.files.folder import File
-from spark_eos.protocol.extra import Kind, Records, Reported, unreadable
+from spark_eos.protocol.extra import FeatureRecords, Kind, Reported, unreadable
 
 if TYPE_CHECKING:
     from spark_eos.protocol.head import Decision
@@ -30,7 +30,7 @@ _SUM = 1 << 64
 
 
 @dataclass(frozen=True)
-class Noted:
+class AllNotes:
     """All notes of a query up to a decision: where they are, how many, and the sum of their digests."""
 
     topic: str
@@ -38,10 +38,10 @@ class Noted:
     count: int = 0
     digest: int = 0
 
-    def with_more(self, records: Sequence[Note]) -> Noted:
+    def with_more(self, records: Sequence[Note]) -> AllNotes:
         """With those of one more decision."""
         digest = (self.digest + digest_of(records)) % _SUM
-        return Noted(self.topic, self.partition, self.count + len(records), digest)
+        return AllNotes(self.topic, self.partition, self.count + len(records), digest)
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Notes(Kind):
     notes: tuple[Note, ...] = ()
 
     @property
-    def records(self) -> Records:
+    def records(self) -> FeatureRecords:
         """See `Kind.records`."""
-        return Records(self.topic, self.partition, self.notes)
+        return FeatureRecords(self.topic, self.partition, self.notes)
 
     def body(self, before: bytes | None, reports: Sequence[Reported]) -> bytes:
         """All notes up to this micro-batch."""
-        noted = Noted(self.topic, self.partition) if before is None else _read(before)
+        noted = AllNotes(self.topic, self.partition) if before is None else _read(before)
         assert (noted.topic, noted.partition) == (self.topic, self.partition), noted
         return _text(asdict(noted.with_more(self.notes)))
 
@@ -70,7 +70,7 @@ class Notes(Kind):
         """A replay has the files that were noted, and notes nothing: its rows are compared."""
 
 
-def noted_by(decision: Decision | None) -> Noted | None:
+def noted_by(decision: Decision | None) -> AllNotes | None:
     """All notes up to a decision. Raises LedgerError for a decision that another version has made."""
     extra = None if decision is None else decision.extra
     if extra is None:
@@ -80,9 +80,9 @@ def noted_by(decision: Decision | None) -> Noted | None:
     return _read(extra.body)
 
 
-def _read(body: bytes) -> Noted:
+def _read(body: bytes) -> AllNotes:
     try:
-        return Noted(**json.loads(body))
+        return AllNotes(**json.loads(body))
     except (ValueError, TypeError, RecursionError) as error:
         raise unreadable(Notes.name, error) from None
 
@@ -124,12 +124,12 @@ class Taken:
     splits: list[list[File]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, query: str, records: Iterable[Note], noted: Noted | None) -> Taken:
+    def of(cls, query: str, records: Iterable[Note], noted: AllNotes | None) -> Taken:
         """Read from the records of a partition, which may include other ingests' notes. Raises LedgerError unless they
         are exactly those that the ledger has counted."""
         own = {key: value for key, value in records if _query(key) == query}
-        found = Noted("", -1, len(own), digest_of(own.items()))
-        known = noted or Noted("", -1)
+        found = AllNotes("", -1, len(own), digest_of(own.items()))
+        known = noted or AllNotes("", -1)
         if (found.count, found.digest) != (known.count, known.digest):
             raise stop(
                 "EOS_INGEST_NOTES_LOST.lost",

@@ -15,7 +15,7 @@ from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, foreach_batch_options
-from spark_eos.pipelines.files.notes import Note, Noted, Notes, Splits, Taken, noted_by, notes_of
+from spark_eos.pipelines.files.notes import AllNotes, Note, Notes, Splits, Taken, noted_by, notes_of
 from spark_eos.protocol.checks import ledger_busy
 from spark_eos.protocol.head import ForeachBatchWrite, Head
 from spark_eos.protocol.head_codec import OwnTopic
@@ -73,7 +73,7 @@ class IngestRun:
         head = self._opened(session, options)
         decision = head.decision
         noted = noted_by(decision)
-        self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
+        self._noted = noted or AllNotes(ingest.notes, ledger_partition(ingest.query, partitions))
         if self._noted.topic != ingest.notes:
             raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=self._noted.topic, new_topic=ingest.notes)
         reader = LedgerReader(KafkaLog(client, ingest.notes), self._noted.partition, ingest.query)

@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.errors import LedgerError
 from spark_eos.pipelines.files.folder import File
-from spark_eos.pipelines.files.notes import Noted, Notes, Taken, noted_by, notes_of
+from spark_eos.pipelines.files.notes import AllNotes, Notes, Taken, noted_by, notes_of
 from spark_eos.protocol.commit import _next_decision, _records_to_write
 from spark_eos.protocol.head import Decision, Extra, Head
 from spark_eos.protocol.head_codec import decode, encode
@@ -19,7 +19,7 @@ A2 = File(A.uri, 6, 8, "blake2b-a2")
 FIRST = notes_of("q", "ingest", "topic", 0, [[A], [B, C]])
 SECOND = notes_of("q", "ingest", "topic", 1, [[A2]])
 OTHERS = notes_of("r", "other", "topic", 0, [[A]])
-NOTED = Noted("n", 0).with_more(FIRST).with_more(SECOND)
+NOTED = AllNotes("n", 0).with_more(FIRST).with_more(SECOND)
 
 
 def test_files_and_the_splits_of_the_last_micro_batch():
@@ -28,7 +28,7 @@ def test_files_and_the_splits_of_the_last_micro_batch():
     assert taken.files == {A.uri: A2, B.uri: B, C.uri: C}
     assert taken.splits == [[A2]]
     assert taken.digests == {file.digest: file.uri for file in (A, B, C, A2)}
-    first = Taken.of("q", FIRST, Noted("n", 0).with_more(FIRST))
+    first = Taken.of("q", FIRST, AllNotes("n", 0).with_more(FIRST))
     assert first.splits == [[A], [B, C]]
 
 
@@ -42,7 +42,7 @@ def test_files_and_the_splits_of_the_last_micro_batch():
     ],
     ids=["too few", "too many", "none", "as many, another one"],
 )
-def test_notes_that_are_not_those_of_the_head(records: list[tuple[bytes, bytes]], noted: Noted | None):
+def test_notes_that_are_not_those_of_the_head(records: list[tuple[bytes, bytes]], noted: AllNotes | None):
     """Whoever went on with them would take files twice."""
     with pytest.raises(LedgerError, match="EOS_INGEST_NOTES_LOST"):
         Taken.of("q", records, noted)
