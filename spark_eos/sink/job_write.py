@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.job import Message
+from spark_eos.spark.map_arrow import map_arrow
 from spark_eos.spark.reasons import as_error
 
 _DESCRIPTION = "spark.job.description"
@@ -42,7 +43,7 @@ def write_frame(frame: DataFrame, writer: EosKafkaBatchWriter) -> None:
     sc = frame.sparkSession.sparkContext
 
     def ended() -> list[Message | None]:
-        found = frame.mapInArrow(partial(_written_rows, writer), "message BINARY").collect()
+        found = map_arrow(frame, partial(_written_rows, writer), "message BINARY").collect()
         if not found:  # Spark has found that there are no rows, and needs no task to say so
             return list(sc.parallelize([0], 1).mapPartitions(partial(_written_nothing, writer)).collect())
         return [pickle.loads(row.message) for row in found]  # from our own tasks
@@ -80,9 +81,9 @@ def _written(writer: EosKafkaBatchWriter, numbers: Iterable[int]) -> Iterator[Me
     yield writer.write(iter([pa.record_batch({"number": pa.array(numbers, pa.int64())})]))
 
 
-def _written_rows(writer: EosKafkaBatchWriter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _written_rows(writer: EosKafkaBatchWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task."""
-    yield pa.record_batch({"message": pa.array([pickle.dumps(writer.write(iter(batches)))], pa.binary())})
+    yield pa.record_batch({"message": pa.array([pickle.dumps(writer.write(batches))], pa.binary())})
 
 
 def _written_nothing(writer: EosKafkaBatchWriter, _: Iterable[int]) -> Iterator[Message]:

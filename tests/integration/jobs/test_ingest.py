@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -286,6 +287,21 @@ def test_rows_that_were_lost_after_the_decision(way_before: str, way: str, setti
     setting.run(tasks=1, **then)
     assert setting.there() == sorted(["0", *(f"{name} {n}" for name in "ab" for n in range(50))])
     assert setting.names() == ["0", "a", "b"]
+
+
+def test_spark_parses_without_pandas(setting: Setting, monkeypatch: pytest.MonkeyPatch):
+    """Which the library does not install, and PySpark asks for here and there."""
+    setting.put("a", "1", "2")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    setting.run(**WAYS[THROUGH_SPARK])
+    assert setting.there() == ["1", "2"]
+
+
+def test_no_rows_are_taken_as_well(setting: Setting):
+    """Spark may need no task to know that; the file counts as taken."""
+    setting.put("a", "1", "2")
+    setting.run(sql="SELECT value FROM input WHERE value > '9'")
+    assert setting.there() == [] and setting.names() == ["a"]
 
 
 def test_two_at_once(setting: Setting):
