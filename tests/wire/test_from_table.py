@@ -129,7 +129,7 @@ class Run:
                 raise Death(point)
 
         ports = replace(session_for(plan.sink, 2, QUERY).ports, reach=reach)
-        commit(ports, MicroBatch(self.name, batch, tuple(reports), None))
+        commit(ports, MicroBatch(self.name, batch, tuple(reports), None, kind=rows.kind))
         return reports
 
     def lose(self, count: int, of: int = 2) -> None:
