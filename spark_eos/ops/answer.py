@@ -42,8 +42,12 @@ def ago(age_s: float | None) -> str:
 
 
 def utc(time_ms: int) -> str:
-    """A time in milliseconds since 1970, in ISO 8601."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """A time in milliseconds since 1970, in ISO 8601; the number where that has no such year, as a record may."""
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def range_as_json(r: OffsetRange) -> dict[str, Any]:

@@ -224,3 +224,13 @@ def test_a_record_that_falls_with_another_one_is_not_the_cause():
     for code in (KafkaError._PURGE_QUEUE, KafkaError.INVALID_RECORD, KafkaError._PURGE_INFLIGHT):
         _produce(Client(), refused, "t", {"value": code})
     assert [error.code() for error in refused] == [KafkaError.INVALID_RECORD]
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "told"),
+    [(0, "1970-01-01T00:00:00.000Z"), (-1, "1969-12-31T23:59:59.999Z"), (1 << 62, f"{1 << 62} ms"), (-(1 << 60), None)],
+)
+def test_a_time_that_no_calendar_has_is_told_as_its_number(time_ms, told):
+    """A producer may give a record any; a letter with it can be looked at all the same."""
+    shown = _as_json(replace(letter(), time_ms=time_ms))
+    assert shown["time"] == (told or f"{time_ms} ms")
