@@ -146,7 +146,7 @@ def test_cells_of_tables_have_one_line():
 @pytest.mark.parametrize(
     "report",
     [
-        lambda text: findings_as_text([Finding("c", text, Severity.ERROR, text, text, (text,))], [text]),
+        lambda text: findings_as_text([Finding("c", text, Severity.ERROR, text, text, (text,))]),
         lambda text: move_answer(GroupMove(text, (), (text,), deletes=False)).text,
         lambda text: status_as_text(QueryState(text)),
         lambda text: verify_as_text(

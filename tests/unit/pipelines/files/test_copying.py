@@ -12,6 +12,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form
 
 NONE = HadoopSettings({})
@@ -28,7 +29,7 @@ def rows_in(folder: Path, form: Form, *numbers: int) -> list[dict[str, object]]:
     files = files_in(folder)
     columns = columns_in(files[0], form, NONE, "t")
     given = [pa.record_batch({"id": pa.array([number], pa.int64())}) for number in numbers]
-    rows = FileRows(form, [[file] for file in files], columns, NONE, LastWritten())
+    rows = FileRows(form, [[file] for file in files], columns, NONE, LastWritten(), Notes("notes", 0))
     return [row for batch in rows._rows(given, Counts()) for row in batch.to_pylist()]
 
 
@@ -50,6 +51,6 @@ def test_a_file_that_is_not_what_was_planned(tmp_path: Path):
     (planned,) = files_in(tmp_path)
     file.write_text("ONE\n")
     changed = File(planned.uri, planned.size, Folder(str(tmp_path)).files()[0].mtime_ns, planned.digest)
-    rows = FileRows(TEXT, [[changed]], columns_in(changed, TEXT, NONE, "t"), NONE, LastWritten())
+    rows = FileRows(TEXT, [[changed]], columns_in(changed, TEXT, NONE, "t"), NONE, LastWritten(), Notes("notes", 0))
     with pytest.raises(EosError, match="EOS_FILE_CHANGED_WHILE_READ"):
         list(rows._rows([pa.record_batch({"id": [0]})], Counts()))

@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files import parquet, source
 from spark_eos.pipelines.files.copying import LINES, Counts, FileRows, given_in
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.sample import check_by_sample
 from spark_eos.pipelines.files.source import Form, read_file
 from spark_eos.pipelines.files.transforming import pieces
@@ -45,7 +47,9 @@ def through(
     """The rows that a task makes of the file, and how many it has read and rejected."""
     empty = pa.RecordBatch.from_pylist([], schema=given)
     transform = checked(function, "f", empty, "t", on_malformed, "_line")
-    rows = FileRows(form, [[planned(path)]], transform.columns, NONE, LastWritten(), transform=transform, given=given)
+    notes = Notes("notes", 0)
+    plain = FileRows(form, [[planned(path)]], transform.columns, NONE, LastWritten(), notes)
+    rows = replace(plain, transform=transform, given=given)
     counts = Counts()
     made = [row for batch in rows._rows([pa.record_batch({"id": [0]})], counts) for row in batch.to_pylist()]
     return made, counts

@@ -42,7 +42,7 @@ def another_handle(patch: pytest.MonkeyPatch) -> None:
 
 def not_asked(patch: pytest.MonkeyPatch) -> None:
     """What has failed, or is run again, is committed without a question."""
-    patch.setattr(commit, "standing", lambda path, found, batch: micro_batch.Standing.NEW)
+    patch.setattr(commit, "has", lambda path, found, batch: False)
 
 
 def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
@@ -79,15 +79,15 @@ def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
 
 def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
     """And by what they remember: nothing, after they were recreated."""
-    right = micro_batch.standing
+    right = micro_batch.has
 
-    def standing(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> micro_batch.Standing:
-        return micro_batch.Standing.NEW if found.last is None else right(path, found, batch)
+    def has(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> bool:
+        return found.last is not None and right(path, found, batch)
 
     def found(self: commit._Commit, handle: DeltaTable) -> micro_batch.Remembered:
         return commit.remembered(handle.transaction_version, self.batch.query)
 
-    patch.setattr(commit, "standing", standing)
+    patch.setattr(commit, "has", has)
     patch.setattr(commit._Commit, "_remembered", found)
 
 

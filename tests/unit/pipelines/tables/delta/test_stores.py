@@ -12,7 +12,6 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
 from spark_eos.pipelines.tables.delta.commit import commit_files
 from spark_eos.pipelines.tables.delta.table import Table, known
-from spark_eos.pipelines.tables.micro_batch import Standing
 from tests.support.delta_files import SCHEMA, files_of, micro_batch, read_by_deltalake, read_by_log, records
 from tests.support.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
 from tests.support.waiting import TIMEOUT
@@ -130,7 +129,7 @@ def test_a_version_that_another_writer_has_overwritten_stops_the_next_micro_batc
 
 def test_a_commit_that_does_not_ask_first_doubles_rows(store, table, monkeypatch) -> None:
     """Put back, this mistake is seen by the judge of these tests."""
-    monkeypatch.setattr(commit_module, "standing", lambda path, found, batch: Standing.NEW)
+    monkeypatch.setattr(commit_module, "has", lambda path, found, batch: False)
     fail = ["once"]
 
     def after_the_commit(point: str) -> None:
