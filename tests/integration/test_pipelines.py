@@ -53,7 +53,7 @@ class Pipeline:
         (folder / "flows" / "copy.py").write_text(text)
         # Where Spark looks for data sources: a wheel puts it there, an editable install does not.
         (folder / "path").mkdir()
-        (folder / "path" / "pyspark_spark_eos").symlink_to(ROOT / "spark_eos" / "spark" / "autoload")
+        (folder / "path" / "pyspark_spark_eos").symlink_to(ROOT / "spark_eos" / "datasource" / "autoload")
 
     def run(self, *arguments: str) -> None:
         """Run it to its end, in a Spark of its own."""

@@ -14,7 +14,7 @@ def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, 
     """No package and no job is forgotten in setup.cfg, and the wheel brings no other top-level name."""
     run(sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path))
     own = ROOT / "spark_eos"
-    packages = {file.parent for file in own.rglob("*.py")} - {own / "spark" / "autoload"}
+    packages = {file.parent for file in own.rglob("*.py")} - {own / "datasource" / "autoload"}
     for package in packages:
         assert (tmp_path / package.relative_to(ROOT) / "__init__.py").exists(), package
     modules = {file.relative_to(ROOT / "jobs") for file in (ROOT / "jobs").rglob("*.py")}
