@@ -11,6 +11,7 @@ SAID = "Somebody was faster."
 
 def condition_of(name: str, wrapped: bool) -> str | None:
     """In the process: what `named` makes of Delta's exception of this class, as py4j brings it to Python."""
+    import delta.tables  # noqa: F401  # as merges do; it has Delta's exceptions known by their classes
     from pyspark.errors.exceptions.captured import convert_exception
 
     from jobs.delta.errors import named

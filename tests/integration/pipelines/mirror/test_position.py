@@ -17,6 +17,7 @@ from spark_eos import cli
 from spark_eos.errors import KafkaError
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+from spark_eos.pipelines.copy.ranges import ranges_of
 from spark_eos.protocol.head import Decision
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, seen
@@ -138,7 +139,7 @@ def test_rows_that_were_decided_and_lost(site, tmp_path):
     )
     taker.init_transactions()
     found = lost.found("--yes")
-    (place,) = gone.ranges
+    (place,) = ranges_of(gone)
     assert found["written_again"] == [[lost.name, place.partition]]
     assert found["starting_offsets"][lost.name][str(place.partition)] == place.start == 0
     lost.go_on(found)
