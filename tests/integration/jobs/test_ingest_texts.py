@@ -23,6 +23,7 @@ from spark_eos.errors import EosError, FileError
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
 from spark_eos.pipelines.files.folder import Folder, with_digest
+from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form, source_for
 from spark_eos.pipelines.files.text import TextForm
 from spark_eos.sink.schema import Columns
@@ -275,8 +276,9 @@ def as_they_are(folder: Path) -> tuple[Columns, list[dict[str, object]]]:
     """The columns of the folder's one file for a topic, and the rows that a task has of it, past the JVM."""
     form, files = Form(parquet=True), [with_digest(file, NONE) for file in Folder(str(folder)).files()]
     columns = columns_in(files[0], form, NONE, "t")
-    rows = FileRows(form, [files], columns, NONE, LastWritten())._rows([pa.record_batch({"id": [0]})], Counts())
-    return columns, [row for batch in rows for row in batch.to_pylist()]
+    rows = FileRows(form, [files], columns, NONE, LastWritten(), Notes("notes", 0))
+    batches = rows._rows([pa.record_batch({"id": [0]})], Counts())
+    return columns, [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_columns_of_parquet_that_are_the_topics(spark: SparkSession, tmp_path: Path):
