@@ -84,8 +84,8 @@ class Writing(Protocol):
     """Writes micro-batches."""
 
     def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
-        """Write the rows of these files, and return when they are committed. ``options`` and
-        ``notes``: see `spark_eos.pipelines.files.run.IngestRun`."""
+        """Write the rows of these files, and return when they are committed. ``options`` and ``notes``: see
+        `spark_eos.pipelines.files.run.IngestRun`."""
         ...
 
 

@@ -246,8 +246,7 @@ class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where an
     option sets one; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
     and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if it is not known.
-    ``two_phase``: its transactions never expire. ``kind``: of
-    the extra that the decision is to have, if any."""
+    ``two_phase``: its transactions never expire. ``kind``: of the extra that the decision is to have, if any."""
 
     run: str
     id: int

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from spark_eos.pipelines.copy.plan import CopyPlan
+from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.sink.schema import Columns
 
 if TYPE_CHECKING:
@@ -25,13 +26,19 @@ def rows_alone(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> 
     return copies.of(ranges)
 
 
-@dataclass(frozen=True)
-class CopiedRows:
-    """See `spark_eos.sink.job.RowSource`. ``parts_of``: what a task writes into its transaction; a function that
-    Spark's Python processes can import."""
+class PlanByRange(Protocol):
+    """A `CopyPlan`, or that of a query from a table."""
 
-    plan: CopyPlan
-    parts_of: PartsOf = rows_alone
+    @property
+    def columns(self) -> Columns: ...
+    @property
+    def written(self) -> LastWritten: ...
+
+
+class RowsByRange:
+    """What the sink has to know of rows that tasks read by ranges. See `spark_eos.sink.job.RowSource`."""
+
+    plan: PlanByRange
 
     @property
     def columns(self) -> Columns:
@@ -45,12 +52,21 @@ class CopiedRows:
 
         return RANGES
 
+    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
+        """Note the micro-batch for the source's part of the query's progress."""
+        self.plan.written.note(batch, rows, size, dropped)
+
+
+@dataclass(frozen=True)
+class CopiedRows(RowsByRange):
+    """See `spark_eos.sink.job.RowSource`. ``parts_of``: what a task writes into its transaction; a function that
+    Spark's Python processes can import."""
+
+    plan: CopyPlan
+    parts_of: PartsOf = rows_alone
+
     def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the ranges that ``batches`` hold."""
         from spark_eos.pipelines.copy.task import run_task
 
         return run_task(self.plan, job, identity, batches, self.parts_of)
-
-    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
-        """Note the micro-batch for the source's part of the query's progress."""
-        self.plan.written.note(batch, rows, size, dropped)
