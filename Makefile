@@ -33,7 +33,7 @@ FILES_AT_ONCE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Kills and faults wait most of their time and are long: three processes, each with its own brokers, take them one by one.
 ONE_BY_ONE := --numprocesses 3 --dist load --maxschedchunk 1
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
-PREPARE := $(BIN)/python -m tests.support.fast_start > /dev/null
+PREPARE := $(BIN)/python -m tests.support.spark.fast_start > /dev/null
 
 # Tests start some two thousand Python processes. Each would compile this package anew where bytecode is not kept, as in many
 # containers, and start threads for matrices that nobody multiplies: together that is half of what a start takes.

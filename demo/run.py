@@ -18,7 +18,7 @@ from pathlib import Path
 
 from demo import processes
 from demo.watch import OutputWatch
-from tests.support import fast_start
+from tests.support.spark import fast_start
 
 #: The main job's example.
 CONFIG = fast_start.ROOT / "conf" / "consume_transform_produce.yaml"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_eos.tools.devcluster import DevCluster
-    from tests.support.kafka_view import KafkaView
+    from tests.support.judges.kafka_view import KafkaView
 
 pytest_plugins = ["spark_eos.tools.devcluster.pytest_plugin"]
 # Else a failed assertion in there would not show its values.
@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins early; the rest stays in the order of the files."""
-    from tests.support.covering import covering
-    from tests.support.shares import share_of
+    from tests.support.runs.case_cover import covering
+    from tests.support.runs.file_shares import share_of
 
     items.sort(key=lambda item: share_of(item.nodeid))
     if (seed := config.getoption("--cover")) is not None:
@@ -74,7 +74,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--dist loadfile``, files that share something besides go to one process together."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.support.shares import scheduler
+    from tests.support.runs.file_shares import scheduler
 
     return scheduler(config, log)
 
@@ -83,7 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def fast_start(request: pytest.FixtureRequest) -> None:
     """Each Spark that a test starts, in whatever process, works for seconds or minutes: it is to be up fast."""
     if any({"integration", "chaos"} & set(item.path.parts) for item in request.session.items):
-        from tests.support.fast_start import environment
+        from tests.support.spark.fast_start import environment
 
         os.environ.update(environment(prepare=False))  # a few tests are too short to pay for that; make has prepared it
 
@@ -93,7 +93,7 @@ def no_temporary_file_outlives_its_session(
     fast_start: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """Many tests kill programs, which then do not remove what they have made."""
-    from tests.support import leftovers
+    from tests.support.runs import leftovers
 
     tmp_path_factory.getbasetemp()  # the tests' own folders stay, to be looked at
     with leftovers.removed():
@@ -126,7 +126,7 @@ def no_transaction_outlives_its_module(
     """Else a test of all that is open on the shared cluster would see it, until it expires."""
     yield
     if (cluster := request.config.stash.get(_CLUSTER, None)) is not None:
-        from tests.support.transactions import end_what_is_open
+        from tests.support.queries.transactions import end_what_is_open
 
         end_what_is_open(cluster.bootstrap_servers)
 
@@ -134,7 +134,7 @@ def no_transaction_outlives_its_module(
 @pytest.fixture(scope="module")
 def view(cluster: DevCluster) -> Iterator[KafkaView]:
     """The shared cluster as an independent client sees it."""
-    from tests.support.kafka_view import open_view
+    from tests.support.judges.kafka_view import open_view
 
     with open_view(cluster.bootstrap_servers) as view:
         yield view
@@ -153,7 +153,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     import spark_eos
     from jobs.runner import fork_server
     from jobs.runner.local_checkpoint import write_faster
-    from tests.support.session_faults import can_be_armed, environment
+    from tests.support.spark.session_faults import can_be_armed, environment
 
     # The JVM and the workers inherit these. Workers must run the interpreter of the tests.
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.healed_brokers import BROKERS, heal
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.proxy import Proxy
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.servers.healed_brokers import BROKERS, heal
+from tests.support.servers.proxy import Proxy
 
 CONFIG = {
     "min.insync.replicas": "2",

@@ -28,16 +28,16 @@ from bench.compare.feeder import ABORTED, Feeder
 from demo.processes import descendants
 from spark_eos.base.failpoints import IN_QUERIES
 from spark_eos.tools.devcluster import DevCluster
-from tests.support import leftovers
-from tests.support.histories import Anomaly, judge
-from tests.support.kafka_view import KafkaView, doubled, open_view
-from tests.support.killed_program import Killed, Zombie
-from tests.support.mirrors import beside, misplaced_by
-from tests.support.query import Spec
-from tests.support.recorder import Recorded, Recorder
-from tests.support.two_phase import TWO_PHASE
+from tests.support.judges.histories import Anomaly, judge
+from tests.support.judges.kafka_view import KafkaView, doubled, open_view
+from tests.support.judges.recorder import Recorded, Recorder
+from tests.support.kills.killed_program import Killed, Zombie
+from tests.support.kills.query import Spec
+from tests.support.queries.data_paths import WAYS
+from tests.support.queries.mirrors import beside, misplaced_by
+from tests.support.runs import leftovers
+from tests.support.servers.two_phase import TWO_PHASE
 from tests.support.waiting import command_of, wait_for
-from tests.support.ways import WAYS
 
 PARTITIONS = 4
 BROKERS = 3

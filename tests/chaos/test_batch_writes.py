@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView
-from tests.support.recorder import judged, of_topics
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.judges.recorder import judged, of_topics
 from tests.support.waiting import PROGRAM_S, wait_for
 
 pytestmark = pytest.mark.chaos

@@ -23,13 +23,13 @@ from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.healed_brokers import BROKERS, heal
-from tests.support.kafka_view import KafkaView
-from tests.support.recorder import judged, of_topics
-from tests.support.scene import Scene, topics_of
-from tests.support.sink_queries import VALUE, Files, Sink
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.judges.recorder import judged, of_topics
+from tests.support.kills.scene import Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.queries.sink_queries import VALUE, Files, Sink
+from tests.support.servers.healed_brokers import BROKERS, heal
 from tests.support.waiting import TIMEOUT, wait_for
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

@@ -16,10 +16,10 @@ import pytest
 
 from spark_eos import cli
 from spark_eos.tools.devcluster.jars import SPARK_KAFKA, resolve
-from tests.support import moving_program as moving
-from tests.support.kafka_view import KafkaView, Row, write
-from tests.support.moving_program import ANSWER, Step
-from tests.support.recorder import judged, of_topics
+from tests.support.judges.kafka_view import KafkaView, Row, write
+from tests.support.judges.recorder import judged, of_topics
+from tests.support.spark import moving_program as moving
+from tests.support.spark.moving_program import ANSWER, Step
 from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.chaos  # the jars need a JVM of their own

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_eos.tools.devcluster.jars import SPARK_KAFKA, resolve
-from tests.support import query
-from tests.support.kafka_view import TIMEOUT, KafkaView
-from tests.support.killed_program import running
-from tests.support.scene import PARTITIONS, Scene
+from tests.support.judges.kafka_view import TIMEOUT, KafkaView
+from tests.support.kills import query
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import PARTITIONS, Scene
 from tests.support.waiting import wait_for
 
 #: Micro-batch 0 is not empty here, as it is with our source: what is held is in micro-batch 1.

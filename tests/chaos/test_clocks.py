@@ -11,13 +11,13 @@ from contextlib import closing
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.clock import Clock
-from tests.support.kafka_view import open_view
-from tests.support.killed_program import running
-from tests.support.processor import Load
-from tests.support.scene import Course, Scene, tell, topics_of
+from tests.support.judges.kafka_view import open_view
+from tests.support.judges.processor import Load
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import Course, Scene, tell, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.clock import Clock
 from tests.support.waiting import TIMEOUT, wait_for
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

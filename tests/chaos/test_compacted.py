@@ -13,11 +13,11 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import StreamingQueryException
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.copies import CopiedFrom, copied, shouted
-from tests.support.kafka_view import KafkaView, Row, open_view
-from tests.support.scene import topics_of
-from tests.support.session_faults import armed
-from tests.support.source_calls import Writer
+from tests.support.judges.kafka_view import KafkaView, Row, open_view
+from tests.support.kills.scene import topics_of
+from tests.support.queries.copies import CopiedFrom, copied, shouted
+from tests.support.queries.source_calls import Writer
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 pytestmark = pytest.mark.chaos

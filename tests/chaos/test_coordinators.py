@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from spark_eos.protocol.names import ledger_name
-from tests.support.healed_brokers import heal
-from tests.support.kafka_view import KafkaView
-from tests.support.scene import Scene, topics_of
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.scene import Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.healed_brokers import heal
 from tests.support.waiting import TIMEOUT
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

@@ -15,12 +15,12 @@ import pytest
 from spark_eos.errors import OptionError
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import EVERY, share, strike
-from tests.support import query
-from tests.support.copies import CopiedFrom, copied
-from tests.support.kafka_view import open_view, write
-from tests.support.scene import PARTITIONS, Scene
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.judges.kafka_view import open_view, write
+from tests.support.kills import query
+from tests.support.kills.scene import PARTITIONS, Scene
+from tests.support.queries.copies import CopiedFrom, copied
+from tests.support.queries.sink_queries import ended_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.chaos.test_kills import EVERY, struck
-from tests.support import query
-from tests.support.kafka_view import KafkaView
-from tests.support.scene import Scene
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills import query
+from tests.support.kills.scene import Scene
+from tests.support.queries.data_paths import also_by
 from tests.support.waiting import wait_for
-from tests.support.ways import also_by
 
 LIMIT = 10_000
 LARGE = "x" * LIMIT

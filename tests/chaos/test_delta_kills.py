@@ -22,9 +22,9 @@ from deltalake import DeltaTable
 from demo import processes
 from jobs.delta.table import PACKAGE
 from jobs.runner.local_checkpoint import LOCK
-from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
-from tests.support.job_program import drained, held_at, started
-from tests.support.recorder import judged, of_topics
+from tests.support.judges.recorder import judged, of_topics
+from tests.support.kills.job_program import drained, held_at, started
+from tests.support.tables.delta import ToDelta, ToKafka, history, rows_of, settings
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 pytestmark = pytest.mark.chaos

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from tests.support import query
-from tests.support.kafka_view import open_view
-from tests.support.scene import Course, Scene, tell, topics_of
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import open_view
+from tests.support.kills import query
+from tests.support.kills.scene import Course, Scene, tell, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

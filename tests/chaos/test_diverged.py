@@ -17,12 +17,12 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import stream_options
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.copies import CopiedFrom
-from tests.support.healed_brokers import heal
-from tests.support.kafka_view import KafkaView
-from tests.support.mirrors import Mirror
-from tests.support.scene import topics_of
-from tests.support.source_calls import Writer, fresh, rows, run, topics, values
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.scene import topics_of
+from tests.support.queries.copies import CopiedFrom
+from tests.support.queries.mirrors import Mirror
+from tests.support.queries.source_calls import Writer, fresh, rows, run, topics, values
+from tests.support.servers.healed_brokers import heal
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos

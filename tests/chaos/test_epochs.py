@@ -18,9 +18,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
-from tests.support.kafka_view import KafkaView, write
-from tests.support.recorder import judged, of_topics
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.judges.recorder import judged, of_topics
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one

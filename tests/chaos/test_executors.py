@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import query
-from tests.support.kafka_view import KafkaView, write
-from tests.support.killed_program import Killed, running
-from tests.support.recorder import Recorded, judged
-from tests.support.standalone import Standalone, standalone
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.judges.recorder import Recorded, judged
+from tests.support.kills import query
+from tests.support.kills.killed_program import Killed, running
+from tests.support.queries.data_paths import WAYS, also_by
+from tests.support.spark.standalone import Standalone, standalone
 from tests.support.waiting import wait_for
-from tests.support.ways import WAYS, also_by
 
 pytestmark = pytest.mark.chaos
 

@@ -20,16 +20,16 @@ from deltalake import write_deltalake
 
 from demo import processes
 from spark_eos.base.failpoints import IN_QUERIES
-from tests.support import query
-from tests.support.change_feed import ChangedTable, by_library, check_order, state_after
-from tests.support.change_feed import written as written_changes
-from tests.support.covering import one_for_every_day
-from tests.support.delta import ToKafka
-from tests.support.job_program import drained, held_at
-from tests.support.killed_program import running
-from tests.support.other_writer import OtherWriter
-from tests.support.query import Spec, expected
-from tests.support.table_kinds import Delta
+from tests.support.kills import query
+from tests.support.kills.job_program import drained, held_at
+from tests.support.kills.killed_program import running
+from tests.support.kills.query import Spec, expected
+from tests.support.runs.case_cover import one_for_every_day
+from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after
+from tests.support.tables.change_feed import written as written_changes
+from tests.support.tables.delta import ToKafka
+from tests.support.tables.other_writer import OtherWriter
+from tests.support.tables.table_kinds import Delta
 from tests.support.waiting import TIMEOUT, wait_for
 
 FILES, ROWS, LIMIT = 6, 50, 2

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.healed_brokers import heal
-from tests.support.processor import Load
-from tests.support.proxy import HEADER, Proxy
-from tests.support.scene import Course, Scene, topics_of
-from tests.support.ways import also_by
+from tests.support.judges.processor import Load
+from tests.support.kills.scene import Course, Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.healed_brokers import heal
+from tests.support.servers.proxy import HEADER, Proxy
 
 pytestmark = pytest.mark.chaos
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import Setting
-from tests.support.kafka_view import KafkaView
-from tests.support.standalone import standalone
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.ingests import Setting
+from tests.support.spark.standalone import standalone
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos

@@ -19,10 +19,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.base.failpoints import IN_QUERIES
-from tests.support import query
-from tests.support.killed_program import running
-from tests.support.scene import PARTITIONS, ROWS, Scene
-from tests.support.ways import also_by
+from tests.support.kills import query
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import PARTITIONS, ROWS, Scene
+from tests.support.queries.data_paths import also_by
 
 TASKS_AFTER_SHUFFLE = 3
 

@@ -8,11 +8,11 @@ import pytest
 
 from spark_eos.ledger.ledger import WRITE_S
 from spark_eos.ledger.log import READ_S
-from tests.support.healed_brokers import BROKERS, heal
-from tests.support.kafka_view import KafkaView
-from tests.support.scene import Scene, topics_of
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.scene import Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.healed_brokers import BROKERS, heal
 from tests.support.waiting import TIMEOUT, wait_for
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

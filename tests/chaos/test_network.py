@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.proxy import Proxy
-from tests.support.scene import Scene, topics_of
-from tests.support.ways import also_by
+from tests.support.kills.scene import Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.proxy import Proxy
 
 pytestmark = pytest.mark.chaos
 

@@ -9,11 +9,11 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
-from tests.support.kafka_view import KafkaView
-from tests.support.killed_program import running
-from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
-from tests.support.scene import PARTITIONS, Scene
-from tests.support.ways import also_by
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import PARTITIONS, Scene
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
 
 pytestmark = pytest.mark.chaos
 

@@ -13,10 +13,10 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.chaos import test_clocks, test_gray
 from tests.chaos.test_clocks import strike_at_a_jump
 from tests.chaos.test_gray import strike
-from tests.support.clock import Clock
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.proxy import Proxy
-from tests.support.scene import Scene, topics_of
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.kills.scene import Scene, topics_of
+from tests.support.servers.clock import Clock
+from tests.support.servers.proxy import Proxy
 
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "of the day"))
 #: Those that are over soon, also when nothing goes on meanwhile.

@@ -18,11 +18,12 @@ import pyspark
 import pytest
 
 import spark_eos
-from tests.support import bare, query
-from tests.support.bare import ROOT, build_wheel, dependencies
-from tests.support.kafka_view import write
-from tests.support.recorder import Recorded, judged
-from tests.support.standalone import standalone
+from tests.support.judges.kafka_view import write
+from tests.support.judges.recorder import Recorded, judged
+from tests.support.kills import query
+from tests.support.runs import installed_wheel as bare
+from tests.support.runs.installed_wheel import ROOT, build_wheel, dependencies
+from tests.support.spark.standalone import standalone
 from tests.support.waiting import PROGRAM_S
 
 pytestmark = pytest.mark.chaos

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from demo import processes
-from tests.support.kafka_view import write
+from tests.support.judges.kafka_view import write
 from tests.support.waiting import PROGRAM_S, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]

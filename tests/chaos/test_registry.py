@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.chaos.test_kills import EVERY, share, struck
-from tests.support.fake_registry import FakeRegistry, fake_registry
-from tests.support.registry_scene import CHANGES, SCHEMAS, VERSIONS, RegistryScene
-from tests.support.scene import PARTITIONS
+from tests.support.kills.registry_scene import CHANGES, SCHEMAS, VERSIONS, RegistryScene
+from tests.support.kills.scene import PARTITIONS
+from tests.support.servers.fake_registry import FakeRegistry, fake_registry
 
 #: Point and variant, what becomes of the registry, and how much of what is decided is lost: in turn.
 CASES = [

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import query
-from tests.support.kafka_view import write
-from tests.support.killed_program import running
-from tests.support.recorder import Recorded, judged
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import write
+from tests.support.judges.recorder import Recorded, judged
+from tests.support.kills import query
+from tests.support.kills.killed_program import running
+from tests.support.queries.data_paths import WAYS, also_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
-from tests.support.ways import WAYS, also_by
 
 PARTITIONS = 4
 

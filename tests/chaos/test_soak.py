@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.queries.data_paths import also_by
 from tests.support.waiting import PROGRAM_S
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

@@ -23,12 +23,12 @@ from confluent_kafka import Producer
 from demo import processes
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify
-from tests.support.covering import one_for_every_day
-from tests.support.fake_registry import fake_registry
-from tests.support.other_writer import OtherWriter
-from tests.support.registry_records import KNOWN, SCHEMA, record
-from tests.support.standalone import standalone
-from tests.support.table_kinds import KINDS, Delta, TableKind
+from tests.support.kills.registry_records import KNOWN, SCHEMA, record
+from tests.support.runs.case_cover import one_for_every_day
+from tests.support.servers.fake_registry import fake_registry
+from tests.support.spark.standalone import standalone
+from tests.support.tables.other_writer import OtherWriter
+from tests.support.tables.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support import query
-from tests.support.kafka_view import open_view
-from tests.support.killed_program import running
-from tests.support.scene import PARTITIONS, Course, Scene, tell, topics_of
+from tests.support.judges.kafka_view import open_view
+from tests.support.kills import query
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import PARTITIONS, Course, Scene, tell, topics_of
+from tests.support.queries.data_paths import also_by
 from tests.support.waiting import wait_for
-from tests.support.ways import also_by
 
 TIMEOUT_MS = 30_000  # no micro-batch may take half of it
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty

@@ -12,13 +12,13 @@ from spark_eos.base.failpoints import IN_QUERIES
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike, variants
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.killed_program import running
-from tests.support.scene import PARTITIONS, Scene, topics_of
-from tests.support.transactions import Transaction
-from tests.support.two_phase import TWO_PHASE
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import PARTITIONS, Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.queries.transactions import Transaction
+from tests.support.servers.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for
-from tests.support.ways import also_by
 
 TIMEOUT_MS = 10_000
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty

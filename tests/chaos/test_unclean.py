@@ -16,9 +16,9 @@ from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.task import check_ends
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.healed_brokers import BROKERS, heal
-from tests.support.scene import topics_of
-from tests.support.transactions import arrow_producers
+from tests.support.kills.scene import topics_of
+from tests.support.queries.transactions import arrow_producers
+from tests.support.servers.healed_brokers import BROKERS, heal
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos

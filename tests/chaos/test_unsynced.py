@@ -13,11 +13,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_eos
-from tests.support import query
-from tests.support.killed_program import running
-from tests.support.scene import Scene
+from tests.support.kills import query
+from tests.support.kills.killed_program import running
+from tests.support.kills.scene import Scene
+from tests.support.queries.data_paths import also_by
 from tests.support.waiting import TIMEOUT
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

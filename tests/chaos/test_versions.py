@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from spark_eos.kafka.net.client import LEVEL_S
 from spark_eos.tools.devcluster import DevCluster
-from tests.support import query
-from tests.support.healed_brokers import BROKERS, heal
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.scene import PARTITIONS, Scene, topics_of
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.kills import query
+from tests.support.kills.scene import PARTITIONS, Scene, topics_of
+from tests.support.queries.data_paths import also_by
+from tests.support.servers.healed_brokers import BROKERS, heal
 from tests.support.waiting import wait_for
-from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 

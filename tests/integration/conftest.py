@@ -13,12 +13,12 @@ from spark_eos.options.parse import stream_options
 from spark_eos.source import raw
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.bare import Bare, build_wheel, install
-from tests.support.guarded import Guarded, guarded_cluster
-from tests.support.refusal import Refusal
-from tests.support.secure import Secure, secure_cluster
-from tests.support.sink_queries import VALUE, Files, Sink
-from tests.support.source_calls import Writer
+from tests.support.queries.refusal import Refusal
+from tests.support.queries.sink_queries import VALUE, Files, Sink
+from tests.support.queries.source_calls import Writer
+from tests.support.runs.installed_wheel import Bare, build_wheel, install
+from tests.support.servers.acl_cluster import Guarded, guarded_cluster
+from tests.support.servers.secure_cluster import Secure, secure_cluster
 
 
 @pytest.fixture(scope="session")

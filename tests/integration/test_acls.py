@@ -31,11 +31,11 @@ from spark_eos.sink.job import SinkJob
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.fresh_preflight import forget_checks
-from tests.support.kafka_view import KafkaView, open_view, write
-from tests.support.secure import LIMITED, Secure
-from tests.support.sink_queries import Sink
-from tests.support.transactions import LIFE_MS
+from tests.support.judges.kafka_view import KafkaView, open_view, write
+from tests.support.models.fresh_preflight import forget_checks
+from tests.support.queries.sink_queries import Sink
+from tests.support.queries.transactions import LIFE_MS
+from tests.support.servers.secure_cluster import LIMITED, Secure
 from tests.support.waiting import TIMEOUT, wait_for
 
 PREFIX = "limited"

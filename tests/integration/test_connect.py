@@ -13,9 +13,9 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.streaming.query import StreamingQuery
 
 import spark_eos
-from tests.support import query
-from tests.support.connect import ConnectServer, connect_server
-from tests.support.kafka_view import KafkaView, write
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.kills import query
+from tests.support.spark.connect import ConnectServer, connect_server
 from tests.support.waiting import wait_for
 
 ROWS = 20

@@ -12,8 +12,8 @@ import pytest
 
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.runtime import JVM_FLAGS
-from tests.support.kafka_view import open_view, write
-from tests.support.kerberos import REALM, USER, Realm, missing, realm
+from tests.support.judges.kafka_view import open_view, write
+from tests.support.servers.kerberos import REALM, USER, Realm, missing, realm
 from tests.support.waiting import PROGRAM_S
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"Kerberos: {missing()}")

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_eos import cli
-from tests.support.fresh_preflight import forget_checks
-from tests.support.kafka_view import KafkaView, write
-from tests.support.open_query import Opening
-from tests.support.sink_queries import Sink
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.models.fresh_preflight import forget_checks
+from tests.support.models.open_query import Opening
+from tests.support.queries.sink_queries import Sink
 from tests.support.waiting import TIMEOUT
 
 

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.bare import ROOT
+from tests.support.runs.installed_wheel import ROOT
 from tests.support.waiting import PROGRAM_S
 
 pytestmark = [

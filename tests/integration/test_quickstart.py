@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.bare import Bare
-from tests.support.covering import one_for_every_day
+from tests.support.runs.case_cover import one_for_every_day
+from tests.support.runs.installed_wheel import Bare
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import query
-from tests.support import recorder as recorder_module
-from tests.support.histories import DOUBLED, judge
-from tests.support.kafka_view import write
-from tests.support.recorder import Recorded, Recorder
+from tests.support.judges import recorder as recorder_module
+from tests.support.judges.histories import DOUBLED, judge
+from tests.support.judges.kafka_view import write
+from tests.support.judges.recorder import Recorded, Recorder
+from tests.support.kills import query
 from tests.support.waiting import wait_for
 
 

@@ -37,11 +37,11 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
 from spark_eos.source.raw import read_raw
-from tests.support import telltale_program as telltale
-from tests.support.certificates import Authority, Signed
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.secure import PASSWORD, SESSION_S, USER, Secure
-from tests.support.transactions import LIFE_MS
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.queries.transactions import LIFE_MS
+from tests.support.servers.certificates import Authority, Signed
+from tests.support.servers.secure_cluster import PASSWORD, SESSION_S, USER, Secure
+from tests.support.spark import event_program as telltale
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 NOTHING_ASKED = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.support.bare import ROOT, Bare, install, run
+from tests.support.runs.installed_wheel import ROOT, Bare, install, run
 
 
 def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, tmp_path: Path):

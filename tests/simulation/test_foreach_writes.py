@@ -21,7 +21,7 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.take import taking
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import TIMEOUT_MS, Brokers, on_brokers
 
 from .ledger import PREFIX

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 import spark_eos
 from spark_eos.datasource import restarts
 from spark_eos.ops.metrics.exporter import Exporter
-from tests.support.page_programs import files_of
+from tests.support.runs.page_programs import files_of
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]

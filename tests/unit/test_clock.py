@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from tests.support.clock import Clock
+from tests.support.servers.clock import Clock
 
 ASK = """
 import sys, time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.covering import covering, one_for_every_day, values
+from tests.support.runs.case_cover import covering, one_for_every_day, values
 
 CASES = """
 import pytest

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.histories import (
+from tests.support.judges.histories import (
     ABORTED,
     AHEAD,
     BACK,

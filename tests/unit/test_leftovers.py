@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support import leftovers
+from tests.support.runs import leftovers
 
 LEAVES = "import os, signal, tempfile; print(tempfile.mkdtemp(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
 #: Of the path of a Unix socket, with the null behind it.

@@ -13,9 +13,9 @@ import pytest
 from demo.processes import children
 from jobs.runner import fork_server, forked_python
 from spark_eos.tools.devcluster import watchdog
-from tests.support import processor
-from tests.support.forks import patient
-from tests.support.processor import Load
+from tests.support.judges import processor
+from tests.support.judges.processor import Load
+from tests.support.spark.forks import patient
 from tests.support.waiting import TIMEOUT, wait_for
 
 USED_S = 0.3

@@ -20,7 +20,7 @@ from jobs.consume_transform_produce import ConsumeTransformProduce
 from jobs.runner.config import load
 from spark_eos.errors import TopicError
 from spark_eos.sink.dead_letters import _compare, _Settings
-from tests.support.page_programs import DOCS, files_of
+from tests.support.runs.page_programs import DOCS, files_of
 
 FILES = files_of("production.md")
 PAGE = (DOCS / "production.md").read_text()

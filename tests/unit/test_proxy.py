@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.proxy import HEADER, Proxy
+from tests.support.servers.proxy import HEADER, Proxy
 from tests.support.waiting import TIMEOUT, wait_for
 
 BODY = b"an answer of a broker"

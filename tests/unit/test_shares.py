@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.shares import SHARES, share_of
+from tests.support.runs.file_shares import SHARES, share_of
 
 ROOT = Path(__file__).parents[2]
 

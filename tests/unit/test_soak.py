@@ -10,7 +10,7 @@ import pytest
 from bench.compare import ending
 from spark_eos.errors import stop
 from tests.chaos.soak import PARTITIONS, Soak, judged
-from tests.support.query import expected
+from tests.support.kills.query import expected
 
 ROWS = 2
 GOOD = {p: [f"out-{p}.{n}".encode() for n in range(ROWS)] for p in range(PARTITIONS)}

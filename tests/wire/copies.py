@@ -19,7 +19,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy.copying import copy_range
-from tests.support import record_batches
+from tests.support.judges import record_batches
 
 from .cluster import Cluster
 from .partition import Batch, Partition

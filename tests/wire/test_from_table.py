@@ -28,8 +28,8 @@ from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.session import session_for
-from tests.support.change_feed import ChangedTable, by_library, check_order, state_after, written
-from tests.support.kafka_view import Row
+from tests.support.judges.kafka_view import Row
+from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after, written
 
 from .copies import values
 from .faults import Schedule

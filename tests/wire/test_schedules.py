@@ -26,7 +26,7 @@ SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
 STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
 
 #: What decides how a schedule ends, beside the package.
-CODE = ("tests/wire/*.py", "tests/support/record_batches.py", "tests/support/replicas.py")
+CODE = ("tests/wire/*.py", "tests/support/judges/record_batches.py", "tests/support/models/replicas.py")
 
 _ADD_PARTITIONS = 24
 

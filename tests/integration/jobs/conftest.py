@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.delta import DeltaSpark, ToDelta, ToKafka, delta_spark
+from tests.support.tables.delta import DeltaSpark, ToDelta, ToKafka, delta_spark
 
 
 @pytest.fixture(scope="session")

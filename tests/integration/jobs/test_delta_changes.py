@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
+from tests.support.tables.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
 
 CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"

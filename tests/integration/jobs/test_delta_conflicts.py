@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.delta import DeltaSpark, session
+from tests.support.tables.delta import DeltaSpark, session
 
 SAID = "Somebody was faster."
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.delta import DeltaSpark, Failed, ToDelta, rows_of, session
+from tests.support.tables.delta import DeltaSpark, Failed, ToDelta, rows_of, session
 
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, false AS deleted FROM input"
 BY_KEY = ", merge: [k]"

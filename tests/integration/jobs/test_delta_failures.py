@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.delta import DeltaSpark, Failed, ToDelta, session
+from tests.support.tables.delta import DeltaSpark, Failed, ToDelta, session
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"topic":{"0":1}}'
 FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"

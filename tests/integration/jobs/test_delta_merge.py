@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from jobs.delta.table import check_session
 from spark_eos import cli
 from spark_eos.errors import UnsupportedError
-from tests.support.delta import ToDelta, noted, versions_of
-from tests.support.source_calls import Writer
+from tests.support.queries.source_calls import Writer
+from tests.support.tables.delta import ToDelta, noted, versions_of
 from tests.support.waiting import TIMEOUT, wait_for
 
 #: The hint spreads the rows over tasks anew: they arrive in any order.
@@ -131,7 +131,7 @@ def test_new_columns_are_merged_when_asked(job: ToDelta, write):
 def outside_of_a_query() -> str:
     from jobs.delta.merge import Merger
     from spark_eos.errors import UnsupportedError
-    from tests.support.delta import session
+    from tests.support.tables.delta import session
 
     try:
         rows = session().sql("SELECT 'a' AS k, 't' AS topic, 0 AS partition, 0L AS offset, false AS deleted")
@@ -287,7 +287,7 @@ def counts_that_do_not_add_up(path: str, metrics: dict[str, int]) -> str | None:
     from jobs.delta.merge import Proof
     from jobs.delta.table import Commit
     from spark_eos.errors import TableError
-    from tests.support.delta import session
+    from tests.support.tables.delta import session
 
     spark = session()
     source = spark.sql("SELECT id AS k, id = 3 AS deleted, 1L AS __eos_rows FROM range(1, 4)")

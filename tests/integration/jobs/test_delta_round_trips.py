@@ -6,7 +6,7 @@ import time
 
 from deltalake import DeltaTable
 
-from tests.support.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
+from tests.support.tables.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
 
 ALL = 'SELECT key, value, headers, timestamp, \\"partition\\" FROM input'
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"

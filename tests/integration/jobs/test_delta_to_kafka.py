@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.delta import ToKafka, session
-from tests.support.page_programs import run_program
+from tests.support.runs.page_programs import run_program
+from tests.support.tables.delta import ToKafka, session
 from tests.support.waiting import TIMEOUT
 
 MAPPED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"

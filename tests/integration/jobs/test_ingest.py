@@ -22,10 +22,10 @@ import spark_eos
 from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.covering import one_for_every_day
-from tests.support.ingests import FAILED, THROUGH_SPARK, WAYS, Setting
-from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.ingests import FAILED, THROUGH_SPARK, WAYS, Setting
+from tests.support.runs.case_cover import one_for_every_day
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
 each_way = pytest.mark.parametrize("way", WAYS)

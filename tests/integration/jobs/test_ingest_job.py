@@ -16,8 +16,8 @@ import pytest
 from demo import processes
 from spark_eos.pipelines.files.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.covering import one_for_every_day
-from tests.support.kafka_view import KafkaView
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]

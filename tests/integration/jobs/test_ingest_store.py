@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import WAYS, Setting
-from tests.support.kafka_view import KafkaView
-from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.ingests import WAYS, Setting
+from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
 
 
 @pytest.fixture(scope="module")

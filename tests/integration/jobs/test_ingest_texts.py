@@ -27,7 +27,15 @@ from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form, source_for
 from spark_eos.pipelines.files.text import TextForm
 from spark_eos.sink.schema import Columns
-from tests.support.text_readers import CSV_PIECES, JSON_PIECES, Record, csv_fields, csv_records, json_object, lines
+from tests.support.judges.text_readers import (
+    CSV_PIECES,
+    JSON_PIECES,
+    Record,
+    csv_fields,
+    csv_records,
+    json_object,
+    lines,
+)
 
 NONE = HadoopSettings({})
 CSV, JSON = "a STRING, b STRING", "id INT, name STRING"

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.ingests import FAILED, Setting
-from tests.support.kafka_view import KafkaView
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.ingests import FAILED, Setting
 
 #: For Spark and for DuckDB.
 SQL = """

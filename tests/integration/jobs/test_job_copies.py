@@ -17,8 +17,8 @@ from pyspark.cloudpickle import register_pickle_by_value
 from jobs.consume_transform_produce import ConsumeTransformProduce, plan, start_copy
 from jobs.runner.config import load
 from spark_eos.errors import ConfigError, SchemaError
-from tests.support.copies import copied
-from tests.support.kafka_view import KafkaView
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.copies import copied
 from tests.support.waiting import PROGRAM_S, TIMEOUT
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -60,7 +60,7 @@ def test_a_job_without_a_transform_copies_records(config, spark, view, write):
 
 def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, spark, view, write):
     """Named as every other function of a job is."""
-    job, source, target = config("{arrow: 'tests.support.copies:shouted'}")
+    job, source, target = config("{arrow: 'tests.support.queries.copies:shouted'}")
     write(source, b"a", b"-b", partition=1)
     assert start_copy(spark, job).awaitTermination(TIMEOUT)
     assert view.values(target) == ["A"]
@@ -95,9 +95,9 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
     "transform",
     [
         "{arrow: 'jobs.runner.lines:nothing'}",
-        "{arrow: 'tests.support.copies:shouted', sql: 'SELECT value FROM input'}",
-        "{arrow: 'tests.support.copies:shouted', format: string}",
-        "{arrow: 'tests.support.copies:shouted', engine: duckdb}",
+        "{arrow: 'tests.support.queries.copies:shouted', sql: 'SELECT value FROM input'}",
+        "{arrow: 'tests.support.queries.copies:shouted', format: string}",
+        "{arrow: 'tests.support.queries.copies:shouted', engine: duckdb}",
         "{sql: 'SELECT value FROM input', engine: duckdb, format: string}",
         "{sql: 'SELECT value FROM input', engine: polars}",
         "{sql: 'SELECT value FROM input', ordered: false}",

@@ -12,8 +12,8 @@ from jobs.runner.config import load
 from jobs.runner.lines import Batch, counted
 from jobs.runner.transform import Letters, transformed
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView
-from tests.support.kafka_view import write as produce
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.judges.kafka_view import write as produce
 from tests.support.waiting import TIMEOUT, wait_for
 
 LIMIT = 10_000

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.errors import ConfigError
-from tests.support.delta import ToDelta, versions_of
+from tests.support.tables.delta import ToDelta, versions_of
 
 #: In milliseconds; brokers remove what is older than the retention of its topic.
 MINUTES_AGO = 1000 * (int(time.time()) - 300)

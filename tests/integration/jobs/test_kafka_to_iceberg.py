@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from demo import processes
-from tests.support.job_program import drained, held_at, log_of, started
-from tests.support.rest_catalog import Fault, RestIceberg, serving
-from tests.support.table_kinds import Iceberg
+from tests.support.kills.job_program import drained, held_at, log_of, started
+from tests.support.servers.rest_catalog import Fault, RestIceberg, serving
+from tests.support.tables.table_kinds import Iceberg
 from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]

@@ -24,7 +24,7 @@ import spark_eos
 from demo import processes
 from jobs.runner.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
 from spark_eos.errors import CheckpointError
-from tests.support.kafka_view import write
+from tests.support.judges.kafka_view import write
 from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[3]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.job_program import log_of, started
-from tests.support.kafka_view import KafkaView, write
-from tests.support.page_programs import files_of, run_program
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.kills.job_program import log_of, started
+from tests.support.runs.page_programs import files_of, run_program
 from tests.support.waiting import PROGRAM_S, wait_for
 
 JOB = "consume_transform_produce"

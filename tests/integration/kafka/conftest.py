@@ -11,7 +11,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests import end_txn
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.transactions import Transaction
+from tests.support.queries.transactions import Transaction
 from tests.support.waiting import wait_for
 
 

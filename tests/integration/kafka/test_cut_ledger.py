@@ -23,8 +23,8 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.covering import one_for_every_day
-from tests.support.transactions import LIFE_MS, Transaction
+from tests.support.queries.transactions import LIFE_MS, Transaction
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import wait_for
 
 PREFIX, LEDGER, OUT = "cut", "cut-ledger", "cut-out"

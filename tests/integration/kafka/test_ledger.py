@@ -24,8 +24,8 @@ from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import TIMEOUT, KafkaView, wait_for, write
-from tests.support.transactions import LIFE_MS
+from tests.support.judges.kafka_view import TIMEOUT, KafkaView, wait_for, write
+from tests.support.queries.transactions import LIFE_MS
 
 PREFIX = "ledger-test"
 

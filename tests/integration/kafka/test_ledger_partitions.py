@@ -17,7 +17,7 @@ from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.ports import NotPublished
-from tests.support.kafka_view import TIMEOUT
+from tests.support.judges.kafka_view import TIMEOUT
 from tests.support.waiting import wait_for
 
 PREFIX = "ledger-test"

@@ -15,7 +15,7 @@ from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, Found, State
-from tests.support.transactions import fetch
+from tests.support.queries.transactions import fetch
 from tests.support.waiting import TIMEOUT, wait_for
 
 

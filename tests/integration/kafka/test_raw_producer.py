@@ -25,9 +25,9 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView, Row
-from tests.support.proxy import Proxy
-from tests.support.transactions import LIFE_MS, arrow_producers
+from tests.support.judges.kafka_view import KafkaView, Row
+from tests.support.queries.transactions import LIFE_MS, arrow_producers
+from tests.support.servers.proxy import Proxy
 from tests.support.waiting import TIMEOUT, wait_for
 
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes

@@ -16,8 +16,8 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.guarded import Guarded
-from tests.support.kafka_view import KafkaView
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.servers.acl_cluster import Guarded
 from tests.support.waiting import TIMEOUT, wait_for
 from tests.wire.faults import Schedule
 from tests.wire.judge import judge_rows

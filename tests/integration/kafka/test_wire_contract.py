@@ -22,7 +22,7 @@ from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.protocol.ports import State
-from tests.support.transactions import LIFE_MS, Transaction, fetch
+from tests.support.queries.transactions import LIFE_MS, Transaction, fetch
 from tests.support.waiting import TIMEOUT, wait_for
 
 # Requests

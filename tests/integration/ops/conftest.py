@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.replaying import Life
-from tests.support.scene import topics_of
-from tests.support.sink_queries import Sink
-from tests.support.stopped_query import Left, left_open
+from tests.support.kills.scene import topics_of
+from tests.support.queries.replaying import Life
+from tests.support.queries.sink_queries import Sink
+from tests.support.queries.stopped_query import Left, left_open
 
 
 def _lived(spark, cluster, view, folder: Path, capsys) -> Life:

@@ -18,9 +18,9 @@ from spark_eos import cli
 from spark_eos.ops import dead_letters
 from spark_eos.pipelines.copy.start import copy
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView, Row, open_view
-from tests.support.mirrors import Mirror
-from tests.support.source_calls import Writer, anew, delete_before
+from tests.support.judges.kafka_view import KafkaView, Row, open_view
+from tests.support.queries.mirrors import Mirror
+from tests.support.queries.source_calls import Writer, anew, delete_before
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 TOO_LARGE, MALFORMED = "RecordTooLargeException", "EOS_JOB_MALFORMED_ROW"

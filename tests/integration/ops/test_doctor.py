@@ -18,9 +18,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.protocol.names import doctor_name
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.guarded import Guarded
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.terminal import in_terminal
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.runs.terminal import in_terminal
+from tests.support.servers.acl_cluster import Guarded
 from tests.support.waiting import TIMEOUT
 
 

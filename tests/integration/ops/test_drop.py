@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame
 
 import spark_eos
-from tests.support.covering import one_for_every_day
-from tests.support.kafka_view import write
-from tests.support.object_store import object_store
-from tests.support.replaying import Life, killed, stalled
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.judges.kafka_view import write
+from tests.support.queries.replaying import Life, killed, stalled
+from tests.support.queries.sink_queries import ended_by
+from tests.support.runs.case_cover import one_for_every_day
+from tests.support.servers.object_store import object_store
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
 #: A feed is one micro-batch of the life before, and micro-batch 0 is where it begins.

@@ -24,8 +24,8 @@ from spark_eos.ops.timeline import timeline_of
 from spark_eos.ops.top import top
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import Fault, armed
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.spark.session_faults import Fault, armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 PARTITIONS, ROWS = 2, 20

@@ -9,7 +9,7 @@ import pytest
 from spark_eos.protocol.head import NOBODY
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
-from tests.support.stopped_query import AT_ONCE, PREFIX
+from tests.support.queries.stopped_query import AT_ONCE, PREFIX
 
 
 @pytest.mark.parametrize("by", ["checkpoint", "id"])

@@ -20,7 +20,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
-from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left
+from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left
 from tests.support.waiting import PROGRAM_S, wait_for
 
 

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from tests.support.covering import one_for_every_day
-from tests.support.kafka_view import write
-from tests.support.replaying import ROWS, killed
+from tests.support.judges.kafka_view import write
+from tests.support.queries.replaying import ROWS, killed
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import wait_for
 
 

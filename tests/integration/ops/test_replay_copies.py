@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spark_eos import cli
-from tests.support.copies import CopiedFrom, shouted
-from tests.support.source_calls import delete_before
+from tests.support.queries.copies import CopiedFrom, shouted
+from tests.support.queries.source_calls import delete_before
 from tests.support.waiting import wait_for
 
 

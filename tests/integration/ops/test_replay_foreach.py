@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 
 import spark_eos
 from spark_eos import cli
-from tests.support.kafka_view import write
-from tests.support.sink_queries import kafka_frame
+from tests.support.judges.kafka_view import write
+from tests.support.queries.sink_queries import kafka_frame
 from tests.support.waiting import TIMEOUT
 
 

@@ -6,7 +6,7 @@ import json
 
 import pyarrow.fs
 
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.servers.object_store import ObjectStore, object_store
 
 
 def files(store: ObjectStore, folder: str) -> set[str]:

@@ -26,8 +26,8 @@ from spark_eos.protocol.head import NOBODY, BatchWrite, Decision
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
-from tests.support.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
-from tests.support.transactions import Transaction
+from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
+from tests.support.queries.transactions import Transaction
 from tests.support.waiting import PROGRAM_S, wait_for
 
 

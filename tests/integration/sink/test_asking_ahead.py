@@ -25,7 +25,7 @@ from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.spark_rows import SparkRows
-from tests.support.kafka_view import TIMEOUT, KafkaView
+from tests.support.judges.kafka_view import TIMEOUT, KafkaView
 from tests.support.waiting import wait_for
 
 Rows = Iterator[pa.RecordBatch]

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.hosts import a_silent_host, nobody
-from tests.support.kafka_view import open_view
-from tests.support.refusal import Refusal
-from tests.support.sink_queries import Sink
+from tests.support.judges.kafka_view import open_view
+from tests.support.queries.refusal import Refusal
+from tests.support.queries.sink_queries import Sink
+from tests.support.servers.unused_hosts import a_silent_host, nobody
 from tests.support.waiting import TIMEOUT
 
 ROWS = "value string, topic string, partition int"

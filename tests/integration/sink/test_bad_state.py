@@ -13,10 +13,10 @@ import spark_eos
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import encode
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import TIMEOUT, write
-from tests.support.session_faults import armed
-from tests.support.sink_queries import Sink, ended_by, kafka_frame
-from tests.support.source_calls import anew
+from tests.support.judges.kafka_view import TIMEOUT, write
+from tests.support.queries.sink_queries import Sink, ended_by, kafka_frame
+from tests.support.queries.source_calls import anew
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 

@@ -21,8 +21,8 @@ from spark_eos.protocol.head import BatchWrite, Head
 from spark_eos.protocol.names import query_of_job
 from spark_eos.spark.reasons import Reason
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 TASKS, ROWS = 3, 300

@@ -13,10 +13,10 @@ from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
 from spark_eos.sink.preflight import preflight
-from tests.support.fresh_preflight import forget_checks
-from tests.support.kafka_view import write
-from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
-from tests.support.sink_queries import kafka_frame
+from tests.support.judges.kafka_view import write
+from tests.support.models.fresh_preflight import forget_checks
+from tests.support.queries.sink_queries import kafka_frame
+from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.waiting import TIMEOUT
 
 

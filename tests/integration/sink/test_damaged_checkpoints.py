@@ -21,8 +21,8 @@ from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView, write
-from tests.support.sink_queries import Sink, kafka_frame
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.queries.sink_queries import Sink, kafka_frame
 
 LAST = 3
 

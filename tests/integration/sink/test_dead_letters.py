@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from tests.support.kafka_view import KafkaView, Row
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.judges.kafka_view import KafkaView, Row
+from tests.support.queries.sink_queries import ended_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 ROWS = "key string, value string, partition int"

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.covering import one_for_every_day
-from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.runs.case_cover import one_for_every_day
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 Function = Callable[[DataFrame, int], None]

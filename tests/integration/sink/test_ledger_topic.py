@@ -16,8 +16,8 @@ from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head
 from spark_eos.sink.preflight import preflight
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.guarded import Guarded
-from tests.support.kafka_view import open_view
+from tests.support.judges.kafka_view import open_view
+from tests.support.servers.acl_cluster import Guarded
 from tests.support.waiting import wait_for
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

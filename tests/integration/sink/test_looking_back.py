@@ -19,9 +19,9 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger import query as ledger_query
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
-from tests.support.source_calls import anew
+from tests.support.queries.sink_queries import ended_by
+from tests.support.queries.source_calls import anew
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 
 import spark_eos
 from spark_eos.errors import phrase
-from tests.support.kafka_view import KafkaView, write
-from tests.support.session_faults import armed
-from tests.support.sink_queries import Sink, ended_by
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.queries.sink_queries import Sink, ended_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
 PARTITIONS = 2

@@ -27,9 +27,9 @@ from spark_eos.protocol.task import check_begins
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.scene import Scene, topics_of
-from tests.support.transactions import LIFE_MS
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.kills.scene import Scene, topics_of
+from tests.support.queries.transactions import LIFE_MS
 from tests.support.waiting import TIMEOUT, wait_for
 
 VERIFICATION = "transaction.partition.verification.enable"

@@ -10,7 +10,7 @@ from spark_eos.errors import Superseded
 from spark_eos.protocol.abort import close
 from spark_eos.protocol.head import NOBODY
 from spark_eos.sink import task
-from tests.support.open_query import Opening
+from tests.support.models.open_query import Opening
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from pyspark.errors import PySparkException
 import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.copies import CopiedFrom
-from tests.support.session_faults import armed
-from tests.support.sink_queries import Files, Sink
-from tests.support.source_calls import anew
+from tests.support.queries.copies import CopiedFrom
+from tests.support.queries.sink_queries import Files, Sink
+from tests.support.queries.source_calls import anew
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 #: One task's, in two Arrow batches, the first of which is in the log when the second one comes.

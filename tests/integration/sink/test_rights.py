@@ -17,10 +17,10 @@ from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head, Probe
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session_for
-from tests.support.guarded import Guarded
-from tests.support.kafka_view import write
-from tests.support.refusal import Refusal
-from tests.support.sink_queries import Sink, kafka_frame
+from tests.support.judges.kafka_view import write
+from tests.support.queries.refusal import Refusal
+from tests.support.queries.sink_queries import Sink, kafka_frame
+from tests.support.servers.acl_cluster import Guarded
 
 SAID = "AUTHORIZATION_FAILED"
 

@@ -30,11 +30,11 @@ from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.dying_driver import Killed, kill
-from tests.support.kafka_view import TIMEOUT
-from tests.support.open_query import Opening
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.judges.kafka_view import TIMEOUT
+from tests.support.models.dying_driver import Killed, kill
+from tests.support.models.open_query import Opening
+from tests.support.queries.sink_queries import ended_by
+from tests.support.spark.session_faults import armed
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 TIMEOUT_MS = 600_000

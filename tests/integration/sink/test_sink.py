@@ -16,10 +16,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.support.kafka_view import KafkaView, doubled, write
-from tests.support.session_faults import armed
-from tests.support.sink_queries import Sink, ended_by
-from tests.support.spark_versions import needs_admission_control
+from tests.support.judges.kafka_view import KafkaView, doubled, write
+from tests.support.queries.sink_queries import Sink, ended_by
+from tests.support.spark.session_faults import armed
+from tests.support.spark.spark_versions import needs_admission_control
 from tests.support.waiting import TIMEOUT, wait_for
 
 FULL = (

@@ -22,8 +22,8 @@ from spark_eos.protocol.ports import State
 from spark_eos.sink import brokers, two_phase
 from spark_eos.sink.preflight import check_predecessors, preflight
 from spark_eos.sink.session import Session, session_for
-from tests.support.kafka_view import write
-from tests.support.sink_queries import Sink, kafka_frame
+from tests.support.judges.kafka_view import write
+from tests.support.queries.sink_queries import Sink, kafka_frame
 from tests.support.waiting import wait_for
 
 ON = {"transaction.two.phase.commit": "true"}

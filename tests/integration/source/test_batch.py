@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.support.source_calls import until_stable
+from tests.support.queries.source_calls import until_stable
 from tests.support.waiting import TIMEOUT
 
 NOON = 1_700_000_000_000

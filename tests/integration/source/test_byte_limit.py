@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.source_calls import fresh, rows, run, values
+from tests.support.queries.source_calls import fresh, rows, run, values
 
 SMALL, LARGE = "s" * 200, "l" * 20_000
 

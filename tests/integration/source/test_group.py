@@ -15,8 +15,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.source import group as module
 from spark_eos.source.group import GroupReport
-from tests.support.source_calls import fresh, run, until_more
-from tests.support.spark_versions import needs_admission_control
+from tests.support.queries.source_calls import fresh, run, until_more
+from tests.support.spark.spark_versions import needs_admission_control
 from tests.support.waiting import TIMEOUT, wait_for
 
 

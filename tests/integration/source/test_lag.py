@@ -9,7 +9,7 @@ import pytest
 
 from spark_eos.base.log import logger
 from spark_eos.source import lag
-from tests.support.source_calls import run, until_ends
+from tests.support.queries.source_calls import run, until_ends
 from tests.support.waiting import TIMEOUT, wait_for
 
 

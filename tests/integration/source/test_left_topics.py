@@ -9,7 +9,16 @@ import pytest
 from spark_eos.errors import DataLossError
 from spark_eos.source import watch
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.source_calls import anew, delete_before, fresh, run, topics, until_more, until_topic_is_gone, values
+from tests.support.queries.source_calls import (
+    anew,
+    delete_before,
+    fresh,
+    run,
+    topics,
+    until_more,
+    until_topic_is_gone,
+    values,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import watch
 from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw
-from tests.support.consumer_rows import by_consumer
-from tests.support.source_calls import (
+from tests.support.judges.consumer_rows import by_consumer
+from tests.support.queries.source_calls import (
     anew,
     delete_before,
     fresh,

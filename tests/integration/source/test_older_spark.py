@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.support.source_calls import fresh, rows, topics, until_stable, values
+from tests.support.queries.source_calls import fresh, rows, topics, until_stable, values
 
 
 def run_once(reader, end: dict | None) -> tuple[list[dict], dict]:

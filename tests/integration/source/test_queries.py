@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.source_calls import topics
-from tests.support.spark_versions import needs_admission_control
+from tests.support.queries.source_calls import topics
+from tests.support.spark.spark_versions import needs_admission_control
 from tests.support.waiting import TIMEOUT, wait_for
 
 

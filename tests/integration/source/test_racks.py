@@ -17,8 +17,8 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import nearest_replica, raw
 from spark_eos.source.task import read_range
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import write
-from tests.support.proxy import Proxy
+from tests.support.judges.kafka_view import write
+from tests.support.servers.proxy import Proxy
 from tests.support.waiting import TIMEOUT, wait_for
 
 BROKERS = 3

@@ -22,9 +22,9 @@ from spark_eos.source import raw
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.consumer_rows import by_consumer
-from tests.support.source_calls import delete_before
-from tests.support.transactions import write_in_turn
+from tests.support.judges.consumer_rows import by_consumer
+from tests.support.queries.source_calls import delete_before
+from tests.support.queries.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from spark_eos.errors import KafkaError
 from spark_eos.options.parse import stream_options
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.kafka_view import write
-from tests.support.source_calls import fresh, run, values
+from tests.support.judges.kafka_view import write
+from tests.support.queries.source_calls import fresh, run, values
 
 
 def test_a_topic_that_may_not_be_read(guarded):

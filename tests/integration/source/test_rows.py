@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewPartitions
 from spark_eos.errors import DataLossError
 from spark_eos.source import raw, watch
 from spark_eos.spark.versions import ReadAllAvailable
-from tests.support.source_calls import (
+from tests.support.queries.source_calls import (
     Writer,
     delete_before,
     fresh,

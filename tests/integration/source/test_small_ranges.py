@@ -24,8 +24,8 @@ from spark_eos.source.schema import arrow_schema
 from spark_eos.source.small_ranges import gather, take
 from spark_eos.source.task import read_range, read_task
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.source_calls import delete_before
-from tests.support.transactions import write_in_turn
+from tests.support.queries.source_calls import delete_before
+from tests.support.queries.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT
 
 PARTITIONS = 12

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from spark_eos.errors import DataLossError, KafkaError, OptionError, TopicError
 from spark_eos.source import watch
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.source_calls import (
+from tests.support.queries.source_calls import (
     Writer,
     delete_before,
     fresh,

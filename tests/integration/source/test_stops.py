@@ -15,7 +15,7 @@ from spark_eos.options.parse import stream_options
 from spark_eos.source import lag, watch
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.source_calls import (
+from tests.support.queries.source_calls import (
     run,
     until_new,
     values,

@@ -19,9 +19,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.verify import IdPlace, bounds
-from tests.support.hosts import nobody
-from tests.support.kafka_view import TIMEOUT, write
-from tests.support.transactions import LIFE_MS
+from tests.support.judges.kafka_view import TIMEOUT, write
+from tests.support.queries.transactions import LIFE_MS
+from tests.support.servers.unused_hosts import nobody
 from tests.support.waiting import wait_for
 
 ROWS = [(n % 2, f"r{n}") for n in range(20)]

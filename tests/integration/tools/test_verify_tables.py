@@ -24,7 +24,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.verify import IdPlace
-from tests.support.kafka_view import open_view, write
+from tests.support.judges.kafka_view import open_view, write
 
 SCHEMA = pa.schema(
     [

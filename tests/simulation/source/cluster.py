@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from tests.support.replicas import Replica
+from tests.support.models.replicas import Replica
 
 NAMES = ("a", "b", "c")
 MOST_PARTITIONS = 4

@@ -29,7 +29,7 @@ from spark_eos.tools.verify import Comparison, Example, IdPlace, Report
 from spark_eos.tools.verify import as_text as verify_as_text
 from spark_eos.tools.verify.report import COUNTS
 from spark_eos.tools.verify.tables import TableAddress
-from tests.support.inputs import inputs
+from tests.support.runs.input_counts import inputs
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from bench import lake
 from bench.result import WrongResult
-from tests.support.table_kinds import Iceberg
+from tests.support.tables.table_kinds import Iceberg
 
 SCHEMA = pa.schema({"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()})
 

@@ -12,8 +12,8 @@ from jobs.runner.cluster import JobCluster, Silence
 from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
-from tests.support.fake_broker import FakeBroker
-from tests.support.hosts import nobody
+from tests.support.servers.fake_broker import FakeBroker
+from tests.support.servers.unused_hosts import nobody
 from tests.support.waiting import wait_for
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from jobs.runner import fork_server, forked_python
-from tests.support.forks import patient
+from tests.support.spark.forks import patient
 from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such server")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.counted_events import FakeSession
+from tests.support.models.counted_events import FakeSession
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from spark_eos.ops.dead_letters import (
     _Reader,
     ranges_in,
 )
-from tests.support.inputs import inputs
+from tests.support.runs.input_counts import inputs
 from tests.unit.base.test_printable import HOSTILE, is_plain
 
 LOG = LetterLog("cluster", "dead", "id", 0)

@@ -31,7 +31,7 @@ from spark_eos.ops.table_state import in_words
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 from spark_eos.source.schema import arrow_schema
-from tests.support.table_kinds import KINDS, Delta
+from tests.support.tables.table_kinds import KINDS, Delta
 
 TOOLS = Tools("h:1")
 SCHEMA = arrow_schema(include_headers=False)

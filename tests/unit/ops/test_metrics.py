@@ -27,7 +27,7 @@ from spark_eos.ops.metrics.endpoint import Endpoint
 from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
 from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
-from tests.support.counted_events import COMMITTED, LAG
+from tests.support.models.counted_events import COMMITTED, LAG
 from tests.support.waiting import TIMEOUT, wait_for
 
 ID = uuid.uuid4()

@@ -18,7 +18,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import Broken
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from tests.simulation.ledger import QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_broken import in_two_partitions
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 from tests.unit.protocol.test_whole import taken_by_retention

@@ -30,7 +30,7 @@ from spark_eos.pipelines.copy.table.start import planned
 from spark_eos.pipelines.tables.iceberg.memory import tag_of
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.source.schema import arrow_schema
-from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
+from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
 
 QUERY = "b3f0"
 SCHEMA = arrow_schema(include_headers=False)

@@ -23,7 +23,7 @@ from spark_eos.ops.metrics.recording import EventFile, Recorder
 from spark_eos.ops.plot import _title, plot
 from spark_eos.ops.timeline import EventReader, chosen, cut, queries_in, timeline_of
 from spark_eos.ops.top import as_json, now_of, top
-from tests.support.events import Script, killed_and_restarted
+from tests.support.models.events import Script, killed_and_restarted
 
 CLUSTER = Cluster(broker_client(KafkaProperties({"bootstrap.servers": "h:1"})), "ledger", "spark-eos")
 OTHERS = OpenTransaction("other", 7, 0, 23, 4.0, 60.0)

@@ -16,7 +16,7 @@ from spark_eos.protocol.task import MicroBatch
 from tests.simulation.client import Producer
 from tests.simulation.codes import OK
 from tests.simulation.ledger import LEDGER, QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_end import open_once_more
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, taken_by_retention

@@ -14,7 +14,7 @@ from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
 

@@ -14,7 +14,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Head, Marks, Offsets, Unfinished
 from spark_eos.protocol.ports import NotPublished, Ports, State
 from tests.simulation.ledger import PREFIX, QUERY, SimulatedTerm
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
 FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1))

@@ -20,7 +20,7 @@ from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, State
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, decided, taken_by_retention, visible
 

@@ -11,7 +11,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
 from spark_eos.protocol.ports import State
 from tests.simulation.ledger import PREFIX, QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_replaying import decided_and_dead, state, stopped
 from tests.unit.protocol.test_stops import Brokers, on_brokers
 

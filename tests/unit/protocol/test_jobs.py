@@ -20,7 +20,7 @@ from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
 JOB = BatchWrite("the job", "t")

@@ -19,7 +19,7 @@ from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked
 from spark_eos.protocol.ports import Found, Ports
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, visible
 

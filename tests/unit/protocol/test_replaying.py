@@ -36,7 +36,7 @@ from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
 from tests.simulation.ledger import PREFIX, QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers
 
 OFFSETS = {"in": {"0": 4}}

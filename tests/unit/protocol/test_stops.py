@@ -26,7 +26,7 @@ from tests.simulation.faults import Fault, Strike
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply, World
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 
 OUTPUT = ("output", 0)
 TIMEOUT_MS = 100_000

@@ -15,7 +15,7 @@ from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict, Wri
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from tests.simulation.client import Producer
 from tests.simulation.ledger import QUERY
-from tests.support.dying_driver import Killed, kill
+from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 
 

@@ -10,7 +10,7 @@ from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.sink.brokers import check_brokers
-from tests.support.fake_broker import SPOKEN, FakeBroker
+from tests.support.servers.fake_broker import SPOKEN, FakeBroker
 
 ADD_PARTITIONS_TO_TXN = 24
 

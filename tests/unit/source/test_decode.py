@@ -16,7 +16,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.records import columns
 from spark_eos.source.decode import decode
-from tests.support.record_batches import (
+from tests.support.judges.record_batches import (
     CODECS,
     EVERYTHING,
     TIME,

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
-from tests.support.record_batches import (
+from tests.support.judges.record_batches import (
     CODECS,
     HEADER,
     TIME,

@@ -18,7 +18,7 @@ from spark_eos.source import reader as reader_module
 from spark_eos.source.questions import answered
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.watch import TopicWatch
-from tests.support.replicas import Model
+from tests.support.models.replicas import Model
 
 
 class Cluster(Model):

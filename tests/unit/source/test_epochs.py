@@ -19,7 +19,7 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.source import epochs as epochs_module
 from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs, leaders_of
-from tests.support.replicas import PLACE, Model
+from tests.support.models.replicas import PLACE, Model
 
 STEP = st.one_of(
     st.tuples(st.just("write"), st.integers(1, 6), st.just(0)),

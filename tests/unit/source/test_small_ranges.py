@@ -10,7 +10,7 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.options.parse import Fetching
 from spark_eos.source import small_ranges
 from spark_eos.source.small_ranges import take
-from tests.support.record_batches import Batch, encode, plain
+from tests.support.judges.record_batches import Batch, encode, plain
 
 FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))
 

@@ -8,7 +8,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.source.decode import decode
-from tests.support.record_batches import CODECS, encode, plain
+from tests.support.judges.record_batches import CODECS, encode, plain
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 RANGE = OffsetRange("t", 3, 0, 1000)

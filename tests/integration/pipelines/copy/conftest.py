@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.copies import CopiedFrom
+from tests.support.queries.copies import CopiedFrom
 
 
 @pytest.fixture

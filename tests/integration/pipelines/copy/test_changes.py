@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.support.change_feed import ChangedTable, by_library, check_order, state_after, written
-from tests.support.from_table import FromTable
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.queries.from_table_queries import FromTable
+from tests.support.queries.sink_queries import ended_by
+from tests.support.spark.session_faults import armed
+from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after, written
 from tests.support.waiting import wait_for
 
 SQL = "SELECT key, value, _commit_version, _change_type FROM input"

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from spark_eos.base import metrics_events
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
 from spark_eos.spark import cores as spark_cores
-from tests.support.copies import copied, shouted
+from tests.support.queries.copies import copied, shouted
 from tests.support.waiting import TIMEOUT, wait_for
 
 #: Of the record batch by which a broker ends a transaction in a partition.

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.integration.pipelines.copy.test_replays import lose
-from tests.support.copies import CopiedFrom
-from tests.support.kafka_view import Row
+from tests.support.judges.kafka_view import Row
+from tests.support.queries.copies import CopiedFrom
 from tests.support.waiting import TIMEOUT, wait_for
 
 KEYS = [b"k%d" % i for i in range(60)]

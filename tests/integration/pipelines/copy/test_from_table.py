@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_eos.errors import EosError
-from tests.support.from_table import FromTable
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.queries.from_table_queries import FromTable
+from tests.support.queries.sink_queries import ended_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 SQL = "SELECT concat(p, '-', n) AS key, concat('v', value) AS value, 1::INTEGER AS partition FROM input"

@@ -6,11 +6,11 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from spark_eos.spark import cores
-from tests.support.copies import CopiedFrom, shouted
-from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
-from tests.support.source_calls import Writer, delete_before
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.copies import CopiedFrom, shouted
+from tests.support.queries.sink_queries import ended_by
+from tests.support.queries.source_calls import Writer, delete_before
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 ROWS = 600  # of a partition: more than what shares a task

@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 
 from spark_eos import cli
 from spark_eos.errors import EosError
-from tests.support.expiring_credentials import TOKEN, expiring_credentials
-from tests.support.kafka_view import KafkaView
-from tests.support.session_faults import armed
-from tests.support.table_kinds import KINDS, Delta, Iceberg
-from tests.support.table_queries import IntoTable, parts
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.table_queries import IntoTable, parts
+from tests.support.servers.expiring_credentials import TOKEN, expiring_credentials
+from tests.support.spark.session_faults import armed
+from tests.support.tables.table_kinds import KINDS, Delta, Iceberg
 from tests.support.waiting import TIMEOUT
 
 

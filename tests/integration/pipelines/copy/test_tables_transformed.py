@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType
 
 from spark_eos.errors import EosError
-from tests.support.session_faults import armed
-from tests.support.table_kinds import delta_places as places
-from tests.support.table_queries import IntoTable
-from tests.support.table_readers import local_dataset
+from tests.support.judges.table_readers import local_dataset
+from tests.support.queries.table_queries import IntoTable
+from tests.support.spark.session_faults import armed
+from tests.support.tables.table_kinds import delta_places as places
 from tests.support.waiting import TIMEOUT
 
 #: Numbers of JSON, with their places; by day.

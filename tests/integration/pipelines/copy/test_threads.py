@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.start import mirror
-from tests.support.copies import copied, shouted
+from tests.support.queries.copies import copied, shouted
 from tests.support.waiting import TIMEOUT
 
 

@@ -13,9 +13,9 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.mirror.map_topic import make_map
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.mirrors import Mirror
-from tests.support.transactions import arrow_producers
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.queries.mirrors import Mirror
+from tests.support.queries.transactions import arrow_producers
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror.map_topic import make_map
 from spark_eos.pipelines.mirror.origins import Origin, origins, write_origin
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.copies import copied
-from tests.support.kafka_view import KafkaView
-from tests.support.kafka_view import write as put
-from tests.support.mirrors import Mirror, check_same, cluster_of, seen
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.judges.kafka_view import write as put
+from tests.support.queries.copies import copied
+from tests.support.queries.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.queries.sink_queries import ended_by
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 RUNNING = {"processingTime": "100 milliseconds"}

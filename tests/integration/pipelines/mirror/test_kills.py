@@ -15,8 +15,8 @@ import pytest
 
 from demo import processes
 from spark_eos.base.failpoints import IN_QUERIES
-from tests.support.kafka_view import write
-from tests.support.mirrors import Mirror, check_same
+from tests.support.judges.kafka_view import write
+from tests.support.queries.mirrors import Mirror, check_same
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[4]

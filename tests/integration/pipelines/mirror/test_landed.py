@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.mirrors import Mirror, check_same
-from tests.support.proxy import Proxy
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.queries.mirrors import Mirror, check_same
+from tests.support.servers.proxy import Proxy
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 #: Record batches in each of two partitions, and rows of each: one task has all of them. A mirror puts none of these

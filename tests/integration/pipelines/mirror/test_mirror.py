@@ -15,13 +15,13 @@ from spark_eos.pipelines.mirror.origins import origins
 from spark_eos.pipelines.mirror.task import rows_in_log
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.copies import copied
-from tests.support.kafka_view import KafkaView, open_view
-from tests.support.kafka_view import write as put
-from tests.support.mirrors import Mirror, check_same, cluster_of, seen
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
-from tests.support.source_calls import delete_before
+from tests.support.judges.kafka_view import KafkaView, open_view
+from tests.support.judges.kafka_view import write as put
+from tests.support.queries.copies import copied
+from tests.support.queries.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.queries.sink_queries import ended_by
+from tests.support.queries.source_calls import delete_before
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 

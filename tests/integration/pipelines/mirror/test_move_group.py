@@ -16,12 +16,12 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import OffsetRun, partition_of, to_record
 from spark_eos.pipelines.mirror.offsets import GroupMover
-from tests.support.covering import one_for_every_day
-from tests.support.kafka_view import COORDINATOR_MOVES, KafkaView
-from tests.support.kafka_view import write as put
-from tests.support.mirrors import Mirror
-from tests.support.source_calls import delete_before
-from tests.support.transactions import arrow_producers
+from tests.support.judges.kafka_view import COORDINATOR_MOVES, KafkaView
+from tests.support.judges.kafka_view import write as put
+from tests.support.queries.mirrors import Mirror
+from tests.support.queries.source_calls import delete_before
+from tests.support.queries.transactions import arrow_producers
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import TIMEOUT, wait_for
 
 

@@ -12,9 +12,9 @@ import spark_eos
 from spark_eos import cli
 from spark_eos.errors import EosError
 from spark_eos.pipelines.mirror.owner import Claim, read_claims
-from tests.support.kafka_view import write as put
-from tests.support.mirrors import Mirror, check_same
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import write as put
+from tests.support.queries.mirrors import Mirror, check_same
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 CONTINUOUS = {"processingTime": "200 milliseconds"}

@@ -19,9 +19,9 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.pipelines.copy.ranges import ranges_of
 from spark_eos.protocol.head import Decision
-from tests.support.kafka_view import write as put
-from tests.support.mirrors import Mirror, check_same, seen
-from tests.support.session_faults import armed
+from tests.support.judges.kafka_view import write as put
+from tests.support.queries.mirrors import Mirror, check_same, seen
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
 #: Of each partition in a feed; two partitions of so many are two tasks.

@@ -7,8 +7,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import StreamingQueryException
 
 from spark_eos.errors import EosError
-from tests.support.kafka_view import open_view
-from tests.support.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.judges.kafka_view import open_view
+from tests.support.queries.mirrors import Mirror, check_same, cluster_of, seen
 from tests.support.waiting import TIMEOUT, wait_for
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_eos import cli
-from tests.support.mirrors import Mirror
+from tests.support.queries.mirrors import Mirror
 from tests.support.waiting import wait_for
 
 

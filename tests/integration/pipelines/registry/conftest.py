@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.registry_front import Front, front
-from tests.support.schema_registry import SchemaRegistry
+from tests.support.servers.registry_front import Front, front
+from tests.support.servers.schema_registry import SchemaRegistry
 
 
 @pytest.fixture(scope="session")

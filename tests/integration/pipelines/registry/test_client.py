@@ -21,9 +21,9 @@ from spark_eos.pipelines.registry import settings as settings_module
 from spark_eos.pipelines.registry.client import Registry
 from spark_eos.pipelines.registry.schemas import Reference, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
-from tests.support.certificates import Authority
-from tests.support.fake_registry import fake_registry
-from tests.support.registry_front import TOKEN, TOKEN_PATH, front, guid_of
+from tests.support.servers.certificates import Authority
+from tests.support.servers.fake_registry import fake_registry
+from tests.support.servers.registry_front import TOKEN, TOKEN_PATH, front, guid_of
 from tests.support.waiting import PROGRAM_S, TIMEOUT
 
 SECRET = "the-secret-of-the-registry"

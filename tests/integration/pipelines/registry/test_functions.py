@@ -17,9 +17,9 @@ from pyspark.sql.functions import col, struct
 import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry import from_registry, to_registry
-from tests.support.connect import connect_server
-from tests.support.killed_program import ROOT
-from tests.support.registry_program import COPY
+from tests.support.kills.killed_program import ROOT
+from tests.support.spark.connect import connect_server
+from tests.support.spark.registry_program import COPY
 from tests.support.waiting import PROGRAM_S, TIMEOUT
 
 SECRET = "the-secret-of-the-registry"
@@ -72,7 +72,7 @@ def test_a_connect_client_needs_no_jvm(spark, cluster, registry, topic, tmp_path
     with connect_server(tmp_path / "server") as server:
         arguments = [server.remote, cluster.bootstrap_servers, source, target, registry.url]
         program = subprocess.run(
-            [sys.executable, "-m", "tests.support.registry_program", *arguments],
+            [sys.executable, "-m", "tests.support.spark.registry_program", *arguments],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
         )  # fmt: skip
         assert program.returncode == 0, program.stderr[-4000:] + server.log()[-2000:]

@@ -24,7 +24,7 @@ from spark_eos.pipelines.registry.protobuf_files import message_named
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.source.schema import ARROW_HEADERS
-from tests.support import golden
+from tests.support.judges import golden
 
 AVRO = json.dumps(
     {
@@ -215,5 +215,5 @@ def test_a_schema_need_not_be_a_record(registry, subject, schema):
 
 @pytest.mark.chaos
 def test_serializers_of_this_day_write_the_values_of_the_file():
-    """Those by which other tests judge what is read (`tests.support.golden`); in Java, too."""
+    """Those by which other tests judge what is read (`tests.support.judges.golden`); in Java, too."""
     assert golden.made()["values"] == json.loads(golden.FILE.read_text(encoding="utf-8"))["values"]

@@ -25,7 +25,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.encoding import writing
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.settings import registry_settings
-from tests.support.schema_registry import SchemaRegistry
+from tests.support.servers.schema_registry import SchemaRegistry
 from tests.support.waiting import TIMEOUT, wait_for
 
 FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'

@@ -18,7 +18,7 @@ from jobs.kafka_to_delta import KafkaToDelta
 from jobs.kafka_to_iceberg import KafkaToIceberg
 from jobs.runner.config import load
 from spark_eos.errors import EosError
-from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
+from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
 from tests.support.waiting import TIMEOUT
 
 FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}

@@ -13,12 +13,12 @@ import pytest
 from spark_eos.pipelines.registry.decoding import Decoding, reading
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.registry.wire import prefix
-from tests.support.copies import CopiedFrom
-from tests.support.fake_registry import FakeRegistry, fake_registry
-from tests.support.kafka_view import KafkaView, write
-from tests.support.registry_records import KNOWN, LATER, LATER_SCHEMA, SCHEMA, SUBJECT, decoding
-from tests.support.session_faults import armed
-from tests.support.sink_queries import ended_by
+from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.kills.registry_records import KNOWN, LATER, LATER_SCHEMA, SCHEMA, SUBJECT, decoding
+from tests.support.queries.copies import CopiedFrom
+from tests.support.queries.sink_queries import ended_by
+from tests.support.servers.fake_registry import FakeRegistry, fake_registry
+from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 

@@ -19,7 +19,7 @@ from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster import cluster as cluster_module
 from spark_eos.tools.devcluster.jars import JarSet, resolve
-from tests.support.transactions import LIFE_MS
+from tests.support.queries.transactions import LIFE_MS
 from tests.support.waiting import PROGRAM_S, TIMEOUT, is_gone, wait_for
 
 ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))

@@ -11,7 +11,7 @@ from spark_eos.kafka.admin import topics as module
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client
 from spark_eos.kafka.net.client import broker_client
-from tests.support.fake_broker import FakeBroker
+from tests.support.servers.fake_broker import FakeBroker
 from tests.support.waiting import TIMEOUT
 
 

@@ -15,7 +15,7 @@ from spark_eos.kafka.config import tokens
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as client_module
 from spark_eos.kafka.net.client import BrokerClient
-from tests.support.fake_broker import FakeBroker
+from tests.support.servers.fake_broker import FakeBroker
 from tests.support.waiting import TIMEOUT
 
 SECRET = "hunter2hunter2hunter2"

@@ -17,7 +17,7 @@ from spark_eos.errors import OptionError
 from spark_eos.kafka.config import librdkafka, tls
 from spark_eos.kafka.config.client import client_config
 from spark_eos.kafka.config.properties import KafkaProperties
-from tests.support.certificates import Authority
+from tests.support.servers.certificates import Authority
 
 PASSWORD = "hunter2"
 

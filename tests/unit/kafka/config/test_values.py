@@ -21,7 +21,7 @@ from spark_eos.kafka.config.client import client_config
 from spark_eos.kafka.config.java_names import RENAMED, canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import BOOLEANS, ENUMERATIONS, INTEGERS, normalized
-from tests.support.librdkafka_conf import meaning
+from tests.support.judges.librdkafka_conf import meaning
 
 PACKAGE = Path(librdkafka.__file__).parents[2]
 #: What librdkafka has not; Java has it, whose booleans are among librdkafka's.

@@ -19,9 +19,9 @@ from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests import init_producer_id as init_producer_id_module
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from tests.support.black_hole import Address, dropped
-from tests.support.certificates import Authority
-from tests.support.fake_broker import FakeBroker
+from tests.support.servers.black_hole import Address, dropped
+from tests.support.servers.certificates import Authority
+from tests.support.servers.fake_broker import FakeBroker
 from tests.support.waiting import TIMEOUT
 
 

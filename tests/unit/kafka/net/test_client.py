@@ -23,9 +23,9 @@ from spark_eos.kafka.net.metadata import METADATA as REQUEST
 from spark_eos.kafka.net.metadata import about_topics
 from spark_eos.kafka.net.schema import Api
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
-from tests.support.black_hole import dropped
-from tests.support.fake_broker import SPOKEN, FakeBroker
-from tests.support.hosts import nobody
+from tests.support.servers.black_hole import dropped
+from tests.support.servers.fake_broker import SPOKEN, FakeBroker
+from tests.support.servers.unused_hosts import nobody
 from tests.support.waiting import TIMEOUT, wait_for
 
 METADATA = 3

@@ -43,8 +43,8 @@ from spark_eos.kafka.net.schema import (
 )
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.fetch import FetchConnection
-from tests.support.fake_broker import FakeBroker
-from tests.support.processor import worked_for
+from tests.support.judges.processor import worked_for
+from tests.support.servers.fake_broker import FakeBroker
 from tests.support.waiting import TIMEOUT
 
 #: Seconds for one example.

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, decompress
-from tests.support.record_batches import CODECS
+from tests.support.judges.record_batches import CODECS
 
 MIB = 1024 * 1024
 

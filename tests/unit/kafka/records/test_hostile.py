@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_eos.kafka.records.batches import Damage, decompress, walk_batches
 from spark_eos.kafka.records.fields import find_records, read_deltas, read_fields, read_headers
-from tests.support.processor import worked_for
+from tests.support.judges.processor import worked_for
 
 #: Seconds for one example.
 MOST_S = 1.0

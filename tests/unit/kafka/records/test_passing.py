@@ -14,7 +14,7 @@ from spark_eos.kafka.records.batches import Damage, RecordBatch, find_batches
 from spark_eos.kafka.records.columns import groups, read_tails
 from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Sealed
 from spark_eos.kafka.records.passing import is_small, passes, reseal
-from tests.support.record_batches import CODECS, HEADER, TIME, Batch, Record, encode, marker, plain, rows, seal
+from tests.support.judges.record_batches import CODECS, HEADER, TIME, Batch, Record, encode, marker, plain, rows, seal
 from tests.unit.source.test_decode import logs
 
 ENCODER = Encoder(77, 5)

@@ -20,8 +20,8 @@ from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy import copying
 from spark_eos.pipelines.copy.copying import Copied, copy_range
 from spark_eos.source.raw import FetchedBatches
-from tests.support.inputs import inputs
-from tests.support.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
+from tests.support.judges.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
+from tests.support.runs.input_counts import inputs
 from tests.unit.source.test_decode import logs
 
 FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))

@@ -13,7 +13,7 @@ from spark_eos.errors import SchemaError
 from spark_eos.pipelines.copy.sql import SqlTransform, check_sql
 from spark_eos.pipelines.copy.sql_types import _NESTED, _TAKEN
 from spark_eos.source.schema import arrow_schema
-from tests.support.inputs import COUNTS
+from tests.support.runs.input_counts import COUNTS
 
 SCHEMA = pa.schema([*arrow_schema(False), ("text", pa.string())])
 DATES = ["0001-01-01", "9999-12-31", "10000-01-01", "0044-03-15 (BC)", "1970-01-01", "5877642-06-25 (BC)"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_eos.pipelines.files import text as module
 from spark_eos.pipelines.files.text import BadText, TextForm, records
-from tests.support.text_readers import CSV_PIECES, csv_records
+from tests.support.judges.text_readers import CSV_PIECES, csv_records
 
 LINES, CSV = TextForm(), TextForm(b'"')
 

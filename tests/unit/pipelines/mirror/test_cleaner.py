@@ -17,7 +17,7 @@ from spark_eos.pipelines.mirror.entries import split_key
 from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.source import MirrorStreamReader
 from spark_eos.source.questions import Topics
-from tests.support.map_logs import MapLog, reading
+from tests.support.models.map_logs import MapLog, reading
 from tests.unit.pipelines.mirror.test_offset_map import CLIENT, HERE, ORIGIN, WholeMap, logs
 
 

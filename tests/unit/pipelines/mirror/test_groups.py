@@ -15,7 +15,7 @@ from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of
 from spark_eos.pipelines.mirror.offsets import GroupMover
 from spark_eos.pipelines.mirror.origins import Origin
-from tests.support.map_logs import CLUSTER, MapLog, reading
+from tests.support.models.map_logs import CLUSTER, MapLog, reading
 
 MAP = "map"
 SOURCE, TARGET = (broker_client(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"})) for port in (1, 2))

@@ -28,8 +28,8 @@ from spark_eos.pipelines.mirror.entries import (
 )
 from spark_eos.pipelines.mirror.offset_map import OffsetMap
 from spark_eos.pipelines.mirror.origins import Origin
-from tests.support import map_memory
-from tests.support.map_logs import CLUSTER, MapLog, reading
+from tests.support.models import map_memory
+from tests.support.models.map_logs import CLUSTER, MapLog, reading
 
 ROOT = Path(__file__).parents[4]
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
@@ -279,7 +279,11 @@ def test_a_million_entries_need_little_memory(what, found):
     """Though all of them count: to translate positions of all partitions, to delete most of them. (As objects, they
     took 1,400 MiB.)"""
     told = subprocess.run(
-        [sys.executable, "-m", "tests.support.map_memory", what], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tests.support.models.map_memory", what],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert json.loads(told.stdout)["found"] == found
     assert json.loads(told.stdout)["mib"] < 100

@@ -22,7 +22,7 @@ from spark_eos.pipelines.mirror.owner import Claim, Followed, Ownership, from_re
 from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
 from spark_eos.protocol.commands import Standing
 from spark_eos.protocol.head import Decision
-from tests.support.dying_driver import Killed
+from tests.support.models.dying_driver import Killed
 
 TOPICS = ("a", "b", "c")
 

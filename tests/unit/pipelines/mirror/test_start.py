@@ -17,7 +17,7 @@ from spark_eos.pipelines.mirror.origins import Origin
 from spark_eos.pipelines.mirror.owner import Claim, check_positions
 from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
 from spark_eos.pipelines.mirror.start import is_new
-from tests.support.map_logs import MapLog, reading
+from tests.support.models.map_logs import MapLog, reading
 
 IDS = {"in": "in-id"}
 

@@ -13,7 +13,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.pipelines.mirror import task as module
 from spark_eos.pipelines.mirror.task import rows_in_log
 from spark_eos.protocol.head import Pair
-from tests.support.record_batches import HEADER
+from tests.support.judges.record_batches import HEADER
 
 OWN = Pair("id", 7, 1)
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})

@@ -14,7 +14,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.answers import MOST_BYTES
 from spark_eos.pipelines.registry.client import Registry
 from spark_eos.pipelines.registry.settings import registry_settings
-from tests.support.http_server import answering
+from tests.support.servers.http_server import answering
 
 SCHEMA = {"schema": '"string"'}
 LARGE = b'{"schema": "' + bytes(64 << 20)

@@ -18,7 +18,7 @@ from spark_eos.pipelines.registry.client import _hidden, registry_of
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
 from spark_eos.pipelines.registry.settings import registry_settings
-from tests.support.fake_registry import FakeRegistry, fake_registry
+from tests.support.servers.fake_registry import FakeRegistry, fake_registry
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
 

@@ -19,7 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from spark_eos.pipelines.registry.avro_values import AvroReader, AvroWriter
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.wire import prefix, split
-from tests.support.inputs import COUNTS
+from tests.support.runs.input_counts import COUNTS
 
 CONTEXT = SerializationContext("t", MessageField.VALUE)
 Draw = Callable[[random.Random], Any]

@@ -20,7 +20,7 @@ from spark_eos.pipelines.registry.formats import Decoded
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.registry.unknown_ids import MOST_ASKED, UnknownIds
-from tests.support.inputs import inputs
+from tests.support.runs.input_counts import inputs
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
 OPEN = '{"type": "object", "properties": {"id": {"type": "integer"}, "more": {"type": "string"}}}'

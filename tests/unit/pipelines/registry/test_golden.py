@@ -1,4 +1,4 @@
-"""Values that other programs' serializers have written, in Python and in Java (`tests.support.golden`)."""
+"""Values that other programs' serializers have written, in Python and in Java (`tests.support.judges.golden`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.unknown_ids import UnknownIds
 from spark_eos.pipelines.registry.wire import VALUE_HEADER, prefix
 from spark_eos.source.schema import ARROW_HEADERS
-from tests.support.golden import CASES, FILE
+from tests.support.judges.golden import CASES, FILE
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jsonschema import Draft7Validator
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.json_values import JsonReader, JsonWriter, shape_of
 from spark_eos.pipelines.registry.schemas import Reference, Schema
-from tests.support.inputs import inputs
+from tests.support.runs.input_counts import inputs
 
 ORDER = {
     "type": "object",

@@ -16,7 +16,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.protobuf_files import _known, message_at
 from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
 from spark_eos.pipelines.registry.schemas import Reference, Schema
-from tests.support.inputs import inputs
+from tests.support.runs.input_counts import inputs
 
 
 def serialized(file: FileDescriptorProto, *references: Reference) -> Schema:

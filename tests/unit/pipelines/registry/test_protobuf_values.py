@@ -21,7 +21,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.protobuf_files import message_at, message_named
 from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
 from spark_eos.pipelines.registry.schemas import Reference, Schema
-from tests.support.inputs import inputs
+from tests.support.runs.input_counts import inputs
 
 MONEY = Schema("PROTOBUF", 'syntax = "proto3"; package acme; message Money { int64 units = 1; uint64 nanos = 2; }')
 ORDER = Schema(

@@ -24,10 +24,10 @@ from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.files import Attempt, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.target import Target
-from tests.support.delta_files import QUERY, SCHEMA, micro_batch, records
-from tests.support.evolving_program import evolved
-from tests.support.table_kinds import KINDS, Delta, Iceberg, TableKind
-from tests.support.table_readers import local_dataset
+from tests.support.judges.table_readers import local_dataset
+from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch, records
+from tests.support.tables.evolving_program import evolved
+from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
 from tests.support.waiting import PROGRAM_S, wait_for
 
 ROOT = Path(__file__).parents[4]
@@ -257,7 +257,14 @@ def program(kind: TableKind, new: dict[str, str], faults: str = "") -> subproces
     if faults:
         (kind.folder / "marks").mkdir(exist_ok=True)
         environment |= {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(kind.folder / "marks")}
-    command = [sys.executable, "-m", "tests.support.evolving_program", kind.name, str(kind.folder), json.dumps(new)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.tables.evolving_program",
+        kind.name,
+        str(kind.folder),
+        json.dumps(new),
+    ]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 

@@ -14,7 +14,7 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.tables.files import Attempt, FileWriter
-from tests.support.delta_files import QUERY, micro_batch, records
+from tests.support.tables.delta_files import QUERY, micro_batch, records
 
 PAGE = Path(__file__).parents[4] / "docs" / "copy.md"
 SCHEMA = pa.schema(

@@ -33,7 +33,7 @@ from spark_eos.pipelines.tables.delta import actions
 from spark_eos.pipelines.tables.delta.actions import add_action
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, FileWriter
 from spark_eos.pipelines.tables.values import conformed
-from tests.support.table_readers import OPERATORS, READERS, UTC, Opened, Predicate
+from tests.support.judges.table_readers import OPERATORS, READERS, UTC, Opened, Predicate
 
 LAST = "\U0010ffff"
 STRUCT = pa.struct({"a": pa.int64(), "s": pa.string()})

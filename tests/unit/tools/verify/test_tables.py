@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from spark_eos.errors import CommandError, EosError, UnsupportedError
 from spark_eos.tools.verify import IdPlace, TableAddress, side
 from spark_eos.tools.verify.table_ids import TableIds
-from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
+from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
 
 
 def address_of(text: str, settings: dict[str, str] | None = None) -> TableAddress:

@@ -16,8 +16,8 @@ from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy import copying
 from spark_eos.pipelines.copy.copying import Copied, copy_range
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView
-from tests.support.transactions import arrow_producers
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.transactions import arrow_producers
 from tests.support.waiting import wait_for
 
 

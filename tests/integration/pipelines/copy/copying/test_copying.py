@@ -15,9 +15,9 @@ from spark_eos.errors import EosError
 from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy.copying import copy_range
 from spark_eos.source import raw
-from tests.support.kafka_view import KafkaView
-from tests.support.source_calls import delete_before
-from tests.support.transactions import write_in_turn
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.source_calls import delete_before
+from tests.support.queries.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT, wait_for
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -21,7 +21,7 @@ from spark_eos.sink.attempt import RowWriter
 from spark_eos.source import task as source_task
 from spark_eos.source.range_math import Task
 from spark_eos.source.task import read_range, read_task
-from tests.support.source_calls import anew
+from tests.support.queries.source_calls import anew
 
 ROWS = 6
 

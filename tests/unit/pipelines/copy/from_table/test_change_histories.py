@@ -13,7 +13,7 @@ import pytest
 from spark_eos.pipelines.copy.from_table import task
 from spark_eos.pipelines.copy.from_table.source import FileStreamReader
 from spark_eos.pipelines.copy.from_table.start import SourceTableOptions, planned
-from tests.support.change_feed import Change, ChangedTable, by_library, check_order, state_after
+from tests.support.tables.change_feed import Change, ChangedTable, by_library, check_order, state_after
 
 SINK = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 

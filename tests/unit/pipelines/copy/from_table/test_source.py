@@ -23,7 +23,7 @@ from spark_eos.pipelines.copy.from_table.start import (
     source_table_options,
 )
 from spark_eos.pipelines.tables.reading import FileReader
-from tests.support.s3_stand_in import s3_stand_in
+from tests.support.servers.s3_stand_in import s3_stand_in
 
 RECORDED = {"delta.enableChangeDataFeed": "true"}
 SINK = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}

@@ -40,7 +40,7 @@ from spark_eos.pipelines.tables.files import Attempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.values import table_schema
 from spark_eos.source.schema import arrow_schema
-from tests.support.table_kinds import Iceberg
+from tests.support.tables.table_kinds import Iceberg
 from tests.unit.pipelines.copy.test_transforming import example
 
 COLUMNS = arrow_schema(include_headers=False)

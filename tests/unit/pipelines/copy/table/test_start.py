@@ -23,7 +23,7 @@ from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
-from tests.support.table_kinds import KINDS, TableKind
+from tests.support.tables.table_kinds import KINDS, TableKind
 
 READS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingOffsets": "earliest"}
 COLUMNS = arrow_schema(include_headers=False)

@@ -29,7 +29,7 @@ from spark_eos.pipelines.copy.table.writer import TableStreamWriter
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.sink.job import Identity
 from spark_eos.source.schema import arrow_schema
-from tests.support.table_kinds import KINDS, TableKind
+from tests.support.tables.table_kinds import KINDS, TableKind
 
 SOURCE = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
 COLUMNS = arrow_schema(include_headers=False)

@@ -13,7 +13,7 @@ import pytest
 
 from spark_eos.errors import SchemaError
 from spark_eos.pipelines.registry.avro import Decoder, Encoder, arrow_type, parse
-from tests.support.avro import varint
+from tests.support.judges.avro import varint
 
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}

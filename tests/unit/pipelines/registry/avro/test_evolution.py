@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import SchemaError
 from spark_eos.pipelines.registry.avro import Decoder, arrow_type, parse
-from tests.support.avro import datum, has_bytes, in_fastavro, kind, members, same, schemas, values
+from tests.support.judges.avro import datum, has_bytes, in_fastavro, kind, members, same, schemas, values
 
 PROMOTED = {
     "int": ("int", "long", "float", "double"),

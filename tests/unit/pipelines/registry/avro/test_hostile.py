@@ -13,7 +13,7 @@ import pytest
 
 from spark_eos.pipelines.registry.avro import Decoded, Decoder, parse
 from spark_eos.pipelines.registry.avro.schema import MOST_LEVELS
-from tests.support.avro import varint
+from tests.support.judges.avro import varint
 
 #: Seconds of processor time for a datum of up to a megabyte. One whose time grows with the square of its bytes takes
 #: minutes.

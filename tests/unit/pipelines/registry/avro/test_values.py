@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.pipelines.registry.avro import Decoder, Encoder, arrow_type, parse
-from tests.support.avro import alike, any_blocks, datum, in_arrow, in_fastavro, same, schemas, values
+from tests.support.judges.avro import alike, any_blocks, datum, in_arrow, in_fastavro, same, schemas, values
 
 #: Arrays are gone through together from 32 rows on, and one by one below.
 MANY = 40

@@ -30,7 +30,7 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit, evolution
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
-from tests.support.delta_files import (
+from tests.support.tables.delta_files import (
     SCHEMA,
     Record,
     files_in,

@@ -21,7 +21,7 @@ from spark_eos.pipelines.tables.delta.commit import commit_files, retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.files import FileLayout
-from tests.support.delta_files import (
+from tests.support.tables.delta_files import (
     QUERY,
     SCHEMA,
     files_in,

@@ -19,8 +19,8 @@ from spark_eos.pipelines.tables.delta.commit import commit_files
 from spark_eos.pipelines.tables.delta.evolution import add_columns
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaPlace
-from tests.support.delta_files import QUERY, SCHEMA, files_of, micro_batch, on_disk
-from tests.support.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
+from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
+from tests.support.tables.delta_files import QUERY, SCHEMA, files_of, micro_batch, on_disk
 from tests.support.waiting import TIMEOUT
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])

@@ -12,7 +12,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta.memory import note_of, remembered, transactions_of
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, digest_of, standing
-from tests.support.delta_files import QUERY, micro_batch
+from tests.support.tables.delta_files import QUERY, micro_batch
 
 BATCH = micro_batch(4, (0, 10, 20), (1, 5, 6))
 RANGES = st.lists(

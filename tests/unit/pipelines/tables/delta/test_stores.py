@@ -12,8 +12,8 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
 from spark_eos.pipelines.tables.delta.commit import commit_files
 from spark_eos.pipelines.tables.delta.table import Table, known
-from tests.support.delta_files import SCHEMA, files_of, micro_batch, read_by_deltalake, read_by_log, records
-from tests.support.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
+from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
+from tests.support.tables.delta_files import SCHEMA, files_of, micro_batch, read_by_deltalake, read_by_log, records
 from tests.support.waiting import TIMEOUT
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(6)]

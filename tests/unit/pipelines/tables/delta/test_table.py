@@ -14,8 +14,8 @@ from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta.table import check_kept, check_put_if_absent, known, location_of, without_secrets
 from spark_eos.pipelines.tables.delta.target import DeltaPlace
 from spark_eos.source.schema import arrow_schema
-from tests.support.delta_files import SCHEMA
-from tests.support.s3_stand_in import s3_stand_in
+from tests.support.servers.s3_stand_in import s3_stand_in
+from tests.support.tables.delta_files import SCHEMA
 
 S3A = {"fs.s3a.access.key": "a-key", "fs.s3a.secret.key": "a-secret", "fs.s3a.endpoint": "store:9000"}
 

@@ -20,7 +20,8 @@ from spark_eos.pipelines.tables.delta.table import Location, Table, known, locat
 from spark_eos.pipelines.tables.delta.target import DeltaPlace
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
-from tests.support.delta_files import (
+from tests.support.servers.s3_stand_in import s3_stand_in
+from tests.support.tables.delta_files import (
     QUERY,
     SCHEMA,
     files_of,
@@ -31,7 +32,6 @@ from tests.support.delta_files import (
     read_by_deltalake,
     records,
 )
-from tests.support.s3_stand_in import s3_stand_in
 from tests.support.waiting import TIMEOUT
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2), (1, n, n + 1)) for n in range(24)]

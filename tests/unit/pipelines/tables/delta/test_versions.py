@@ -18,7 +18,7 @@ from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import SourceTable, source_table
 from spark_eos.pipelines.tables.delta.table import Location
 from spark_eos.pipelines.tables.delta.versions import path_of
-from tests.support.inputs import COUNTS
+from tests.support.runs.input_counts import COUNTS
 
 
 def opened(path: Path, *, changes: bool = False) -> SourceTable:

@@ -24,8 +24,8 @@ from spark_eos.pipelines.tables.iceberg import memory, snapshots
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.target import Outcome
-from tests.support.delta_files import QUERY, SCHEMA, micro_batch, records
-from tests.support.table_kinds import Iceberg
+from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch, records
+from tests.support.tables.table_kinds import Iceberg
 from tests.support.waiting import TIMEOUT
 
 FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))

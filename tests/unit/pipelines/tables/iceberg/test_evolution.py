@@ -12,9 +12,9 @@ from pyiceberg.types import IntegerType
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.iceberg import evolution
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
-from tests.support.delta_files import SCHEMA, micro_batch
-from tests.support.rest_catalog import CatalogServer, Fault, RestIceberg, serving, soon_overdue
-from tests.support.table_kinds import Iceberg
+from tests.support.servers.rest_catalog import CatalogServer, Fault, RestIceberg, serving, soon_overdue
+from tests.support.tables.delta_files import SCHEMA, micro_batch
+from tests.support.tables.table_kinds import Iceberg
 from tests.unit.pipelines.tables.iceberg.test_commit import files_of, targeted
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])

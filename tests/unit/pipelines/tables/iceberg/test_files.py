@@ -49,9 +49,9 @@ from spark_eos.pipelines.tables.iceberg.columns import FIELD_ID, arrow_schema
 from spark_eos.pipelines.tables.keys import Key, by_key, value_of
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.values import conformed
-from tests.support.delta_files import micro_batch
-from tests.support.inputs import COUNTS
-from tests.support.table_kinds import Iceberg
+from tests.support.runs.input_counts import COUNTS
+from tests.support.tables.delta_files import micro_batch
+from tests.support.tables.table_kinds import Iceberg
 
 UTC = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(

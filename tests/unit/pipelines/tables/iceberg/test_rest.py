@@ -27,9 +27,9 @@ from spark_eos.pipelines.deadline import Overdue
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
 from spark_eos.pipelines.tables.target import Outcome
-from tests.support.delta_files import QUERY, micro_batch
-from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
-from tests.support.rest_catalog import SHORT_S, CatalogServer, Fault, RestIceberg, serving, soon_overdue
+from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
+from tests.support.servers.rest_catalog import SHORT_S, CatalogServer, Fault, RestIceberg, serving, soon_overdue
+from tests.support.tables.delta_files import QUERY, micro_batch
 from tests.support.waiting import wait_for
 from tests.unit.pipelines.tables.iceberg.test_commit import (
     FIRST,

@@ -10,10 +10,10 @@ import pyarrow.fs
 import pytest
 
 from spark_eos.pipelines.tables.files import Attempt, FileWriter
-from tests.support.delta_files import SCHEMA, micro_batch, records
-from tests.support.object_store import ACCESS_KEY, SECRET_KEY, object_store
-from tests.support.page_programs import run_program
-from tests.support.table_kinds import Iceberg
+from tests.support.runs.page_programs import run_program
+from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
+from tests.support.tables.delta_files import SCHEMA, micro_batch, records
+from tests.support.tables.table_kinds import Iceberg
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.tables.iceberg.catalog import without_secrets
 from spark_eos.pipelines.tables.iceberg.table import folder_of, layout_of
 from spark_eos.pipelines.tables.iceberg.target import place_of
-from tests.support.table_kinds import Iceberg
+from tests.support.tables.table_kinds import Iceberg
 
 ID, TEXT = NestedField(1, "id", LongType()), NestedField(2, "s", StringType())
 PLAIN = Schema(ID, TEXT)

@@ -17,9 +17,9 @@ from spark_eos.base import system
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.iceberg.commit import Commit
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
-from tests.support.delta_files import QUERY, micro_batch
-from tests.support.page_programs import run_program
-from tests.support.table_kinds import Iceberg
+from tests.support.runs.page_programs import run_program
+from tests.support.tables.delta_files import QUERY, micro_batch
+from tests.support.tables.table_kinds import Iceberg
 from tests.support.waiting import TIMEOUT
 from tests.unit.pipelines.tables.iceberg.test_commit import committed, expected, files_of, targeted
 

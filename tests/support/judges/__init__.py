@@ -1,0 +1,1 @@
+"""Readers and judges that share no code with the package."""

@@ -1,0 +1,1 @@
+"""Parts of the protocol and of the logs in memory."""

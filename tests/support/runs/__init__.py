@@ -1,0 +1,1 @@
+"""How a run of the tests is dealt out, shortened and cleaned up."""

@@ -1,0 +1,1 @@
+"""Servers that tests start: brokers, registries, stores and catalogs, and faults in front of them."""

@@ -1,0 +1,138 @@
+"""A schema registry in this process, which learns, forgets, is away and is made anew at the moment that a test needs.
+
+It has Confluent's answers about ids and versions, and nothing else. What a real registry can be made to do is tested
+with a real one (`tests.support.servers.schema_registry`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from spark_eos.tools.devcluster.ports import free_ports
+from tests.support.waiting import wait_for
+
+_ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+)/versions/(\w+)")
+_VERSIONS = re.compile(r"/subjects/([^/]+)/versions")
+
+
+class FakeRegistry:
+    """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
+    many questions about an id, behind the first ``prompt`` ones, are answered as if it were unknown, each when the next
+    one has come, so that no task is done before another one asks; ``asked``: how often each id was asked for; ``more``:
+    what else is in each answer, or instead of what would be there."""
+
+    def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
+        self.schemas, self.versions = dict(schemas), dict(versions)
+        self.late: Counter[int] = Counter()
+        self.prompt: Counter[int] = Counter()
+        self.asked: Counter[int] = Counter()
+        self.more: dict[str, object] = {}
+        self._lock = threading.Lock()
+        self._port = 0
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        """Answer, at the same address as before."""
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, answer = registry.answer(self.path.partition("?")[0])
+                body = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                """Of what is registered: the only version of the subject has this schema."""
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.path = self.path.partition("?")[0].removesuffix("/versions") + "/versions/1"
+                self.do_GET()
+
+            def log_message(self, *_: object) -> None:
+                """To nowhere."""
+
+        self._port = self._port or free_ports(1)[0]  # none that a connection gets while nobody listens there
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Be away: nobody listens at the address."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """For the time of the block."""
+        self.close()
+        try:
+            yield
+        finally:
+            self.open()
+
+    @contextmanager
+    def anew(self, schemas: dict[int, str]) -> Iterator[None]:
+        """Made anew for the time of the block, with other schemas."""
+        before = self.schemas, self.versions
+        self.schemas, self.versions = schemas, {}
+        try:
+            yield
+        finally:
+            self.schemas, self.versions = before
+
+    def answer(self, path: str) -> tuple[int, object]:
+        """Status and body."""
+        if (found := _ID.fullmatch(path)) and int(found[1]) < 1 << 31:
+            return self._by_id(int(found[1]))
+        if found := _VERSIONS.fullmatch(path):
+            return 200, [1] if found[1] in self.versions else []
+        if found := _VERSION.fullmatch(path):
+            id_ = self.versions.get(found[1])
+            if id_ is None:
+                return 404, {"error_code": 40401, "message": "Subject not found"}
+            return 200, {"subject": found[1], "version": 1, "id": id_} | self._schema(id_)
+        return 404, {}
+
+    def _by_id(self, id_: int) -> tuple[int, dict[str, object]]:
+        with self._lock:
+            self.asked[id_] += 1
+            number = self.asked[id_]
+            late = number > self.prompt[id_] and self.late[id_] > 0
+            self.late[id_] -= late
+        if late:
+            wait_for(lambda: self.asked[id_] > number, f"the next question about schema {id_}")
+        if late or id_ not in self.schemas:
+            return 404, {"error_code": 40403, "message": "Schema not found"}
+        return 200, self._schema(id_)
+
+    def _schema(self, id_: int) -> dict[str, object]:
+        return {"schema": self.schemas[id_], "schemaType": "JSON", **self.more}
+
+
+@contextmanager
+def fake_registry(schemas: dict[int, str], versions: dict[str, int]) -> Iterator[FakeRegistry]:
+    """One that answers until the end of the block."""
+    registry = FakeRegistry(schemas, versions)
+    registry.open()
+    try:
+        yield registry
+    finally:
+        registry.close()

@@ -1,0 +1,1 @@
+"""Spark clusters, servers and programs beside the session of the tests."""

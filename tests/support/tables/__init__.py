@@ -1,0 +1,1 @@
+"""Delta and Iceberg tables: their kinds, files, histories and other writers."""

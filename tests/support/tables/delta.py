@@ -1,0 +1,256 @@
+"""Delta tables for the tests: a Spark that knows Delta, in a process of its own, and an independent reader.
+
+Spark's session of the other tests stays without Delta. What runs in the process is a function at the top of a module,
+as its arguments and what it returns go through pickle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from deltalake import DeltaTable
+
+from spark_eos.tools.devcluster.jars import DELTA, resolve
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.waiting import TIMEOUT
+
+T = TypeVar("T")
+
+_TO_DELTA = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{subscribe: "{topic}"{source}}}
+{transform}
+target: {{path: "{table}"{target}}}
+checkpoint: "{checkpoint}"
+trigger: availableNow
+restart: {{attempts: 0}}
+{more}
+"""
+
+_session: Any = None
+
+
+def settings() -> dict[str, str]:
+    """Of a session that is up fast, works on small tables, and has Delta's jars."""
+    return {
+        "spark.jars": ",".join(map(str, resolve(DELTA))),
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+
+
+@dataclass(frozen=True)
+class Failed:
+    """How a job has ended: the error's condition and its text, as its last line says them."""
+
+    condition: str
+    text: str
+
+
+class DeltaSpark:
+    """A Spark that knows Delta, in a process of its own."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def __call__(self, function: Callable[..., T], *arguments: object) -> T:
+        return self._pool.submit(function, *arguments).result(timeout=TIMEOUT)
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        return self(_sql, text)
+
+    def job(self, name: str, config: Path) -> Failed | None:
+        """Run the job until it ends, by what its ``main`` runs, without starting another Spark."""
+        return self(_job, name, config)
+
+
+@contextmanager
+def delta_spark() -> Iterator[DeltaSpark]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start, initargs=(settings(),)) as pool:
+        yield DeltaSpark(pool)
+        pool.submit(_stop).result()
+
+
+def _start(conf: dict[str, str]) -> None:
+    global _session
+    from jobs.delta.table import with_delta
+    from jobs.runner import session
+    from spark_eos.kafka.config.properties import KafkaProperties
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    _session = session.start("delta tests", with_delta(KafkaProperties(conf)))
+
+
+def _stop() -> None:
+    _session.stop()
+
+
+def session() -> Any:
+    """In the process: the session."""
+    return _session
+
+
+def _sql(text: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in _session.sql(text).collect()]
+
+
+def _job(name: str, config: Path) -> Failed | None:
+    from pyspark.errors import PySparkException
+
+    from jobs.runner.config import load
+    from jobs.runner.job import JobContext
+    from jobs.runner.lines import BatchLines
+    from jobs.runner.query import Stop, failure_text
+    from spark_eos import reason
+    from spark_eos.errors import EosError
+
+    module = importlib.import_module(f"jobs.{name}")
+    lines = BatchLines()
+    _session.streams.addListener(lines)
+    try:
+        plan = module.plan(load(config, module.main.__self__.config), argparse.Namespace())
+        for cluster in plan.clusters:
+            cluster.expect()
+        plan.work(JobContext(_session, Stop(), lines))
+    except (EosError, PySparkException) as error:
+        found = reason(error)
+        return Failed(found.condition if found else "", failure_text(error))
+    finally:
+        _session.streams.removeListener(lines)
+    return None
+
+
+def rows_of(path: Path | str, *columns: str) -> list[tuple[Any, ...]]:
+    """The table's rows, sorted, as delta-rs reads them."""
+    table = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns) or None)
+    rows = [tuple(_plain(row[name]) for name in table.column_names) for row in table.to_pylist()]
+    return sorted(rows, key=repr)
+
+
+def _plain(value: Any) -> Any:
+    return (
+        tuple(map(_plain, value))
+        if isinstance(value, list)
+        else tuple(value.items())
+        if isinstance(value, dict)
+        else value
+    )
+
+
+def history(view: KafkaView, topic: str) -> dict[bytes, list[tuple[int, str, str]]]:
+    """Of each key: version, kind and value of its changes, in the order of the log."""
+    found: dict[bytes, list[tuple[int, str, str]]] = {}
+    for row in sorted(view.rows(topic), key=lambda row: (row.partition, row.offset)):
+        headers = dict(row.headers)
+        version, kind = headers["delta.commit.version"].decode(), headers["delta.change.type"].decode()
+        found.setdefault(row.key, []).append((int(version), kind, row.value.decode()))
+    return found
+
+
+def forget_the_last_commit(checkpoint: Path) -> None:
+    """Put the checkpoint back to before Spark has noted that its last micro-batch is done."""
+    commits = checkpoint / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    (commits / f"{last}").unlink()
+    (commits / f".{last}.crc").unlink()
+
+
+def noted(path: Path | str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Note and metrics of each of a job's commits, the newest first, by delta-rs."""
+    history = DeltaTable(str(path)).history()
+    found = [(json.loads(each.get("userMetadata") or "{}"), each.get("operationMetrics", {})) for each in history]
+    return [(note["spark-eos"], metrics) for note, metrics in found if "spark-eos" in note]
+
+
+def versions_of(path: Path | str) -> int:
+    """The table's newest version, by delta-rs."""
+    return DeltaTable(str(path)).version()
+
+
+_TO_KAFKA = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{path: "{table}"{source}}}
+{transform}
+sink: {{topic: {topic}{sink}}}
+checkpoint: "{checkpoint}"
+trigger: availableNow
+restart: {{attempts: 0}}
+{more}
+"""
+
+
+def _transform(sql: str | None, engine: str) -> str:
+    by = f", engine: {engine}" if engine else ""
+    return f'transform: {{sql: "{sql}"{by}}}' if sql else ""
+
+
+class ToDelta:
+    """A topic, a table, and the job that leads from one to the other."""
+
+    def __init__(self, delta: DeltaSpark | None, servers: str, topic: str, folder: Path) -> None:
+        self._delta, self._servers, self._folder = delta, servers, folder
+        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
+
+    def config(
+        self, sql: str | None = None, source: str = "", target: str = "", more: str = "", engine: str = ""
+    ) -> Path:
+        file = self._folder / "job.yaml"
+        texts = {"transform": _transform(sql, engine), "source": source, "target": target}
+        places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
+        file.write_text(_TO_DELTA.format(**texts, **places, more=more))
+        return file
+
+    def run(self, sql: str | None = None, **parts: str) -> Failed | None:
+        assert self._delta is not None
+        return self._delta.job("kafka_to_delta", self.config(sql, **parts))
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """``{t}`` stands for the table."""
+        assert self._delta is not None
+        return self._delta.sql(text.format(t=f"delta.`{self.table}`"))
+
+    def rows(self, *columns: str) -> list[tuple]:
+        return rows_of(self.table, *columns)
+
+    def forget_the_last_commit(self) -> None:
+        forget_the_last_commit(self.checkpoint)
+
+
+class ToKafka:
+    """A table, a topic, and the job that leads from one to the other."""
+
+    def __init__(self, delta: DeltaSpark | None, servers: str, topic: str, folder: Path) -> None:
+        self._delta, self._servers, self._folder = delta, servers, folder
+        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint to kafka"
+
+    def config(
+        self, sql: str | None = None, source: str = "", sink: str = "", more: str = "", engine: str = ""
+    ) -> Path:
+        file = self._folder / "to_kafka.yaml"
+        texts = {"transform": _transform(sql, engine), "source": source, "sink": sink, "more": more}
+        places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
+        file.write_text(_TO_KAFKA.format(**texts, **places))
+        return file
+
+    def run(self, sql: str | None = None, **parts: str) -> Failed | None:
+        assert self._delta is not None
+        return self._delta.job("delta_to_kafka", self.config(sql, **parts))
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """``{t}`` stands for the table."""
+        assert self._delta is not None
+        return self._delta.sql(text.format(t=f"delta.`{self.table}`"))

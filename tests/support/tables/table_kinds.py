@@ -1,0 +1,226 @@
+"""The kinds of tables that copies write to, for tests: how a query names one, what others do to it meanwhile, and what
+it has, as two readers see it that are not ours."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import And, EqualTo
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+from sqlalchemy.exc import SQLAlchemyError
+
+from spark_eos.base.frozen_settings import Settings
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.tables.delta.table import location_of
+from spark_eos.pipelines.tables.target import Place
+from spark_eos.tools.verify import TableAddress
+from tests.support.tables.delta_files import looked_after
+
+#: Partition and offset of a row → how many rows have them.
+Places = Counter[tuple[int, int]]
+
+
+class TableKind(ABC):
+    """A table of one kind in a folder of its own, which may not be there yet."""
+
+    #: The option ``format``.
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def sink(self) -> dict[str, Any]:
+        """The query's options."""
+
+    def place(self, **more: str) -> Place:
+        """As a query with the options sees it. ``more``: further ones."""
+        return table_options(self.sink() | more, {}).place(HadoopSettings())
+
+    @abstractmethod
+    def checked(self) -> TableAddress:
+        """As `spark-eos verify` names it."""
+
+    @abstractmethod
+    def is_there(self) -> bool: ...
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """By one of the readers."""
+
+    @abstractmethod
+    def places(self) -> Places:
+        """By both, which agree."""
+
+    @abstractmethod
+    def files(self) -> set[str]:
+        """The names of those that it has now."""
+
+    @abstractmethod
+    def append(self, row: dict[str, Any]) -> None:
+        """As another writer."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """What is done to tables in the background; does nothing where it meets another writer."""
+
+    @abstractmethod
+    def last(self, query: str) -> int:
+        """The last micro-batch that the table remembers."""
+
+    @abstractmethod
+    def versions(self) -> int:
+        """How many commits it had."""
+
+
+class Delta(TableKind):
+    """In the folder ``table``; it is looked after as docs/copy.md says."""
+
+    name = "delta"
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "table"
+
+    def sink(self) -> dict[str, Any]:
+        return {"format": "delta", "path": str(self.path)}
+
+    def checked(self) -> TableAddress:
+        return TableAddress("delta", str(self.path), Settings())
+
+    def is_there(self) -> bool:
+        return bool(DeltaTable.is_deltatable(str(self.path)))
+
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = DeltaTable(str(self.path)).to_pyarrow_table().to_pylist()
+        return found
+
+    def places(self) -> Places:
+        return delta_places(self.path)
+
+    def files(self) -> set[str]:
+        return {Path(uri).name for uri in DeltaTable(str(self.path)).file_uris()}
+
+    def append(self, row: dict[str, Any]) -> None:
+        schema = pa.schema(DeltaTable(str(self.path)).schema().to_arrow())
+        write_deltalake(str(self.path), pa.Table.from_pylist([row], schema), mode="append")
+
+    def tidy(self) -> None:
+        try:
+            looked_after(location_of(str(self.path), HadoopSettings()))
+        except DeltaError:
+            return
+
+    def last(self, query: str) -> int:
+        return int(DeltaTable(str(self.path)).transaction_version(query) or 0)
+
+    def versions(self) -> int:
+        return int(DeltaTable(str(self.path)).version())
+
+
+class Iceberg(TableKind):
+    """In a catalog on SQLite; its snapshots expire at once."""
+
+    name = "iceberg"
+    table = "tests.records"
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        return {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/warehouse"}
+
+    def sink(self) -> dict[str, Any]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        properties = {f"catalog.{name}": value for name, value in self.catalog.items()}
+        return {"format": "iceberg", "table": self.table, "catalog.type": "sql", **properties}
+
+    def checked(self) -> TableAddress:
+        return TableAddress("iceberg", self.table, Settings(self.sink()))
+
+    def load(self) -> Table:
+        return self.opened().load_table(self.table)
+
+    def opened(self) -> SqlCatalog:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return SqlCatalog("default", **self.catalog)
+
+    def is_there(self) -> bool:
+        return bool(self.opened().table_exists(self.table))
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._by_polars().collect().to_dicts()  # pyiceberg reads a list of structs that is null as an empty one
+
+    def places(self) -> Places:
+        table = self.load()
+        files = [file["file_path"].removeprefix("file://") for file in table.inspect.files().to_pylist()]
+        read = table.scan(selected_fields=("partition", "offset")).to_arrow()
+        by_polars = self._by_polars(table).select("partition", "offset").collect()
+        assert Counter(by_polars.rows()) == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
+        return _agreed(read, files)
+
+    def files(self) -> set[str]:
+        return {Path(file["file_path"]).name for file in self.load().inspect.files().to_pylist()}
+
+    def _by_polars(self, table: Table | None = None) -> polars.LazyFrame:
+        return polars.scan_iceberg((table or self.load()).metadata_location)
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Once, however often it is refused, or fails after it was done."""
+        is_there = And(*(EqualTo(name, row[name]) for name in ("topic", "partition", "offset")))
+        while not self.load().scan(is_there).count():
+            table = self.load()
+            with contextlib.suppress(CommitFailedException, SQLAlchemyError):
+                table.append(pa.Table.from_pylist([row], schema_to_pyarrow(table.schema())))
+
+    def tidy(self) -> None:
+        table = self.load()
+        kept = {ref.snapshot_id for ref in table.refs().values()}
+        gone = [each.snapshot_id for each in table.snapshots() if each.snapshot_id not in kept]
+        try:
+            table.maintenance.expire_snapshots().by_ids(gone).commit()
+        except Exception:
+            return
+
+    def last(self, query: str) -> int:
+        table = self.load()
+        snapshot = table.snapshot_by_id(table.refs()[f"eos-{query}"].snapshot_id)
+        assert snapshot is not None and snapshot.summary is not None
+        return int(str(snapshot.summary["spark-eos.batch"]))
+
+    def versions(self) -> int:
+        try:
+            return int(self.load().metadata.last_sequence_number)
+        except NoSuchTableError:
+            return 0
+
+
+KINDS: dict[str, type[TableKind]] = {kind.name: kind for kind in (Delta, Iceberg)}
+
+
+def delta_places(path: Path) -> Places:
+    """Of a Delta table in any folder."""
+    at_once = DeltaTable(str(path))  # others may write meanwhile
+    return _agreed(at_once.to_pyarrow_table(columns=["partition", "offset"]), at_once.file_uris())
+
+
+def _agreed(read: pa.Table, files: list[str]) -> Places:
+    """What a library reads, which DuckDB finds in the files that the table names, too."""
+    if not files:
+        assert not read.num_rows
+        return Counter()
+    found = duckdb.sql(f'SELECT partition, "offset", count(*) FROM read_parquet({files!r}) GROUP BY ALL').fetchall()
+    counted = Counter({(partition, offset): count for partition, offset, count in found})
+    assert counted == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
+    return counted
