@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink.preflight import check_cluster
 
@@ -26,4 +27,4 @@ def output_check(sink: SinkOptions) -> Check:
     topics = [f"the topic {sink.topic}" if sink.topic else "the brokers' settings"]
     topics += [f"the dead-letter topic {sink.dead_letters}"] if sink.dead_letters else []
     topics += [f"the group {sink.group_id}"] if sink.group_id else []
-    return Check(f"{', '.join(topics)}, to write there", lambda: check_cluster(sink))
+    return Check(f"{', '.join(topics)}, to write there", lambda: check_cluster(broker_client(sink.kafka), sink))

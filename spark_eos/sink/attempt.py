@@ -66,7 +66,7 @@ class RowWriter:
     ``partitions`` and ``topic_ids``: of the topics, as they were before their first row."""
 
     def __init__(self, options: SinkOptions, producer: ArrowProducer, client: BrokerClient) -> None:
-        self._options, self._producer, self._client = options, producer, client
+        self.client, self._options, self._producer = client, options, producer
         self.partitions: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         self._ahead_at: float | None = None
@@ -79,7 +79,7 @@ class RowWriter:
 
     def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Look up topics of which this was not done yet, before their first row. Raises TopicError."""
-        found = describe_topics(self._client, {*topics} - self.partitions.keys())
+        found = describe_topics(self.client, {*topics} - self.partitions.keys())
         self.partitions |= {name: topic.partitions for name, topic in found.items()}
         self.topic_ids |= {name: topic.id for name, topic in found.items() if topic.id != NO_TOPIC_ID}
         return found
@@ -89,7 +89,7 @@ class RowWriter:
         self._check_topics(columns)
         check_partitions(columns, columns.topic, self.partitions)
         for topic, oldest_ms in columns.oldest_by_topic().items():
-            check_age(self._options.kafka, topic, oldest_ms)
+            check_age(self.client, topic, oldest_ms)
         for topic, fields in columns.by_topic():
             self._producer.write(topic, self.partitions[topic], **fields)
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
@@ -111,8 +111,8 @@ class RowWriter:
         letters = self._options.dead_letters  # where any row may go
         found = self.look_up(topics if letters is None else [*topics, letters])
         if self._options.topic is None:  # the driver has looked at the option's topic
-            check_outputs(self._client, found, ledger=self._options.ledger_topic)
-        for topic, max_bytes in limits(self._client, self._options, topics).items():
+            check_outputs(self.client, found, ledger=self._options.ledger_topic)
+        for topic, max_bytes in limits(self.client, self._options, topics).items():
             self._producer.limit(topic, max_bytes)
 
 
@@ -167,7 +167,7 @@ class Attempt:
             )
         self._producer.flush()
         if self._job.options.dead_letters is not None and self._producer.refused:
-            check_age(self._job.options.kafka, self._job.options.dead_letters, oldest_ms)  # they keep their timestamps
+            check_age(self._session.client, self._job.options.dead_letters, oldest_ms)  # they keep their timestamps
         failpoints.reach("prepare.flushed")
         self._check_owner()
         digest %= 1 << DIGEST_BITS

@@ -18,6 +18,7 @@ from spark_eos.base.caches import process_cache
 from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.errors import EosError, Superseded, stop
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.checks import check_halts
@@ -43,11 +44,16 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         self._write: Write = options.write or BatchWrite(str(uuid.uuid4()), options.sink.topic)
         self._run, self._batch = options.run or str(uuid.uuid4()), options.batch
         with self._naming_itself():
-            self._job = SinkJob.plan(self._options, rows, self._write)
+            self._job = SinkJob.plan(self._client, self._options, rows, self._write)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         quiet_here()
+
+    @property
+    def _client(self) -> BrokerClient:
+        """This process's client; the writer itself travels to tasks, and has none."""
+        return broker_client(self._options.kafka)
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -59,7 +65,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         assert context is not None
         identity = self._identity(context.partitionId(), context.attemptNumber())
         with self._naming_itself():
-            return self._job.run(identity, iterator, count_bytes=bool(self._events))
+            return self._job.run(self._client, identity, iterator, count_bytes=bool(self._events))
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -67,11 +73,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         with self._naming_itself():
             received = all_received(messages, self._batch, Message)
             if isinstance(self._write, ForeachBatchWrite):
-                _check_query(self._options, self._job.facts.ledger_partitions, self._write, self._run)
-            report = self._ending().commit(received)
-        reports = [message.report for message in received]
-        size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
-        self._job.rows.committed(self._batch, report.rows, size, dropped, sum(one.read for one in reports))
+                _check_query(self._client, self._options, self._job.facts.ledger_partitions, self._write, self._run)
+            self._ending().commit(received)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Never raises: what stays open is cleared by the next run under the same id, or ends by its timeout."""
@@ -86,14 +89,15 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     def _ending(self) -> Commit:
         return Commit(
+            self._client,
             self._options,
             self._job.facts.ledger_partitions,
             self._write.query_id,
             self._run,
             self._batch,
             f"{self}:",
+            self._job.rows,
             self._write,
-            self._job.rows.kind,
             events=self._events,
         )
 
@@ -126,11 +130,13 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
 
 @process_cache(maxsize=64)
-def _check_query(options: SinkOptions, ledger_partitions: int, write: ForeachBatchWrite, run: str) -> None:
+def _check_query(
+    client: BrokerClient, options: SinkOptions, ledger_partitions: int, write: ForeachBatchWrite, run: str
+) -> None:
     """Raise Superseded if the query was replayed. Checked once in a run, when the sink's head of the run is published:
     a replay marks the query as a whole, and then looks for the heads of its sinks. So either the replay has found this
     head, or the mark is found here."""
-    check_halts(session_for(options, ledger_partitions, write.query).ports.ledger.read(), None)
+    check_halts(session_for(client, options, ledger_partitions, write.query).ports.ledger.read(), None)
 
 
 def _differences(error: EosError) -> str:

@@ -14,15 +14,15 @@ from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import stop
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort, clear_late
 from spark_eos.protocol.commit import CommitReport, commit, complete
-from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Pair, Write
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.commit_events import CommitEvents
-from spark_eos.sink.job import Message
+from spark_eos.sink.job import Message, RowSource
 from spark_eos.sink.session import Session, session_for
 from spark_eos.spark.worker_gc import spare_collections
 
@@ -44,18 +44,19 @@ def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kin
 class Commit:
     """One micro-batch that is to be committed or aborted.
 
-    ``query``: the id by which the ledger knows the query. ``name``: of the micro-batch, for the log. ``write``: what
-    writes, where it is no streaming query. ``kind``: of the extra that the decision is to have.
+    ``query``: the id by which the ledger knows the query. ``name``: of the micro-batch, for the log. ``rows``: where
+    its rows came from. ``write``: the batch write, where it is no streaming query.
     """
 
+    client: BrokerClient
     options: SinkOptions
     ledger_partitions: int
     query: str
     run: str
     batch: int
     name: str
+    rows: RowSource
     write: Write | None = None
-    kind: Kind | None = None
     events: Events = field(default=NOWHERE, kw_only=True)
 
     def commit(self, received: Sequence[Message]) -> CommitReport:
@@ -65,7 +66,7 @@ class Commit:
         is done here, as nothing follows it. Raises EosError; the next run finds out what was decided.
         """
         began = time.perf_counter()
-        session = session_for(self.options, self.ledger_partitions, self.query)
+        session = self._session()
         batch = self._micro_batch(received, session.ports)
         events = self._commit_events()
         with events.commit(batch, received):
@@ -76,12 +77,15 @@ class Commit:
         took_s = time.perf_counter() - began
         events.committed(batch, received, report, took_s)
         self._log(batch, received, report, took_s)
+        reports = batch.reports
+        size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
+        self.rows.committed(self.batch, report.rows, size, dropped, sum(one.read for one in reports))
         return report
 
     def abort(self, look_again_s: Sequence[float] = ()) -> int:
         """Close the run, and abort what it has open and not decided; how many transactions stay open. ``look_again_s``:
         seconds to wait before each further look for what tasks have begun meanwhile. Raises EosError."""
-        session = session_for(self.options, self.ledger_partitions, self.query)
+        session = self._session()
         session.resume()
         left = abort(session.ports, self.run, self.batch)
         for seconds in look_again_s:
@@ -93,8 +97,11 @@ class Commit:
 
     def decided(self) -> Collection[Pair]:
         """The transactions of the query's last decision, by the ledger. Raises EosError."""
-        head = session_for(self.options, self.ledger_partitions, self.query).ports.ledger.read()
+        head = self._session().ports.ledger.read()
         return head.decision.pairs if head is not None and head.decision is not None else ()
+
+    def _session(self) -> Session:
+        return session_for(self.client, self.options, self.ledger_partitions, self.query)
 
     def _micro_batch(self, received: Sequence[Message], ports: Ports) -> MicroBatch:
         """What the tasks have reported, with what is to be published beside it."""
@@ -110,7 +117,7 @@ class Commit:
             options.partitioner,
             group,
             options.two_phase,
-            kind=self.kind,
+            kind=self.rows.kind,
             planned_ms=_planned_ms(ports, received),
         )
 

@@ -37,8 +37,9 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
     options = _started.get(str(getattr(query, "runId", None))) or _options_of(query)
     if options is None:
         return
-    partitions = topic_partitions(broker_client(options.kafka), [options.ledger_topic])[options.ledger_topic]
-    look_at_last(session_for(options, partitions, str(query.id)).ports, _last_done(query), stopped=stopped)
+    client = broker_client(options.kafka)
+    partitions = topic_partitions(client, [options.ledger_topic])[options.ledger_topic]
+    look_at_last(session_for(client, options, partitions, str(query.id)).ports, _last_done(query), stopped=stopped)
 
 
 def _last_done(query: Any) -> int | None:  # noqa: ANN401

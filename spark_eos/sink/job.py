@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,7 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spark_eos.base import system
 from spark_eos.base.clocks import Moment
 from spark_eos.errors import stop
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import Write
@@ -23,6 +23,9 @@ from spark_eos.sink.counting import CountingIterator
 from spark_eos.sink.preflight import Facts, preflight
 from spark_eos.sink.schema import Columns
 from spark_eos.spark.worker_gc import spare_collections
+
+if TYPE_CHECKING:
+    from spark_eos.sink.task import Task
 
 _SPARK_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 
@@ -75,7 +78,7 @@ class RowSource(Protocol):
         """The kind of the extra that decisions on these rows have, if any."""
         ...
 
-    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows that ``batches`` are or stand for, into an open transaction. Whatever fails aborts
         that transaction and raises."""
         ...
@@ -101,25 +104,30 @@ class SinkJob:
     planned: Moment | None = None
 
     @classmethod
-    def plan(cls, options: SinkOptions, rows: RowSource, write: Write | None = None) -> SinkJob:
+    def plan(cls, client: BrokerClient, options: SinkOptions, rows: RowSource, write: Write | None = None) -> SinkJob:
         """Check the cluster, on the driver and before each micro-batch. Raises EosError."""
-        facts = preflight(options, dated=rows.columns.timestamp)
+        facts = preflight(client, options, dated=rows.columns.timestamp)
         if options.two_phase:
             from spark_eos.sink.two_phase import check_two_phase
 
-            check_two_phase(broker_client(options.kafka), options.prefix)
+            check_two_phase(client, options.prefix)
         spare_collections()
         # By a clock that all processes of a machine share, and that goes on while it sleeps, and by the time of day,
         # which also notices that a virtual machine was paused. Clocks of executors may be off.
         planned = Moment.now(system.steady, system.time_of_day)
         return cls(options, facts, rows, write, planned)
 
-    def run(self, identity: Identity, batches: Iterator[pa.RecordBatch], *, count_bytes: bool) -> Message:
+    def run(
+        self, client: BrokerClient, identity: Identity, batches: Iterator[pa.RecordBatch], *, count_bytes: bool
+    ) -> Message:
         """In a task: write its rows into a transaction of this attempt's own, which stays open, and report on it.
         Whatever fails aborts that transaction and raises."""
+        from spark_eos.sink.task import Task  # which the driver's processes have no use for
+
         began = time.perf_counter()
         counting = CountingIterator(batches)
-        report = self.rows.write(self, identity, counting if count_bytes else batches)
+        task = Task.of(client, self, identity)
+        report = self.rows.write(task, counting if count_bytes else batches)
         spare_collections()
         took_s = time.perf_counter() - began
         size = report.bytes or counting.bytes

@@ -20,7 +20,7 @@ from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describ
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.errors import Cause, init_error
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
@@ -68,34 +68,32 @@ def this_driver() -> str:
     return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
 
 
-def preflight(options: SinkOptions, *, dated: bool = False) -> Facts:
+def preflight(client: BrokerClient, options: SinkOptions, *, dated: bool = False) -> Facts:
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
     ledger. ``dated``: whether rows are given timestamps, which tasks compare with the topic's retention.
 
     Called for each micro-batch: the cluster is asked once in a while, and so is what belongs to a query; but that of
     another query, with a new checkpoint in the same place, is checked however soon it begins.
     """
-    facts = _of_cluster(options, dated=dated)
+    facts = _of_cluster(client, options, dated=dated)
     if options.checkpoint_location and _is_readable(options):
         with _going_on_unread(options):
-            _check_checkpoint(options, facts, _checkpoint(options).query_id())
+            _check_checkpoint(client, options, facts, _checkpoint(options).query_id())
     return facts
 
 
 @ttl_cache(FRESH_S, maxsize=16)
-def _of_cluster(options: SinkOptions, *, dated: bool) -> Facts:
-    client = broker_client(options.kafka)
-    broker, dead_letter_partitions = check_cluster(options, dated=dated)
+def _of_cluster(client: BrokerClient, options: SinkOptions, *, dated: bool) -> Facts:
+    broker, dead_letter_partitions = check_cluster(client, options, dated=dated)
     partitions = ledger_partitions(client, options.ledger_topic, broker)
     return Facts(transaction_timeout(options, broker), partitions, this_driver(), dead_letter_partitions)
 
 
-def check_cluster(options: SinkOptions, *, dated: bool = False) -> tuple[BrokerConfig, int]:
+def check_cluster(client: BrokerClient, options: SinkOptions, *, dated: bool = False) -> tuple[BrokerConfig, int]:
     """Check the options against the brokers, the topics of rows and dead letters, and the group. Writes nothing.
     Returns the configuration of a broker, and the dead-letter topic's number of partitions, 0 without one. Raises
     EosError."""
     check(options.kafka, "producer")
-    client = broker_client(options.kafka)
     if options.topic is not None:
         check_output(client, options.topic)
         if dated:
@@ -223,8 +221,8 @@ def _warn_of_begin(query: str, begin: int) -> None:
 
 
 @ttl_cache(FRESH_S, maxsize=16)
-def _check_checkpoint(options: SinkOptions, facts: Facts, query: str | None) -> None:
-    client, checkpoint = broker_client(options.kafka), _checkpoint(options)
+def _check_checkpoint(client: BrokerClient, options: SinkOptions, facts: Facts, query: str | None) -> None:
+    checkpoint = _checkpoint(options)
     if query is None:
         raise checkpoint.elsewhere()
     planned, done = checkpoint.last_batch("offsets"), checkpoint.last_batch("commits")

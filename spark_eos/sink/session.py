@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from spark_eos.base.caches import process_cache
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError, ProtocolStop
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.parse import SinkOptions
@@ -38,15 +38,18 @@ class _Look:
 
 
 class Session:
-    """``ports`` are for the steps of the protocol; ``coordinator`` is the same one, with methods that only tasks need.
+    """``client`` is that of the cluster to which the query writes; ``ports`` use it for the steps of the protocol, and
+    ``coordinator`` is theirs, with methods that only tasks need.
 
     On the driver, the session also looks once more at what was committed, takes the ledger ahead for the next commit,
     both in the background, and looks for what is left open while the query has nothing to commit. Call ``resume``,
     which ends all of it, before any call on ``ports``.
     """
 
-    def __init__(self, ports: Ports, coordinator: TransactionCoordinator, *, two_phase: bool = False) -> None:
-        self.ports, self.coordinator = ports, coordinator
+    def __init__(
+        self, client: BrokerClient, ports: Ports, coordinator: TransactionCoordinator, *, two_phase: bool = False
+    ) -> None:
+        self.client, self.ports, self.coordinator = client, ports, coordinator
         self._two_phase = two_phase
         self._taking: tuple[str, Future[Term | None]] | None = None
         self._look: _Look | None = None
@@ -163,8 +166,8 @@ class Session:
 
 
 @process_cache(maxsize=16)
-def session_for(options: SinkOptions, ledger_partitions: int, query: str) -> Session:
-    """The process's session for a query."""
+def session_for(client: BrokerClient, options: SinkOptions, ledger_partitions: int, query: str) -> Session:
+    """Return the process's session for a query, which is made at the first call."""
     place = LedgerPlace(options.ledger_topic, ledger_partitions, options.prefix)
-    ports, coordinator = query_ports(broker_client(options.kafka), place, query, options.group_id)
-    return Session(ports, coordinator, two_phase=options.two_phase)
+    ports, coordinator = query_ports(client, place, query, options.group_id)
+    return Session(client, ports, coordinator, two_phase=options.two_phase)

@@ -13,7 +13,7 @@ from spark_eos.sink.schema import Columns
 if TYPE_CHECKING:
     from spark_eos.protocol.extra import Kind
     from spark_eos.protocol.task import TaskReport
-    from spark_eos.sink.job import Identity, SinkJob
+    from spark_eos.sink.task import Task
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class SparkRows:
     columns: Columns
     kind: Kind | None = None
 
-    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write these rows."""
         from spark_eos.sink.task import run_task
 
-        return run_task(job, identity, batches)
+        return run_task(task, batches)
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """Nobody has to be notified."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
@@ -30,13 +30,13 @@ from spark_eos.sink.session import Session, session_for
 OPEN_S = 3.0
 
 
-def run_task(job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Write, or count, the rows of one task; the report for the driver.
+def run_task(task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    """Write, or count, the rows of one task; return the report for the driver.
 
     The head, the opening of the run and the start of the producer overlap the wait for the first rows. Whatever fails
     aborts this attempt's own transaction and raises.
     """
-    task = Task.of(job, identity)
+    job, identity = task.job, task.identity
     waited = threading.Event()
     with ThreadPoolExecutor(1, "eos start") as pool:
         start = pool.submit(_start, task, waited)
@@ -62,13 +62,11 @@ class Task:
     job: SinkJob
     identity: Identity
     session: Session
-    client: BrokerClient
 
     @classmethod
-    def of(cls, job: SinkJob, identity: Identity) -> Task:
-        """With the process's session for the query, and its client."""
-        session = session_for(job.options, job.facts.ledger_partitions, identity.query)
-        return cls(job, identity, session, broker_client(job.options.kafka))
+    def of(cls, client: BrokerClient, job: SinkJob, identity: Identity) -> Task:
+        """Return the task with the process's session for its query."""
+        return cls(job, identity, session_for(client, job.options, job.facts.ledger_partitions, identity.query))
 
     def open(self) -> Head:
         """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
@@ -113,7 +111,7 @@ class Task:
         options, facts = self.job.options, self.job.facts
         letters = options.dead_letters
         producer = ArrowProducer(
-            self.client,
+            self.session.client,
             free_name(options.prefix, self.identity.query, assignment.name, head, self.session.coordinator),
             facts.transaction_timeout_ms,
             partitioner=assignment.partitioner,
@@ -160,7 +158,7 @@ def _start(task: Task, waited: threading.Event) -> tuple[Assignment, ArrowProduc
     producer = task.begin(head, assignment)
     if producer is None:
         return assignment, None, None
-    writer = RowWriter(job.options, producer, task.client)
+    writer = RowWriter(job.options, producer, task.session.client)
     try:
         if not waited.is_set():
             writer.ask_ahead()

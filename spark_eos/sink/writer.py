@@ -15,7 +15,7 @@ from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink.commit import Commit, all_received
 from spark_eos.sink.commit_events import aborted
@@ -33,27 +33,29 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         self._options, self._rows, self._events = options, rows, events
         self._job: SinkJob | None = None
 
+    @property
+    def _client(self) -> BrokerClient:
+        """This process's client; the writer itself travels to tasks, and has none."""
+        return broker_client(self._options.kafka)
+
     def plan(self) -> None:
         """Check the cluster, before the writer goes to the tasks. The writers for commit and abort have the facts from
         the tasks' messages. Raises EosError."""
-        self._job = SinkJob.plan(self._options, self._rows)
+        self._job = SinkJob.plan(self._client, self._options, self._rows)
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """In a task: write the rows into a transaction of this attempt's own, and leave it open for `commit`. If
         anything fails, that transaction is aborted."""
         assert self._job is not None, "the writer was not made by Spark's planning"
-        return self._job.run(Identity.here(), iterator, count_bytes=bool(self._events))
+        return self._job.run(self._client, Identity.here(), iterator, count_bytes=bool(self._events))
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: see `Commit.commit`."""
         received = all_received(messages, batchId, Message)
         first = received[0]
-        report = self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
-        reports = [message.report for message in received]
-        size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
-        self._rows.committed(batchId, report.rows, size, dropped, sum(one.read for one in reports))
+        self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""
@@ -73,7 +75,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
     def _ending(self, query: str, run: str, batch: int, ledger_partitions: int) -> Commit:
         name = f"query={query} batch={batch}"
         return Commit(
-            self._options, ledger_partitions, query, run, batch, name, kind=self._rows.kind, events=self._events
+            self._client, self._options, ledger_partitions, query, run, batch, name, self._rows, events=self._events
         )
 
     def _own_run(self) -> tuple[str, str, int] | None:
@@ -88,8 +90,8 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         if query is None:
             return None
         topic = self._options.ledger_topic
-        partitions = topic_partitions(broker_client(self._options.kafka), [topic])[topic]
-        session = session_for(self._options, partitions, query)
+        partitions = topic_partitions(self._client, [topic])[topic]
+        session = session_for(self._client, self._options, partitions, query)
         session.resume()
         head = session.ports.ledger.read()
         driver = this_driver()

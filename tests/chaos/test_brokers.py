@@ -20,12 +20,12 @@ from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions, stream_options
-from spark_eos.sink.preflight import preflight
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.judges.recorder import judged, of_topics
 from tests.support.kills.scene import Scene, topics_of
+from tests.support.models.open_query import checked
 from tests.support.queries.data_paths import also_by
 from tests.support.queries.sink_queries import VALUE, Files, Sink
 from tests.support.servers.healed_brokers import BROKERS, heal
@@ -177,7 +177,7 @@ def test_a_ledger_that_was_created_a_moment_ago(brokers, view):
     topic = topics_of(brokers)()
     kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
     for i in range(20):
-        facts = preflight(SinkOptions(kafka, topic=topic, ledger_topic=f"new-ledger-{i}"))
+        facts = checked(SinkOptions(kafka, topic=topic, ledger_topic=f"new-ledger-{i}"))
         assert facts.ledger_partitions > 0
 
 
@@ -185,7 +185,7 @@ def test_a_ledger_is_created_as_safe_as_the_coordinators_state(brokers):
     """As many replicas, and no leader that lacks what was acknowledged, whatever the cluster does by default."""
     topic = topics_of(brokers)()
     kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
-    preflight(SinkOptions(kafka, topic=topic, ledger_topic="safe-ledger"))
+    checked(SinkOptions(kafka, topic=topic, ledger_topic="safe-ledger"))
     assert topic_config(broker_client(kafka), "safe-ledger")["unclean.leader.election.enable"] == "false"
     (made,) = broker_client(kafka).metadata(["safe-ledger"]).topics
     assert {len(p.replica_nodes) for p in made.partitions} == {BROKERS}

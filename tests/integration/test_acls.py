@@ -152,9 +152,12 @@ def start(secure: Secure, query: Sink) -> None:
     forget_checks()
     for cached in (two_phase._check_brokers, two_phase._try_out):
         cached.cache_clear()
-    broker_client(options.kafka).forget([ledger_name(PREFIX, query.id)])
+    client = broker_client(options.kafka)
+    client.forget([ledger_name(PREFIX, query.id)])
     EosKafkaStreamReader(source).initialOffset()
-    SinkJob.plan(options, SparkRows(Columns(key=False, topic=False, partition=False, headers=False, timestamp=True)))
+    SinkJob.plan(
+        client, options, SparkRows(Columns(key=False, topic=False, partition=False, headers=False, timestamp=True))
+    )
 
 
 @pytest.mark.parametrize("acl", NEEDED, ids=named)

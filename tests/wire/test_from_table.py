@@ -28,6 +28,7 @@ from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.session import session_for
+from spark_eos.sink.task import Task
 from tests.support.judges.kafka_view import Row
 from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after, written
 
@@ -117,10 +118,11 @@ class Run:
         reader = FileStreamReader(plan)
         start = json.loads(logged[-2]) if len(logged) > 1 else reader.initialOffset()
         rows, batch = TableRows(plan), len(logged) - 1
+        client = broker_client(plan.sink.kafka)
         job = SinkJob(plan.sink, Facts(TIMEOUT_MS, 2, self.name), rows)
         tasks = reader.partitions(start, json.loads(logged[-1]))
         reports = [
-            rows.write(job, Identity(QUERY, self.name, batch, number, 0), _batches(reader.read(task)))
+            rows.write(Task.of(client, job, Identity(QUERY, self.name, batch, number, 0)), _batches(reader.read(task)))
             for number, task in enumerate(tasks)
         ]
 
@@ -128,13 +130,13 @@ class Run:
             if point == die_at:
                 raise Death(point)
 
-        ports = replace(session_for(plan.sink, 2, QUERY).ports, reach=reach)
+        ports = replace(session_for(client, plan.sink, 2, QUERY).ports, reach=reach)
         commit(ports, MicroBatch(self.name, batch, tuple(reports), None, kind=rows.kind))
         return reports
 
     def lose(self, count: int, of: int = 2) -> None:
         """Abort so many of the transactions that are decided and not committed."""
-        head = session_for(self.plan.sink, 2, QUERY).ports.ledger.read()
+        head = session_for(broker_client(self.plan.sink.kafka), self.plan.sink, 2, QUERY).ports.ledger.read()
         assert head is not None and head.decision is not None and len(head.decision.written) == of
         for each in head.decision.written[:count]:
             other = ArrowProducer(broker_client(self.plan.sink.kafka), each.pair.id, TIMEOUT_MS)

@@ -8,8 +8,7 @@ from spark_eos.base import system
 from spark_eos.base.caches import ttl_cache
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import topic_config
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 
 #: How long a topic's settings are remembered, in seconds.
 _SETTINGS_S = 10.0
@@ -21,21 +20,21 @@ BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.
 _ANY_TIME = 2**63 - 1
 
 
-def check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
+def check_age(client: BrokerClient, topic: str, oldest_ms: int | None) -> None:
     """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep. ``oldest_ms``: the oldest timestamp;
     without one from 1970 on, brokers go by the time of their file. Raises also what `topic_config` raises."""
     if oldest_ms is None or oldest_ms < 0:
         return
-    settings, now_ms = topic_settings(kafka, topic), int(system.time_of_day() * 1000)
+    settings, now_ms = topic_settings(client, topic), int(system.time_of_day() * 1000)
     if unfit_setting(settings, oldest_ms, now_ms) == RETENTION:
         age_s = (now_ms - oldest_ms) // 1000
         raise stop("EOS_ROWS_EXPIRED", topic=topic, age_s=age_s, retention_ms=settings[RETENTION])
 
 
 @ttl_cache(_SETTINGS_S, maxsize=256)
-def topic_settings(kafka: KafkaProperties, topic: str) -> dict[str, str]:
+def topic_settings(client: BrokerClient, topic: str) -> dict[str, str]:
     """The configuration of a topic, as of some seconds ago. Raises what `topic_config` raises."""
-    return topic_config(broker_client(kafka), topic)
+    return topic_config(client, topic)
 
 
 def unfit_setting(settings: Mapping[str, str], time_ms: int, now_ms: int) -> str | None:

@@ -73,7 +73,8 @@ _COORDINATORS = 20_000
 
 
 class BrokerClient:
-    """A client of one cluster, configured by the user's properties. It connects when it first sends a request.
+    """A client of one cluster, configured by the user's properties. It connects when it first sends a request. Clients
+    with the same properties are equal, so that caches may have them in their keys.
 
     Raises OptionError for properties that cannot be followed.
     """
@@ -101,6 +102,12 @@ class BrokerClient:
         #: The cluster's id as of the last Metadata response; empty if brokers have none.
         self.cluster_id = ""
         self.pool = ConnectionPool()
+
+    def __eq__(self, other: object) -> bool:
+        return self.properties == other.properties if isinstance(other, BrokerClient) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.properties)
 
     def close(self) -> None:
         """Close the idle connections; a later request opens new ones."""
@@ -635,9 +642,12 @@ _clients_lock = threading.Lock()
 
 
 def broker_client(properties: KafkaProperties) -> BrokerClient:
-    """This process's client for these properties. The least recently used one is closed when there are too many.
+    """Return this process's client for these properties, which is made at the first call.
 
-    A forked child gets a client of its own.
+    Call this once where Spark or a user calls in, and nothing could pass a client: in a reader or writer, a command,
+    the start of a job. From there it is passed, as the first argument. Nobody closes it. A process keeps `_CLIENTS` of
+    them with their idle connections and what they know of the cluster; those of the least recently used one are closed
+    when there are more, and whoever still has it may go on to use it. A forked child gets clients of its own.
     """
     key = properties, os.getpid()
     with _clients_lock:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spark_eos.protocol.extra import Kind
     from spark_eos.protocol.task import TaskReport
     from spark_eos.sink.attempt import Part
-    from spark_eos.sink.job import Identity, SinkJob
+    from spark_eos.sink.task import Task
 
 
 def rows_alone(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
@@ -65,8 +65,8 @@ class CopiedRows(RowsByRange):
     plan: CopyPlan
     parts_of: PartsOf = rows_alone
 
-    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the ranges that ``batches`` hold."""
         from spark_eos.pipelines.copy.task import run_task
 
-        return run_task(self.plan, job, identity, batches, self.parts_of)
+        return run_task(self.plan, task, batches, self.parts_of)

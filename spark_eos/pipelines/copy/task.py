@@ -21,7 +21,6 @@ from spark_eos.protocol.head import Decision, Digest
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.counting import size_of
-from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.task import Task
 from spark_eos.source.task import read_range
@@ -62,12 +61,10 @@ class Assigned:
     attempt: Attempt
 
 
-def assigned(
-    job: SinkJob, identity: Identity, requested: TaskRequest, aside: frozenset[str] = frozenset()
-) -> Assigned | TaskReport:
+def assigned(task: Task, requested: TaskRequest, aside: frozenset[str] = frozenset()) -> Assigned | TaskReport:
     """Begin a transaction for what the task has to write, or report that this is nothing, as all is decided and not
     lost. ``aside``: see `Attempt`. Raises EosError."""
-    task = Task.of(job, identity)
+    job, identity = task.job, task.identity
     head = task.open()
     assignment, ranges = assign_ranges(
         head,
@@ -83,17 +80,15 @@ def assigned(
         empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
         return reported(empty, requested.copied_from)
     decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
-    writer = RowWriter(job.options, producer, task.client)
+    writer = RowWriter(job.options, producer, task.session.client)
     attempt = Attempt(job, task.session, identity, assignment, producer, aside, writer.topic_ids)
     return Assigned(ranges, decision, assignment.digest_by, producer, writer, attempt)
 
 
-def run_task(
-    plan: CopyPlan, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf
-) -> TaskReport:
+def run_task(plan: CopyPlan, task: Task, batches: Iterator[pa.RecordBatch], parts_of: PartsOf) -> TaskReport:
     """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
     requested = requested_by(plan, batches)
-    found = assigned(job, identity, requested, plan.aside)
+    found = assigned(task, requested, plan.aside)
     if isinstance(found, TaskReport):
         return found
     ranges, decision, producer = found.ranges, found.decision, found.producer
@@ -152,7 +147,7 @@ class Parts:
         self.writer.look_up([topic])
         target, producer = (topic, range_.partition), self.producer
         copied = copy_range(self._plan.source.fetching, range_, target, producer)
-        check_age(self._plan.sink.kafka, topic, copied.oldest_dated_ms)
+        check_age(self.writer.client, topic, copied.oldest_dated_ms)
         return copied
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:

@@ -33,7 +33,7 @@ from spark_eos.spark.arrow_types import arrow_schema
 if TYPE_CHECKING:
     from spark_eos.options.writes import WriteOptions
     from spark_eos.protocol.task import TaskReport
-    from spark_eos.sink.job import Identity, SinkJob
+    from spark_eos.sink.task import Task
 
 #: What lines have as rows.
 _LINES = StructType().add("value", StringType())
@@ -74,14 +74,14 @@ class FileRows:
     transform: Transform | None = field(default=None, kw_only=True)
     given: pa.Schema | None = field(default=None, kw_only=True)
 
-    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the splits whose numbers ``batches`` have. Raises FileError for a file that is
         not what was planned, and what `spark_eos.sink.task.run_task` raises."""
         from spark_eos.sink.task import run_task
 
         counts = Counts()
         rows = CountingIterator(self._rows(batches, counts))
-        report = run_task(job, identity, rows)
+        report = run_task(task, rows)
         return replace(report, bytes=rows.bytes, read=counts.read, dropped=counts.rejected)
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:

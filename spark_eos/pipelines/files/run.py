@@ -65,11 +65,11 @@ class IngestRun:
         self._ingest = ingest
         self.run = str(uuid.uuid4())
         options = ingest.write_options(self.run, 0).sink
-        facts = preflight(options)
-        _check_notes(ingest, options)
         client = broker_client(options.kafka)
+        facts = preflight(client, options)
+        _check_notes(ingest, options)
         partitions = ledger_partitions(client, ingest.notes, broker_config(client), OwnTopic.NOTES)
-        session = session_for(options, facts.ledger_partitions, ingest.query)
+        session = session_for(client, options, facts.ledger_partitions, ingest.query)
         head = self._opened(session, options)
         decision = head.decision
         noted = noted_by(decision)

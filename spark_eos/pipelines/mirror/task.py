@@ -12,8 +12,7 @@ from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
@@ -50,7 +49,7 @@ class MirrorParts:
             self._copied.append((range_, copied))
             yield part_of(range_, copied)
         self._producer.flush()
-        client = broker_client(self._mirror.sink.kafka)
+        client = targets.client
         after = {name: topic.id for name, topic in describe_topics(client, names).items()}
         changed = [name for name in names if after[name] != targets.topic_ids.get(name, after[name])]
         if changed:
@@ -79,7 +78,7 @@ class MirrorParts:
         if all(first != UNKNOWN_OFFSET for first, _ in runs):
             return runs
         rows = sum(count for _, count in runs)
-        return rows_in_log(self._mirror.sink.kafka, self._producer.identity(), topic, partition, rows)
+        return rows_in_log(self._copies.writer.client, self._producer.identity(), topic, partition, rows)
 
     def _write(self, entries: list[MapEntry]) -> None:
         topic = self._mirror.targets.map
@@ -112,7 +111,7 @@ def _changed(topics: list[str]) -> EosError:
     return stop("EOS_MIRROR_TARGET_RECREATED.meanwhile", topic=topics[0])
 
 
-def rows_in_log(kafka: KafkaProperties, pair: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
+def rows_in_log(client: BrokerClient, pair: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
     """Where all ``rows`` of a producer's open transaction lie in a partition, in order: (first offset, number) of each
     batch. All of them are acknowledged.
 
@@ -122,10 +121,10 @@ def rows_in_log(kafka: KafkaProperties, pair: Pair, topic: str, partition: int, 
     at: int | None = None
     for _ in retrying(_LOG_S):
         if at is None:
-            begins = open_begins(describe_producers(broker_client(kafka), topic, partition))
+            begins = open_begins(describe_producers(client, topic, partition))
             at = begins.get((pair.producer_id, pair.epoch))
         while at is not None and sum(count for _, count in runs) < rows:
-            found = _fetch_batches(kafka, pair, (topic, partition), at)
+            found = _fetch_batches(client, pair, (topic, partition), at)
             if found is None:
                 break
             at, more = found
@@ -140,11 +139,11 @@ def rows_in_log(kafka: KafkaProperties, pair: Pair, topic: str, partition: int, 
 
 
 def _fetch_batches(
-    kafka: KafkaProperties, pair: Pair, place: TopicPartition, at: int
+    client: BrokerClient, pair: Pair, place: TopicPartition, at: int
 ) -> tuple[int, list[tuple[int, int]]] | None:
     """The offset to fetch next, and the producer's batches in this answer; None for an answer to discard and fetch
     again."""
-    fetched = fetch_once(broker_client(kafka), *place, at, _FETCH_BYTES, isolation="read_uncommitted")
+    fetched = fetch_once(client, *place, at, _FETCH_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None
     after, runs = at, list[tuple[int, int]]()

@@ -22,10 +22,10 @@ from spark_eos.options.parse import sink_options
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink import attempt, task
 from spark_eos.sink.job import Identity, SinkJob
-from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.spark_rows import SparkRows
 from tests.support.judges.kafka_view import TIMEOUT, KafkaView
+from tests.support.models.open_query import checked
 from tests.support.waiting import wait_for
 
 Rows = Iterator[pa.RecordBatch]
@@ -44,7 +44,8 @@ class Tasks:
 
     def write(self, rows: Rows) -> TaskReport:
         self.number += 1
-        return task.run_task(self.job, Identity(self.query, "run", 0, self.number, 0), rows)
+        own = Identity(self.query, "run", 0, self.number, 0)
+        return task.run_task(task.Task.of(broker_client(self.job.options.kafka), self.job, own), rows)
 
     @property
     def times(self) -> int:
@@ -64,7 +65,7 @@ def tasks(cluster, view, topic, monkeypatch) -> Tasks:
     options, schema = sink_options(given), StructType().add("value", StringType()).add("partition", IntegerType())
     monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
     asked: list[int] = []
-    job = SinkJob(options, preflight(options), SparkRows(check_columns(schema, given["topic"])))
+    job = SinkJob(options, checked(options), SparkRows(check_columns(schema, given["topic"])))
     tasks = Tasks(given["topic"], job, view, asked, str(uuid.uuid4()))
     tasks.write(iter([a_row()]))
     send = Connection.ask

@@ -12,9 +12,9 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
-from spark_eos.sink.preflight import preflight
 from tests.support.judges.kafka_view import write
 from tests.support.models.fresh_preflight import forget_checks
+from tests.support.models.open_query import checked
 from tests.support.queries.sink_queries import kafka_frame
 from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.waiting import TIMEOUT
@@ -94,7 +94,7 @@ def test_that_a_store_cannot_be_read_is_said_once(cluster, topic, caplog):
     options["checkpointLocation"] = "viewfs://odd/there/said-once"
     for _ in range(3):
         forget_checks()
-        preflight(sink_options(options))
+        checked(sink_options(options))
     said = [record.getMessage() for record in caplog.records if "said-once" in record.getMessage()]
     assert len(said) == 1
     assert "The query continues" in said[0]

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_eos
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
-from spark_eos.sink.preflight import preflight
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.models.open_query import checked
 from tests.support.queries.sink_queries import Sink, kafka_frame
 
 LAST = 3
@@ -262,10 +262,10 @@ def test_the_first_offsets_are_lost_where_spark_plans_them_anew(cluster, tmp_pat
     (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"t":{"0":5}}')
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "checkpointLocation": str(tmp_path)}
-    preflight(sink_options(options))
+    checked(sink_options(options))
     (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     with pytest.raises(CheckpointError, match="lost") as caught:
-        preflight(sink_options(options | {"ledger.begin": "1"}))
+        checked(sink_options(options | {"ledger.begin": "1"}))
     assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"
 
 

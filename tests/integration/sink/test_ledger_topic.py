@@ -14,9 +14,9 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head
-from spark_eos.sink.preflight import preflight
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import open_view
+from tests.support.models.open_query import checked
 from tests.support.servers.acl_cluster import Guarded
 from tests.support.waiting import wait_for
 
@@ -68,7 +68,7 @@ def test_a_ledger_made_by_a_user_who_may_not_read_the_brokers_settings(three, ca
     with three.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
         every_broker = range(20)  # each time another one is asked
         wait_for(lambda: all(broker_config(client) is None for _ in every_broker), "the rule at each broker")
-        partitions = preflight(options).ledger_partitions
+        partitions = checked(options).ledger_partitions
     config = topic_config(client, options.ledger_topic)
     assert (config["min.insync.replicas"], config["unclean.leader.election.enable"]) == ("2", "false")
     wait_for(lambda: replicas(options) == {3}, "the topic at the broker that is asked")
@@ -80,7 +80,7 @@ def test_a_ledger_of_one_broker_made_by_such_a_user(guarded, caplog):
     """No more replicas are asked for than there can be."""
     options = options_of(guarded.cluster)
     with guarded.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
-        partitions = preflight(options).ledger_partitions
+        partitions = checked(options).ledger_partitions
     assert topic_config(broker_client(options.kafka), options.ledger_topic)["min.insync.replicas"] == "1"
     assert replicas(options) == {1}
     assert f"{options.ledger_topic} has 1 replica(s) and min.insync.replicas=1; whether" in caplog.text
@@ -100,12 +100,12 @@ def test_a_ledger_that_one_broker_may_acknowledge_alone(three, caplog):
     """A warning has the command that mends it; then nothing is said."""
     ledger = f"ledger-{uuid.uuid4()}"
     three.cluster.create_topic(ledger, cleanup_policy="compact")
-    preflight(options_of(three.cluster, ledger))
+    checked(options_of(three.cluster, ledger))
     said = f"{ledger} has min.insync.replicas=1, but __transaction_state has 2"
     assert said in caplog.text
     assert "replica(s)" not in caplog.text
     assert f"--entity-name {ledger} --add-config min.insync.replicas=2" in caplog.text
     caplog.clear()
     options = options_of(three.cluster)  # made by the library
-    preflight(options)
+    checked(options)
     assert "ledger" not in caplog.text

@@ -16,8 +16,7 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import free_name
-from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import session_for
+from tests.support.models.open_query import session_of
 
 
 def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alone(cluster, topic):
@@ -25,7 +24,7 @@ def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alon
     name = topic(1)
     options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": name})
     query, first = str(uuid.uuid4()), TaskId(generation=1, partition=0, slot=0)
-    own = session_for(options, preflight(options).ledger_partitions, query)
+    own = session_of(options, query)
 
     def free() -> str:
         return free_name(options.prefix, query, first, Head("run", 1, (), 5), own.coordinator)
@@ -50,7 +49,7 @@ def test_a_query_keeps_its_prefix(cluster, topic):
 
     def begin(run: str, prefix: str) -> int:
         options = sink_options(given | {"transactionalIdPrefix": prefix})
-        ports = session_for(options, preflight(options).ledger_partitions, query).ports
+        ports = session_of(options, query).ports
         return open_run(ports, run, 0, endtxn_version=5, prefix=prefix).generation
 
     assert begin("first", "one") == 1

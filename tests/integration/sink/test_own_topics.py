@@ -14,8 +14,8 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 from spark_eos.protocol.head import Head
-from spark_eos.sink.preflight import preflight
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.models.open_query import checked
 from tests.support.waiting import TIMEOUT
 
 KEY, VALUE = (
@@ -34,7 +34,7 @@ def ledger(cluster, topic) -> str:
     """One with a name of its own, which has a head in it; of which most partitions are empty."""
     name = f"decisions-{uuid.uuid4()}"
     options = options_of(cluster, topic=topic(1), ledger__topic=name)
-    partitions = preflight(options).ledger_partitions
+    partitions = checked(options).ledger_partitions
     KafkaLedger(broker_client(options.kafka), name, partitions, options.prefix, str(uuid.uuid4())).take().publish(
         Head("r", 1, (), 5)
     )
@@ -68,23 +68,23 @@ def refuses(call: Callable[[], object], kind: type[EosError], condition: str, sa
 
 def test_no_rows_go_to_a_topic_that_is_not_for_rows(cluster, topic, ledger, notes, table):
     """By the option, or as dead letters; what is somebody's compacted table is written to."""
-    preflight(options_of(cluster, topic=topic(1)))  # which makes the ledger
+    checked(options_of(cluster, topic=topic(1)))  # which makes the ledger
     for name, says in (
         (ledger, "is a ledger of spark-eos"),
         (notes, "is the notes of ingests of spark-eos"),
         (DEFAULT_LEDGER_TOPIC, "begins with __spark_eos_"),
     ):
         refuses(
-            lambda name=name: preflight(options_of(cluster, topic=name, ledger__topic="l")),
+            lambda name=name: checked(options_of(cluster, topic=name, ledger__topic="l")),
             TopicError,
             "EOS_TOPIC_RESERVED",
             says,
         )
         given = {"topic": table, "deadLetters__topic": name}
-        refuses(lambda given=given: preflight(options_of(cluster, **given)), TopicError, "EOS_TOPIC_RESERVED", says)
+        refuses(lambda given=given: checked(options_of(cluster, **given)), TopicError, "EOS_TOPIC_RESERVED", says)
     internal = options_of(cluster, topic="__transaction_state")
-    refuses(lambda: preflight(internal), TopicError, "EOS_TOPIC_RESERVED", "an internal topic of Kafka")
-    preflight(options_of(cluster, topic=table))
+    refuses(lambda: checked(internal), TopicError, "EOS_TOPIC_RESERVED", "an internal topic of Kafka")
+    checked(options_of(cluster, topic=table))
     refuses(
         lambda: options_of(cluster, topic="t", ledger__topic="t"), OptionError, "EOS_OPTION_CONFLICT", "'ledger.topic'"
     )
@@ -98,7 +98,7 @@ def test_no_ledger_is_in_a_topic_of_other_records(cluster, topic, notes, table):
         ("__transaction_state", "is an internal topic of Kafka"),
     ):
         options = options_of(cluster, topic=topic(1), ledger__topic=name)
-        refuses(lambda options=options: preflight(options), LedgerError, "EOS_LEDGER_UNSUITABLE", says)
+        refuses(lambda options=options: checked(options), LedgerError, "EOS_LEDGER_UNSUITABLE", says)
 
 
 def test_rows_whose_column_names_a_ledger(spark, cluster, topic, ledger, files, sink, refused):

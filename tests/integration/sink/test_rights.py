@@ -15,9 +15,8 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head, Probe
-from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import session_for
 from tests.support.judges.kafka_view import write
+from tests.support.models.open_query import checked, session_of
 from tests.support.queries.refusal import Refusal
 from tests.support.queries.sink_queries import Sink, kafka_frame
 from tests.support.servers.acl_cluster import Guarded
@@ -67,16 +66,16 @@ def test_a_ledger_that_may_not_be_created(guarded):
     forbidden = [(ResourceType.BROKER, "kafka-cluster"), (ResourceType.TOPIC, "ledger")]
     with guarded.all_forbidden(AclOperation.CREATE, *forbidden):
         with pytest.raises(LedgerError, match=options.ledger_topic) as caught:
-            preflight(options)
+            checked(options)
         assert caught.value.condition == "EOS_LEDGER_NOT_CREATED"
         assert "cleanup.policy=compact" in caught.value.hint
-    assert preflight(options).ledger_partitions > 0
+    assert checked(options).ledger_partitions > 0
 
 
 def test_a_ledger_that_may_not_be_read(guarded):
     """A head that cannot be looked at is never taken for one that is not there; the right that is missing is named."""
     options = options_of(guarded)
-    partitions = preflight(options).ledger_partitions
+    partitions = checked(options).ledger_partitions
     query = str(uuid.uuid4())
 
     def ledger() -> KafkaLedger:
@@ -97,18 +96,18 @@ def test_an_output_topic_that_may_not_be_read(guarded):
     options = options_of(guarded)
     with guarded.forbidden(ResourceType.TOPIC, "out", AclOperation.READ):
         with pytest.raises(Unauthorized, match=f"may not READ the output topic {options.topic}") as caught:
-            preflight(options)
+            checked(options)
         assert caught.value.condition == "EOS_UNAUTHORIZED"
         pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
         with pytest.raises(Unauthorized, match="may not READ"):
             RecordLookup(broker_client(options.kafka)).look(pair, Probe(options.topic, 0, 0))
-    assert preflight(options).ledger_partitions > 0
+    assert checked(options).ledger_partitions > 0
 
 
 def test_a_transaction_that_may_not_be_ended(guarded):
     """A right that is withdrawn while transactions are open is named: no outcome is made of the refusal."""
     options = options_of(guarded, transactionalIdPrefix="mine")
-    own = session_for(options, preflight(options).ledger_partitions, str(uuid.uuid4()))
+    own = session_of(options, str(uuid.uuid4()))
     pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
     with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
         with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:
@@ -120,5 +119,5 @@ def test_a_transaction_that_may_not_be_ended(guarded):
 def test_a_name_that_no_topic_can_have(guarded):
     """What the brokers refuse to say about it is told in their words."""
     with pytest.raises(KafkaError, match="no/topic") as caught:
-        preflight(options_of(guarded, topic="no/topic"))
+        checked(options_of(guarded, topic="no/topic"))
     assert caught.value.condition == "EOS_KAFKA_REFUSED"

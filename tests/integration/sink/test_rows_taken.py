@@ -27,12 +27,11 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
-from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import Session, session_for
+from spark_eos.sink.session import Session
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import TIMEOUT
 from tests.support.models.dying_driver import Killed, kill
-from tests.support.models.open_query import Opening
+from tests.support.models.open_query import Opening, session_of
 from tests.support.queries.sink_queries import ended_by
 from tests.support.spark.session_faults import armed
 
@@ -134,7 +133,7 @@ def deleted(admin: AdminClient, topic: str, *partitions: int) -> None:
 def query(cluster: DevCluster, topic: Callable[..., str]) -> Query:
     options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(PARTITIONS)})
     query = str(uuid.uuid4())
-    return Query(cluster, options, query, session_for(options, preflight(options).ledger_partitions, query))
+    return Query(cluster, options, query, session_of(options, query))
 
 
 def test_a_commit_stops_when_one_partition_was_aborted(query, view):

@@ -20,9 +20,10 @@ from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
 from spark_eos.sink import brokers, two_phase
-from spark_eos.sink.preflight import check_predecessors, preflight
-from spark_eos.sink.session import Session, session_for
+from spark_eos.sink.preflight import check_predecessors
+from spark_eos.sink.session import Session
 from tests.support.judges.kafka_view import write
+from tests.support.models.open_query import checked, session_of
 from tests.support.queries.sink_queries import Sink, kafka_frame
 from tests.support.waiting import wait_for
 
@@ -36,10 +37,6 @@ def options_of(cluster, topic: str, **given: str) -> SinkOptions:
 def check(options: SinkOptions) -> None:
     """As the driver does before any task runs."""
     two_phase.check_two_phase(broker_client(options.kafka), options.prefix)
-
-
-def session_of(options: SinkOptions, query: str) -> Session:
-    return session_for(options, preflight(options).ledger_partitions, query)
 
 
 @pytest.fixture
@@ -100,9 +97,9 @@ def test_settings_that_may_not_be_read(guarded, out, caplog):
 def test_the_brokers_longest_timeout_is_no_limit(guarded, out):
     """For what never expires, the option says only how long a row may wait."""
     options = options_of(guarded.cluster, out, **{"transaction.timeout.ms": "100000000"})
-    assert preflight(options).transaction_timeout_ms == 100_000_000
+    assert checked(options).transaction_timeout_ms == 100_000_000
     with pytest.raises(EosError, match="EOS_TRANSACTION_TIMEOUT_TOO_LONG"):
-        preflight(replace(options, two_phase=False))
+        checked(replace(options, two_phase=False))
 
 
 def test_a_user_who_may_not(guarded, out, spark, tmp_path):
@@ -189,8 +186,8 @@ def test_a_new_checkpoint_waits_for_what_another_query_has_decided(guarded, spar
     check_predecessors(client, options, old)
     (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))  # as Spark writes it first
     with pytest.raises(ProtocolStop, match=old) as caught:
-        preflight(replace(options, checkpoint_location=str(tmp_path)))
+        checked(replace(options, checkpoint_location=str(tmp_path)))
     assert caught.value.condition == "EOS_TWO_PHASE_UNSETTLED"
     servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers]
     assert cli.main([*servers, "recover", "--settle-only", "--query", old, "--watch", "0", "--yes"]) == 0
-    preflight(replace(options, checkpoint_location=str(tmp_path)))
+    checked(replace(options, checkpoint_location=str(tmp_path)))

@@ -9,6 +9,7 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import WHOLE_MS
@@ -99,7 +100,11 @@ class Task:
 
     def write(self, parts: Iterator[Part] | list[Part]) -> TaskReport:
         brokers, ports = self.brokers, self.brokers.ports()
-        session = Session(ports, Coordinator(brokers.world, brokers.cluster, ports.coordinator.endtxn_version))
+        session = Session(
+            BrokerClient(JOB.options.kafka),
+            ports,
+            Coordinator(brokers.world, brokers.cluster, ports.coordinator.endtxn_version),
+        )
         identity, assignment = Identity(QUERY, "r1", 0, 0, 0), assign(self.head, 0, 0, 0)
         try:
             return Attempt(JOB, session, identity, assignment, self.producer).write(iter(parts))

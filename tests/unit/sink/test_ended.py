@@ -21,8 +21,8 @@ MISSING = ProtocolStop("EOS_ROWS_MISSING", "Rows are missing.", hint="Write them
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, int | None, bool]]:
     """Of which query's ports the last decision was looked at, by which micro-batch, and whether that was stopped."""
     done: list[tuple[object, int | None, bool]] = []
-    monkeypatch.setattr(ended, "topic_partitions", lambda kafka, topics: dict.fromkeys(topics, 8))
-    monkeypatch.setattr(ended, "session_for", lambda options, partitions, query: SimpleNamespace(ports=query))
+    monkeypatch.setattr(ended, "topic_partitions", lambda client, topics: dict.fromkeys(topics, 8))
+    monkeypatch.setattr(ended, "session_for", lambda client, options, partitions, query: SimpleNamespace(ports=query))
     monkeypatch.setattr(ended, "look_at_last", lambda ports, batch, *, stopped: done.append((ports, batch, stopped)))
     return done
 

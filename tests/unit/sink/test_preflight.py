@@ -9,16 +9,19 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink import preflight as module
 from spark_eos.sink.preflight import preflight
+
+CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked: the cluster's settings, and whether a query's predecessors have finished."""
     calls: list[str] = []
-    for name in ("check", "broker_client", "check_output", "check_brokers", "check_dead_letters", "_check_ids"):
+    for name in ("check", "check_output", "check_brokers", "check_dead_letters", "_check_ids"):
         monkeypatch.setattr(module, name, lambda *_, **__: 0)
     monkeypatch.setattr(module, "broker_config", lambda *_: calls.append("cluster"))
     monkeypatch.setattr(module, "ledger_partitions", lambda *_: 8)
@@ -28,14 +31,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def options_at(checkpoint: object) -> SinkOptions:
-    return SinkOptions(KafkaProperties({"bootstrap.servers": "h:1"}), topic="t", checkpoint_location=str(checkpoint))
+    return SinkOptions(CLIENT.properties, topic="t", checkpoint_location=str(checkpoint))
 
 
 def test_a_new_checkpoint_in_the_same_place_is_checked(asked: list[str], tmp_path: Path):
     """However soon after the last start: by another query id. The cluster is as it was a moment ago."""
     for query in ("one", "one", "two", "two"):
         (tmp_path / "metadata").write_text(json.dumps({"id": query}))
-        preflight(options_at(tmp_path))
+        preflight(CLIENT, options_at(tmp_path))
     assert asked == ["cluster", "one", "two"]
 
 
@@ -52,6 +55,6 @@ def test_a_store_that_cannot_be_read_is_tried_once_in_a_while(
 
     monkeypatch.setattr(module, "Checkpoint", opening)
     for _ in range(3):
-        preflight(options_at("viewfs://odd/there/tried-once"))
+        preflight(CLIENT, options_at("viewfs://odd/there/tried-once"))
     assert asked == ["cluster"] and len(opened) == 1
     assert [record for record in caplog.records if "The query continues" in record.getMessage()]

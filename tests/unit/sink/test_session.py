@@ -42,7 +42,7 @@ def idle(monkeypatch):
     monkeypatch.setattr(module, "look_back", lambda ports, places, **_: state.look(places))
     monkeypatch.setattr(module, "marked", lambda ports, run, error: state.noted.append((run, error)) or error)
     state.look, state.noted = lambda places: {}, []
-    state.session = Session(None, None)
+    state.session = Session(None, None, None)
     return state
 
 
@@ -69,7 +69,7 @@ def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatc
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0,))
     failed = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Wait.")
     idle.finds = ["a", (), failed, (), "b", (), (), ()]
-    idle.session = Session(None, None, two_phase=True)
+    idle.session = Session(None, None, None, two_phase=True)
     idle.session.rest("r", 7, NOTHING)
     idle.session._sweeper.join(TIMEOUT)
     assert idle.looks == 7

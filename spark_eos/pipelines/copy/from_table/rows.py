@@ -13,7 +13,7 @@ from spark_eos.pipelines.copy.rows import RowsByRange
 
 if TYPE_CHECKING:
     from spark_eos.protocol.task import TaskReport
-    from spark_eos.sink.job import Identity, SinkJob
+    from spark_eos.sink.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class TableRows(RowsByRange):
 
     plan: FromTablePlan
 
-    def write(self, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the files that ``batches`` name."""
         from spark_eos.pipelines.copy.from_table.task import run_task
 
-        return run_task(self.plan, job, identity, batches)
+        return run_task(self.plan, task, batches)

@@ -32,8 +32,8 @@ from spark_eos.protocol.head import Digest
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.attempt import Part, RowWriter
 from spark_eos.sink.counting import size_of
-from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.rows import RowBatch
+from spark_eos.sink.task import Task
 
 
 def requested_by(plan: FromTablePlan, batches: Iterable[pa.RecordBatch]) -> tuple[TaskRequest, list[TableFile]]:
@@ -46,10 +46,10 @@ def requested_by(plan: FromTablePlan, batches: Iterable[pa.RecordBatch]) -> tupl
     return TaskRequest(CopiedFrom("", topics, plan.transform.name, ranges), tasks), files
 
 
-def run_task(plan: FromTablePlan, job: SinkJob, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def run_task(plan: FromTablePlan, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Write the rows of the task's files, or nothing if that is decided and not lost; the report for the driver."""
     requested, files = requested_by(plan, batches)
-    found = assigned(job, identity, requested)
+    found = assigned(task, requested)
     if isinstance(found, TaskReport):
         return found
     mine = files_of(found.ranges, plan.table, {file.range(plan.table): file for file in files})

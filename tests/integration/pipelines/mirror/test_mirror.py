@@ -154,10 +154,10 @@ def test_offsets_by_the_log_are_those_of_the_answers(topic, write, begin_transac
         write(name, b"between", b"between")
     runs = producer.runs(name, 0)
     assert list(runs) == [(4 * i, 2) for i in range(5)]
-    assert rows_in_log(producer.client.properties, producer.identity(), name, 0, 10) == list(runs)
+    assert rows_in_log(producer.client, producer.identity(), name, 0, 10) == list(runs)
     monkeypatch.setattr(module, "_LOG_S", 1.0)
     with pytest.raises(EosError, match="EOS_TRANSACTION_NOT_FOUND"):
-        rows_in_log(producer.client.properties, producer.identity(), name, 0, 11)
+        rows_in_log(producer.client, producer.identity(), name, 0, 11)
     producer.abort()
 
 

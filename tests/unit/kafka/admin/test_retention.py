@@ -11,8 +11,9 @@ from spark_eos.errors import TopicError
 from spark_eos.kafka.admin import retention
 from spark_eos.kafka.admin.retention import check_age, unfit_setting
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 NOW_MS = 1_000_000
 KEPT = {"retention.ms": "5"}
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
@@ -51,13 +52,13 @@ def test_a_timestamp_that_a_topic_does_not_keep(settings, age_ms, unfit):
 def test_rows_that_brokers_would_delete_at_once(monkeypatch, age_ms, stops):
     """By name; what brokers refuse, they refuse themselves."""
     settings = {"retention.ms": "5000", AFTER: "1"}
-    monkeypatch.setattr(retention, "topic_settings", lambda kafka, topic: settings)
+    monkeypatch.setattr(retention, "topic_settings", lambda client, topic: settings)
     oldest_ms = None if age_ms is None else int(time.time() * 1000) - age_ms
     with pytest.raises(TopicError, match="EOS_ROWS_EXPIRED") if stops else nullcontext():
-        check_age(KAFKA, "t", oldest_ms)
+        check_age(CLIENT, "t", oldest_ms)
 
 
 @pytest.mark.parametrize("oldest_ms", [None, -1])
 def test_rows_without_a_timestamp_ask_for_nothing(oldest_ms):
     """Not even for the topic's settings, which a query without timestamps needs no right to see."""
-    check_age(KAFKA, "t", oldest_ms)
+    check_age(CLIENT, "t", oldest_ms)

@@ -52,7 +52,7 @@ def parts(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
     nothing: Any = object.__new__(ArrowProducer)
-    writer: Any = SimpleNamespace(look_up=lambda _: None)
+    writer: Any = SimpleNamespace(client=None, look_up=lambda _: None)
     return task.Parts(plan, writer, nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
 
 

@@ -10,13 +10,14 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from spark_eos.errors import Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.pipelines.mirror import task as module
 from spark_eos.pipelines.mirror.task import rows_in_log
 from spark_eos.protocol.head import Pair
 from tests.support.judges.record_batches import HEADER
 
 OWN = Pair("id", 7, 1)
-KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 _CHECKED_FROM = 21
 
 
@@ -45,7 +46,6 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
             return SimpleNamespace(error=0, size=len(data)), data
 
         open_ = SimpleNamespace(producer_id=OWN.producer_id, producer_epoch=OWN.epoch, current_txn_start_offset=0)
-        monkeypatch.setattr(module, "broker_client", lambda kafka: None)
         monkeypatch.setattr(module, "describe_producers", lambda *_: [open_])
         monkeypatch.setattr(module, "fetch_once", fetch)
         monkeypatch.setattr(module, "retrying", lambda seconds: range(3))
@@ -57,18 +57,18 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 def test_rows_of_others_lie_between(answers):
     """Only the transaction's own count; the next answer goes on where the last one ended."""
     asked = answers([batch(0, 2), batch(2, 5, producer=8)], [batch(7, 3)])
-    assert rows_in_log(KAFKA, OWN, "t", 0, 5) == [(0, 2), (7, 3)]
+    assert rows_in_log(CLIENT, OWN, "t", 0, 5) == [(0, 2), (7, 3)]
     assert asked == [0, 7]
 
 
 def test_what_was_read_before_a_damage_is_not_counted_twice(answers):
     """The answer is asked for again as a whole, as another one may be sound."""
     answers([batch(0, 2), damaged(batch(2, 2))], [batch(0, 2), batch(2, 2)])
-    assert rows_in_log(KAFKA, OWN, "t", 0, 4) == [(0, 2), (2, 2)]
+    assert rows_in_log(CLIENT, OWN, "t", 0, 4) == [(0, 2), (2, 2)]
 
 
 def test_rows_that_cannot_be_read_are_not_made_up(answers):
     """As many rows before a lasting damage as behind it: they must not stand for these."""
     answers([batch(0, 2), damaged(batch(2, 2))])
     with pytest.raises(Unclear, match="EOS_TRANSACTION_NOT_FOUND"):
-        rows_in_log(KAFKA, OWN, "t", 0, 4)
+        rows_in_log(CLIENT, OWN, "t", 0, 4)
