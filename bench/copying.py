@@ -21,8 +21,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.end_txn import end_txns
-from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy.copying import copy_range
+from spark_eos.source.fetching import Fetching
 
 _TIMEOUT_S = 60.0
 
@@ -71,7 +71,7 @@ def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output:
     producer = ArrowProducer(broker_client(kafka), name, int(1000 * _TIMEOUT_S))
     try:
         producer.init()
-        copied = copy_range(Fetching(kafka), range_, (output, range_.partition), producer)
+        copied = copy_range(Fetching(broker_client(kafka)), range_, (output, range_.partition), producer)
         producer.flush()
         if copied.rows:
             commit(kafka, producer)

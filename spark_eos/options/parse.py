@@ -44,20 +44,6 @@ MAX_DECOMPRESSED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
-class Fetching:
-    """How a task reads. ``poll_timeout_s``: seconds without progress after which it fails; ``max_decompressed_bytes``:
-    of a record batch, decompressed."""
-
-    kafka: KafkaProperties
-    isolation: Isolation = "read_committed"
-    include_headers: bool = False
-    fail_on_data_loss: bool = True
-    poll_timeout_s: float = 60.0
-    group_id: str | None = None
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
-
-
-@dataclass(frozen=True)
 class SourceOptions:
     """Parsed options of ``read`` and ``readStream``. Durations end in their unit; ``ending`` is None for a stream.
 
@@ -88,19 +74,6 @@ class SourceOptions:
     report_group: str | None = None
     sink: Mapping[str, str] = field(default_factory=dict)
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
-
-    @property
-    def fetching(self) -> Fetching:
-        """The part that tasks need."""
-        return Fetching(
-            self.kafka,
-            self.isolation,
-            self.include_headers,
-            self.fail_on_data_loss,
-            self.poll_timeout_ms / 1000,
-            self.group_id,
-            self.max_decompressed_bytes,
-        )
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_eos.base.topic_partition import PartitionOffsets, flat, nested
 from spark_eos.errors import stop
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.bounds import resolve_end, resolve_start
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
 from spark_eos.spark.tracebacks import hidden_traceback
@@ -24,11 +25,16 @@ class EosKafkaBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @property
+    def _client(self) -> BrokerClient:
+        """This process's client; the reader itself travels to tasks, and has none."""
+        return broker_client(self._options.kafka)
+
     @hidden_traceback()
     def partitions(self) -> list[InputPartition]:
         """The ranges to read. Raises the errors of `resolve_start` and `resolve_end`."""
         options = self._options
-        watch = TopicWatch(broker_client(options.kafka), options.selection, options.isolation, looks_only=True)
+        watch = TopicWatch(self._client, options.selection, options.isolation, looks_only=True)
         ids = watch.topics().ids
         start = resolve_start(options, watch, Losses(options.fail_on_data_loss))
         assert options.ending is not None
@@ -45,7 +51,7 @@ class EosKafkaBatchReader(DataSourceReader):
 
         if isinstance(partition, range_math.Task):  # for an empty batch Spark invents a partition
             with hidden_traceback():
-                yield from read_task(self._options.fetching, partition)
+                yield from read_task(Fetching.from_options(self._client, self._options), partition)
 
     def _check_order(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
         """Raise OptionError (EOS_OPTION_INVALID) for an end before its start. With ``latest`` that is no error: a start

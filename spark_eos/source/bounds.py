@@ -10,7 +10,7 @@ from spark_eos.base.topic_partition import PartitionOffsets, flat
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
 from spark_eos.options.parse import SourceOptions
@@ -35,7 +35,7 @@ def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> 
     begin, high, stable = _bounds(watch)
     if limit == "group":
         assert options.group_id is not None  # as they are checked
-        wanted = _of_group(broker_client(options.kafka), options.group_id, begin, high)
+        wanted = _of_group(watch.client, options.group_id, begin, high)
     else:
         wanted = fill_in(option, limit, begin, stable)
     wanted = _begin_or_later(wanted, begin, losses)

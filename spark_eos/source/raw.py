@@ -20,7 +20,6 @@ from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, find_batches
 from spark_eos.kafka.requests.fetch import (
     FetchConnection,
@@ -30,10 +29,10 @@ from spark_eos.kafka.requests.fetch import (
     is_supported_by_id,
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
-from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import begins_later, check_epoch, check_id, why_not
 from spark_eos.source.epochs import RangeEpochs
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import epoch_diverged
 from spark_eos.source.nearest_replica import NearestReplica
 
@@ -110,9 +109,9 @@ class _Fetches:
         self.position = range_.start
         self._epochs = RangeEpochs(range_)
         self._options = fetching
-        self._client = broker_client(fetching.kafka)
+        self._client = fetching.client
         self._range = range_
-        user = canonical(fetching.kafka)
+        user = canonical(self._client.properties)
         each, all_ = integer(user, "max.partition.fetch.bytes", most_bytes), integer(user, "fetch.max.bytes", _NO_LIMIT)
         self._most_bytes = min(each, all_)
         self._silence_s = self._client.silence_s
@@ -120,7 +119,7 @@ class _Fetches:
         self._connection: FetchConnection | None = None
         id_ = id_bytes(range_.topic_id)
         self._topic_id = id_ if id_ and is_supported_by_id(self._client) else b""
-        self._nearest = NearestReplica(fetching.kafka, range_.topic, range_.partition)
+        self._nearest = NearestReplica(self._client.properties, range_.topic, range_.partition)
         self._at_replica = False
 
     def __enter__(self) -> Self:

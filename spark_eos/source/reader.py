@@ -38,6 +38,7 @@ from spark_eos.options.parse import SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.bounds import resolve_start
 from spark_eos.source.byte_limit import Sizes, look_at
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.losses import Losses, check_cluster
@@ -211,7 +212,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         assert isinstance(partition, range_math.Task)
         with hidden_traceback():
-            yield from read_task(self._options.fetching, partition)
+            yield from read_task(Fetching.from_options(self._client, self._options), partition)
 
     # Steps
 

@@ -16,13 +16,12 @@ from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.kafka.requests.fetch import Answers, fetch_many, is_supported_by_id
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
-from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
 from spark_eos.source.epochs import RangeEpochs
+from spark_eos.source.fetching import Fetching
 
 #: Bytes to request from each leader at most: behind the ranges there may be deep backlogs, which are not wanted.
 MOST_BYTES = 4 * 1024 * 1024
@@ -37,7 +36,7 @@ _ANSWER_S = 5.0
 def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     """The leaders' responses for these ranges, without those of leaders that did not respond. Empty if two ranges are
     of one partition, or if only some of the ranges have a topic id, as a request names all its topics in one way."""
-    user = canonical(fetching.kafka)
+    user = canonical(fetching.client.properties)
     most = min(MOST_BYTES, integer(user, "fetch.max.bytes", MOST_BYTES))
     each = min(most, integer(user, "max.partition.fetch.bytes", most))
     wanted = {(r.topic, r.partition): (r.start, min(each, _BYTES + _BYTES_PER_OFFSET * r.size)) for r in ranges}
@@ -46,11 +45,10 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     ids = {r.topic: id_bytes(r.topic_id) for r in ranges}
     if not all(ids.values()) and any(ids.values()):
         return {}
-    client = broker_client(fetching.kafka)
     try:
-        by_id = all(ids.values()) and is_supported_by_id(client)
+        by_id = all(ids.values()) and is_supported_by_id(fetching.client)
         return fetch_many(
-            client,
+            fetching.client,
             wanted,
             isolation=fetching.isolation,
             max_bytes=most,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError
-from spark_eos.options.parse import Fetching
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest_replica import rack_here
 from spark_eos.source.range_math import Task
@@ -46,7 +46,7 @@ def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
 
 def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
     """Whether to read the ranges by one request to each leader. That excludes reading from nearest replicas."""
-    return len(task.ranges) > 1 and not rack_here(fetching.kafka)
+    return len(task.ranges) > 1 and not rack_here(fetching.client.properties)
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -56,7 +56,7 @@ class TopicWatch:
         check(client.properties, "consumer")
         self._looks_only = looks_only
         self._not_for_rows: dict[tuple[str, str], str | None] = {}
-        self._client = client
+        self.client = client
         self._selection = selection
         self._isolation: Isolation = isolation
         self._timeout_s = TIMEOUT_S
@@ -86,7 +86,7 @@ class TopicWatch:
 
     def found(self, names: Iterable[str]) -> Topics:
         """These topics with all their partitions, as of this moment, whether or not the query reads them."""
-        found = describe_topics(self._client, names, self._timeout_s, missing_ok=True)
+        found = describe_topics(self.client, names, self._timeout_s, missing_ok=True)
         partitions = {name: list(range(topic.partitions)) for name, topic in found.items()}
         there = self._topics_of(partitions, found)
         self._hear_of(there)
@@ -96,8 +96,8 @@ class TopicWatch:
         """Raise TopicError (EOS_TOPIC_MISSING) unless everything exists that a new query is to read."""
         lacking = self._selection.lacking(self.topics(now=True).partitions)
         if lacking:
-            near, required = names_near(self._client, lacking[0]), f", which {self._selection} requires"
-            raise missing(self._client.bootstrap_servers, ", ".join(lacking), near, required)
+            near, required = names_near(self.client, lacking[0]), f", which {self._selection} requires"
+            raise missing(self.client.bootstrap_servers, ", ".join(lacking), near, required)
 
     def look(self) -> tuple[Topics, PartitionOffsets]:
         """The topics, and the end of every partition for this query, exclusive, at most 50 ms old: its last stable
@@ -168,40 +168,40 @@ class TopicWatch:
 
     def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The first offset of every partition, or of these."""
-        return begin_offsets(self._client, partitions or self.topics().partitions, self._timeout_s)
+        return begin_offsets(self.client, partitions or self.topics().partitions, self._timeout_s)
 
     def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The end of every partition, or of these, open and aborted transactions included."""
         asked = partitions or self.topics().partitions
-        ends, epochs = ends_and_epochs(self._client, asked, "read_uncommitted", self._timeout_s)
+        ends, epochs = ends_and_epochs(self.client, asked, "read_uncommitted", self._timeout_s)
         self._hear(epochs)
         return ends
 
     def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
         """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
-        found, epochs = offsets_and_epochs_at(self._client, times, self._isolation, self._timeout_s)
+        found, epochs = offsets_and_epochs_at(self.client, times, self._isolation, self._timeout_s)
         self._hear(epochs)
         return found
 
     def _list_ends_and_epochs(
         self, partitions: Mapping[str, Iterable[int]]
     ) -> tuple[PartitionOffsets, PartitionOffsets]:
-        return ends_and_epochs(self._client, partitions, self._isolation, self._timeout_s)
+        return ends_and_epochs(self.client, partitions, self._isolation, self._timeout_s)
 
     def _topics_of(self, partitions: dict[str, list[int]], found: Mapping[str, Topic]) -> Topics:
         ids = {name: topic.id for name, topic in found.items()}
         epochs = {name: topic.leader_epochs for name, topic in found.items()}
-        return Topics(partitions, ids, cluster_heard(self._client), epochs)
+        return Topics(partitions, ids, cluster_heard(self.client), epochs)
 
     def _look(self) -> Topics:
         if isinstance(self._selection, Pattern):
-            wanted = self._selection.matching(topic_names(self._client, self._timeout_s))
+            wanted = self._selection.matching(topic_names(self.client, self._timeout_s))
         else:
             wanted = list(self._selection.topics)
         if self._missing:  # to describe a missing topic takes a second: not every time
-            known = topic_names(self._client, self._timeout_s)
+            known = topic_names(self.client, self._timeout_s)
             wanted = [topic for topic in wanted if topic not in self._missing or topic in known]
-        found = describe_topics(self._client, wanted, self._timeout_s, missing_ok=True)
+        found = describe_topics(self.client, wanted, self._timeout_s, missing_ok=True)
         self._timeout_s = _PATIENCE_S
         self._missing = set(wanted) - found.keys() | self._missing - found.keys()
         there = self._for_rows(found)
@@ -215,7 +215,7 @@ class TopicWatch:
         if self._looks_only and not by_pattern:
             return dict(found)
         new = {name: topic for name, topic in found.items() if (name, topic.id) not in self._not_for_rows}
-        others = not_for_rows(self._client, new) if new else {}
+        others = not_for_rows(self.client, new) if new else {}
         self._not_for_rows |= {(name, topic.id): others.get(name) for name, topic in new.items()}
         kinds = {
             name: kind for name, topic in found.items() if (kind := self._not_for_rows[name, topic.id]) is not None

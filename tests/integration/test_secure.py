@@ -34,8 +34,8 @@ from spark_eos.kafka.net.metadata import METADATA
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
-from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
 from tests.support.judges.kafka_view import KafkaView, open_view
 from tests.support.queries.transactions import LIFE_MS
@@ -189,8 +189,8 @@ def test_a_client_with_another_protocol_than_the_listener_is_told_which_it_may_b
 def test_record_batches_over_tls(secure, view):
     """Answers that are larger than a TLS record and than what the sockets hold."""
     topic = new_topic(secure, "large", *(str(i) * 20_000 for i in range(500)))
-    fetching = Fetching(KafkaProperties(secure.properties("SCRAM-SHA-512")))
-    plain = Fetching(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers}))
+    fetching = Fetching(broker_client(KafkaProperties(secure.properties("SCRAM-SHA-512"))))
+    plain = Fetching(broker_client(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers})))
     rows = 0
     for (_, p), end in view.ends(topic).items():
         found, expected = (
@@ -327,7 +327,7 @@ def test_tokens_that_expire_while_rows_are_written_and_read(secure, monkeypatch)
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
     producer = ArrowProducer(broker_client(kafka), "renewing", LIFE_MS)
     producer.init()
-    fetching, rows = Fetching(kafka, isolation="read_uncommitted"), 0
+    fetching, rows = Fetching(broker_client(kafka), isolation="read_uncommitted"), 0
     until, read = time.monotonic() + 2.2 * SESSION_S, iter(())
 
     def renewed() -> bool:

@@ -16,9 +16,10 @@ from kafka.record.memory_records import MemoryRecords
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy.copying import copy_range
+from spark_eos.source.fetching import Fetching
 from tests.support.judges import record_batches
 
 from .cluster import Cluster
@@ -51,7 +52,7 @@ class Copies:
         id_ = base64.urlsafe_b64encode(id_of(SOURCE).bytes).decode().rstrip("=")
         for range_ in self._ranges(attempt.number):
             range_ = replace(range_, topic_id=id_)  # as tasks have it
-            fetching = Fetching(kafka, poll_timeout_s=_POLL_S)
+            fetching = Fetching(broker_client(kafka), poll_timeout_s=_POLL_S)
             copy_range(fetching, range_, (scene.topic, range_.partition), producer)
         producer.flush()
 

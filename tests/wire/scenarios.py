@@ -29,9 +29,9 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.lookup import RecordLookup
-from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, State
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.small_ranges import gather, take
 
 from .two_phase import TwoPhase
@@ -247,7 +247,7 @@ def read_back(scene: Scene, partition: int) -> Read:
 def read_together(scene: Scene, before: Sequence[Read]) -> dict[int, list[bytes]]:
     """The rows of all partitions once more, by one request to each leader; those that have come whole."""
     ranges = [OffsetRange(scene.topic, partition, 0, read.end) for partition, read in enumerate(before) if read.end]
-    fetching = Fetching(scene.kafka)
+    fetching = Fetching(broker_client(scene.kafka))
     answers = gather(fetching, ranges)
     taken = {r.partition: take(fetching, r, answers) for r in ranges}
     return {

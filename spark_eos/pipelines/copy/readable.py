@@ -9,7 +9,7 @@ from functools import cached_property
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.diagnosis import recreated
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
@@ -19,6 +19,7 @@ from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
 class ReadableRanges:
     """``cluster``: id of the source's cluster; ``ids``: topic → its id, when the micro-batch was planned."""
 
+    client: BrokerClient
     source: SourceOptions
     cluster: str
     ids: Mapping[str, str]
@@ -57,7 +58,6 @@ class ReadableRanges:
     def _gone(self, ranges: Iterable[OffsetRange]) -> set[str]:
         """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
         names = {r.topic for r in ranges}
-        client = broker_client(self.source.kafka)
-        there = describe_topics(client, sorted(names), missing_ok=True)
-        check_cluster(self.cluster, cluster_id(client))
+        there = describe_topics(self.client, sorted(names), missing_ok=True)
+        check_cluster(self.cluster, cluster_id(self.client))
         return {name for name in names if name not in there or there[name].id != self.ids.get(name)}

@@ -28,6 +28,7 @@ from spark_eos.pipelines.copy.by_row import Apply, Outcome, Piece, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
 from spark_eos.source.decode import decode
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.small_ranges import gather
 from spark_eos.source.watch import TopicWatch
 
@@ -179,7 +180,7 @@ def sample(options: SourceOptions) -> Iterator[Chunk]:
     """Of some partitions the newest records that a query may read; of one that is empty, nothing. Raises EosError."""
     client = broker_client(options.kafka)
     ranges = _newest(client, options)
-    answers = gather(options.fetching, ranges)
+    answers = gather(Fetching.from_options(client, options), ranges)
     for range_ in ranges:
         pieces = list(chunks(_records(options, range_, answers), most_bytes=_BYTES))
         if pieces:

@@ -20,7 +20,6 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.datasource.provider import EosKafkaDataSource
 from spark_eos.kafka.admin.topics import cluster_id
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.pipelines.copy.checks import check_targets
 from spark_eos.pipelines.copy.plan import CopyPlan
@@ -166,7 +165,7 @@ class RangeStreamReader(EosKafkaStreamReader):
         the task finds out, and fails or leaves it out.
         """
         logged = read_position(end)
-        check_cluster(logged.cluster, cluster_id(broker_client(self._options.kafka)))
+        check_cluster(logged.cluster, cluster_id(self._client))
         self._run_batch(start, end)
         ranges = ranges_between(read_position(start), logged)
         if end == self._planned:

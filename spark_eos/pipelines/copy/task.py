@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.retention import check_age
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.copy.copying import Copied, copy_range
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
@@ -23,6 +24,7 @@ from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.counting import size_of
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.task import Task
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.task import read_range
 
 
@@ -126,7 +128,9 @@ class Parts:
         self._noted = noted
         self.producer, self.ids = producer, ids
         self._plan, self.writer, self._digest_by = plan, writer, digest_by
-        self._readable = ReadableRanges(plan.source, plan.cluster, ids)
+        client = broker_client(plan.source.kafka)
+        self._fetching = Fetching.from_options(client, plan.source)
+        self._readable = ReadableRanges(client, plan.source, plan.cluster, ids)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
         """The rows of every range, in order."""
@@ -146,7 +150,7 @@ class Parts:
         topic = self._plan.target(range_.topic)
         self.writer.look_up([topic])
         target, producer = (topic, range_.partition), self.producer
-        copied = copy_range(self._plan.source.fetching, range_, target, producer)
+        copied = copy_range(self._fetching, range_, target, producer)
         check_age(self.writer.client, topic, copied.oldest_dated_ms)
         return copied
 
@@ -159,7 +163,7 @@ class Parts:
             noted = None if self._noted is None else self._noted.get(range_, ())
             function = function.for_range(noted)
             transform = replace(transform, function=function)
-        for chunk in chunks(read_range(self._plan.source.fetching, range_)):
+        for chunk in chunks(read_range(self._fetching, range_)):
             done = transformed(transform, chunk)
             if isinstance(function, ByRange):
                 self._note_unknown(range_, function.unknown)

@@ -21,8 +21,8 @@ from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.produce import ProduceConnection
-from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, Row
@@ -117,7 +117,9 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
         seen[row.partition].append((row.key, row.value, row.timestamp, row.headers))
     assert seen == expected
     for partition, rows in expected.items():
-        table = pa.Table.from_batches(read_raw(Fetching(kafka), OffsetRange(name, partition, 0, len(rows))))
+        table = pa.Table.from_batches(
+            read_raw(Fetching(broker_client(kafka)), OffsetRange(name, partition, 0, len(rows)))
+        )
         assert [(r["key"], r["value"]) for r in table.to_pylist()] == [(k, v) for k, v, _, _ in rows]
 
 
@@ -297,7 +299,9 @@ def test_rows_with_keys_fill_batches(begin, end, topic, view, kafka):
     wait_for(lambda: not view.held(name), "the markers")
     for (_, partition), last in producer.lasts().items():
         range_ = OffsetRange(name, partition, 0, last + 1)
-        batches = [batch for fetched in read_batches(Fetching(kafka), range_) for batch in fetched.batches]
+        batches = [
+            batch for fetched in read_batches(Fetching(broker_client(kafka)), range_) for batch in fetched.batches
+        ]
         sizes = [batch.size for batch in batches]
         assert max(sizes) <= most and min(sizes[:-1]) > most / 2
     assert sorted(values_in_order(view, name)) == list(range(8_000))

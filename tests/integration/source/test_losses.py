@@ -7,8 +7,9 @@ import pytest
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.options.parse import Fetching
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.source import watch
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw
 from tests.support.judges.consumer_rows import by_consumer
@@ -307,7 +308,7 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
 
     def same_as_by_a_consumer() -> bool:
         range_ = OffsetRange(name, 0, 0, 60)
-        own = [row for b in read_raw(Fetching(kafka), range_) for row in b.to_pylist()]
+        own = [row for b in read_raw(Fetching(broker_client(kafka)), range_) for row in b.to_pylist()]
         return own == by_consumer(kafka, range_).to_pylist() != []
 
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})

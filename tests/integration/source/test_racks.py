@@ -13,8 +13,8 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.kafka.requests import fetch
-from spark_eos.options.parse import Fetching
 from spark_eos.source import nearest_replica, raw
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.task import read_range
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import write
@@ -53,7 +53,9 @@ class Racks:
 
     def fetching(self, rack: str, **more: str) -> Fetching:
         properties = {"bootstrap.servers": self.servers, "client.rack": rack}
-        return Fetching(KafkaProperties(properties | {key.replace("__", "."): value for key, value in more.items()}))
+        return Fetching(
+            broker_client(KafkaProperties(properties | {key.replace("__", "."): value for key, value in more.items()}))
+        )
 
     def read(self, fetching: Fetching, start: int = 0, end: int = ROWS) -> list[int]:
         """The bytes of rows that each broker has sent for all rows, each of which came once."""
@@ -197,6 +199,8 @@ def test_the_leader_is_asked_again_after_a_while(racks, monkeypatch):
     monkeypatch.setattr(nearest_replica, "_PREFERRED_S", 0.05)
     for _ in range(2):
         racks.read(fetching)
-        wait_for(lambda: nearest_replica.NearestReplica(fetching.kafka, racks.topic, 0).node is None, "the time")
+        wait_for(
+            lambda: nearest_replica.NearestReplica(fetching.client.properties, racks.topic, 0).node is None, "the time"
+        )
     assert len(named) >= 2
     assert set(named) == {racks.follower}

@@ -17,8 +17,8 @@ from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchConnection
-from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
@@ -56,7 +56,7 @@ def table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: int) -> pa.Table:
     range_ = OffsetRange(topic, 0, start, end)
-    rows = table(read_raw(Fetching(kafka), range_))
+    rows = table(read_raw(Fetching(broker_client(kafka)), range_))
     assert rows.equals(by_consumer(kafka, range_))
     return rows
 
@@ -88,7 +88,7 @@ def test_transactions(kafka, topic, producer):
     begins = random.Random(0).sample(range(end), 5)
     for begin in begins:
         same_as_by_a_consumer(kafka, name, begin, end)
-    uncommitted = table(read_raw(Fetching(kafka, "read_uncommitted"), OffsetRange(name, 0, 0, end)))
+    uncommitted = table(read_raw(Fetching(broker_client(kafka), "read_uncommitted"), OffsetRange(name, 0, 0, end)))
     assert uncommitted.num_rows == 6 * 120
 
 
@@ -103,7 +103,7 @@ def test_headers(kafka, topic, producer, cluster):
     seen = [m.headers() for m in consumer.consume(10, TIMEOUT)]
     consumer.close()
     assert len(seen) == 10
-    (batch,) = read_raw(Fetching(kafka, include_headers=True), OffsetRange(name, 0, 0, 10))
+    (batch,) = read_raw(Fetching(broker_client(kafka), include_headers=True), OffsetRange(name, 0, 0, 10))
     got = [row and [(h["key"], h["value"]) for h in row] for row in batch["headers"].to_pylist()]
     assert got == seen
     same_as_by_a_consumer(kafka, name, 0, 10)
@@ -136,7 +136,7 @@ def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
         return receive(connection, timeout_s)
 
     monkeypatch.setattr(FetchConnection, "receive_one", cut)
-    rows = table(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000)))
+    rows = table(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, 3000)))
     assert rows["offset"].to_pylist() == list(range(3000))
     assert len(set(map(id, connections))) > 2
 
@@ -149,7 +149,7 @@ def test_the_broker_restarts(monkeypatch):
         kafka = KafkaProperties({"bootstrap.servers": own.bootstrap_servers})
         writer = Producer({"bootstrap.servers": own.bootstrap_servers, "log_level": 0, "batch.num.messages": 100})
         write(writer, "t", 3000)
-        reading = read_raw(Fetching(kafka), OffsetRange("t", 0, 0, 3000))
+        reading = read_raw(Fetching(broker_client(kafka)), OffsetRange("t", 0, 0, 3000))
         first = next(reading)
         own.stop(0)
         own.start(0)
@@ -166,7 +166,7 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
-    half = read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000))
+    half = read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, 3000))
     next(half)
     half.close()
     assert [connection._socket.fileno() for connection in opened] == [-1]
@@ -183,10 +183,10 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
     for partition in (0, 1, 0):
-        assert table(read_raw(Fetching(kafka), OffsetRange(name, partition, 10, 40))).num_rows == 30
+        assert table(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, partition, 10, 40))).num_rows == 30
     (kept,) = opened
     kept._socket.shutdown(2)
-    assert table(read_raw(Fetching(kafka), OffsetRange(name, 1, 0, 50))).num_rows == 50
+    assert table(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 1, 0, 50))).num_rows == 50
     assert len(opened) == 2
 
 
@@ -196,7 +196,7 @@ def test_records_that_are_gone(kafka, topic, producer, admin):
     write(producer(), name, 10)
     delete_before(admin, name, 5)
     with pytest.raises(DataLossError, match="now starts at 5") as caught:
-        list(read_raw(Fetching(kafka), OffsetRange(name, 0, 3, 10)))
+        list(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 3, 10)))
     assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
 
 
@@ -206,7 +206,7 @@ def test_a_log_that_ends_too_early(kafka, topic, producer, monkeypatch, start):
     monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
     name = topic()
     write(producer(), name, 10)
-    reading = read_raw(Fetching(kafka), OffsetRange(name, 0, start, 20))
+    reading = read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, start, 20))
     if start < 10:
         assert next(reading)["offset"].to_pylist() == list(range(start, 10))
     with pytest.raises(DataLossError, match=r"Expected offset 20 .* its log ends at 10\."):
@@ -222,7 +222,7 @@ def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monke
     writer.begin_transaction()
     write(writer, name, 3)
     with pytest.raises(KafkaError) as caught:
-        list(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3)))
+        list(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, 3)))
     assert caught.value.condition == "EOS_SOURCE_STALLED"
     writer.abort_transaction(TIMEOUT)
 
@@ -230,5 +230,5 @@ def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monke
 def test_a_topic_that_is_missing(kafka):
     """As for any other call."""
     with pytest.raises(KafkaError) as caught:
-        list(read_raw(Fetching(kafka, poll_timeout_s=0.5), OffsetRange("no-such-topic", 0, 0, 3)))
+        list(read_raw(Fetching(broker_client(kafka), poll_timeout_s=0.5), OffsetRange("no-such-topic", 0, 0, 3)))
     assert caught.value.condition == "EOS_TOPIC_MISSING"

@@ -17,8 +17,8 @@ from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchConnection
-from spark_eos.options.parse import Fetching
 from spark_eos.source import small_ranges
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import Task
 from spark_eos.source.schema import arrow_schema
 from spark_eos.source.small_ranges import gather, take
@@ -99,7 +99,7 @@ def test_all_ranges_in_one_request(kafka, topic, producer, asked):
         OffsetRange(r.topic, r.partition, r.start + r.partition % 3, r.end) for r in ranges_of(kafka, plain, mixed)
     )
     for headers in (False, True):
-        with compared(Fetching(kafka, include_headers=headers), ranges, asked) as batches:
+        with compared(Fetching(broker_client(kafka), include_headers=headers), ranges, asked) as batches:
             assert asked == [len(ranges)]
             assert len(batches) == 1
 
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_read_alone(kafka, topic, producer, asked):
     for partition in range(PARTITIONS):
         write(producer(batch_num_messages=5), name, partition, 40, size=5_000)
     small = KafkaProperties({**kafka, "fetch.max.bytes": "400000"})
-    with compared(Fetching(small), ranges_of(kafka, name), asked):
+    with compared(Fetching(broker_client(small)), ranges_of(kafka, name), asked):
         alone = asked.count(1)
         assert asked[0] == PARTITIONS
         assert 0 < alone < 3 * PARTITIONS
@@ -125,9 +125,9 @@ def test_rows_that_are_gone(kafka, topic, producer, admin, asked):
     ranges = ranges_of(kafka, name)
     delete_before(admin, name, 6, partition=5)
     with pytest.raises(DataLossError) as caught:
-        list(read_task(Fetching(kafka), Task(ranges)))
+        list(read_task(Fetching(broker_client(kafka)), Task(ranges)))
     assert caught.value.parameters["found"] == 6
-    with compared(Fetching(kafka, fail_on_data_loss=False), ranges, asked) as batches:
+    with compared(Fetching(broker_client(kafka), fail_on_data_loss=False), ranges, asked) as batches:
         assert sum(batch.num_rows for batch in batches) == 10 * PARTITIONS - 6
 
 
@@ -148,11 +148,11 @@ def test_answers_that_are_wrong_are_not_used(kafka, topic, producer, monkeypatch
         return found
 
     monkeypatch.setattr(FetchConnection, "receive_many", wrong)
-    fetching = Fetching(kafka)
+    fetching = Fetching(broker_client(kafka))
     answers = gather(fetching, ranges)
     assert [r.partition for r in ranges if take(fetching, r, answers) is None] == [3]
     assert answers == {}
-    assert table(read_task(Fetching(kafka), Task(ranges))).num_rows == 10 * PARTITIONS
+    assert table(read_task(Fetching(broker_client(kafka)), Task(ranges))).num_rows == 10 * PARTITIONS
 
 
 def test_a_broker_that_goes_away(kafka, topic, producer, monkeypatch):
@@ -166,8 +166,8 @@ def test_a_broker_that_goes_away(kafka, topic, producer, monkeypatch):
         raise OSError("the broker has closed the connection")
 
     monkeypatch.setattr(FetchConnection, "receive_many", gone)
-    assert gather(Fetching(kafka), ranges_of(kafka, name)) == {}
-    assert table(read_task(Fetching(kafka), Task(ranges_of(kafka, name)))).num_rows == 10 * PARTITIONS
+    assert gather(Fetching(broker_client(kafka)), ranges_of(kafka, name)) == {}
+    assert table(read_task(Fetching(broker_client(kafka)), Task(ranges_of(kafka, name)))).num_rows == 10 * PARTITIONS
 
 
 def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):
@@ -181,7 +181,7 @@ def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):
         for count in (100, 20, 3_880):
             write(writer, name, partition, count, size=1_000)
     ranges = tuple(OffsetRange(name, partition, 100, 105) for partition in range(PARTITIONS))
-    with compared(Fetching(kafka), ranges, asked) as batches:
+    with compared(Fetching(broker_client(kafka)), ranges, asked) as batches:
         assert asked == [PARTITIONS]
         assert len(batches) == 1
 
@@ -193,12 +193,12 @@ def test_no_broker_answers(kafka, monkeypatch):
         raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
 
     monkeypatch.setattr(small_ranges, "fetch_many", nobody)
-    assert gather(Fetching(kafka), [OffsetRange("any", 0, 0, 1)]) == {}
+    assert gather(Fetching(broker_client(kafka)), [OffsetRange("any", 0, 0, 1)]) == {}
 
 
 def test_two_ranges_of_a_partition_are_read_alone(kafka, topic, producer, asked):
     """An answer is known by its partition."""
     name = topic(PARTITIONS)
     write(producer(), name, 0, 10)
-    with compared(Fetching(kafka), (OffsetRange(name, 0, 0, 4), OffsetRange(name, 0, 4, 10)), asked):
+    with compared(Fetching(broker_client(kafka)), (OffsetRange(name, 0, 0, 4), OffsetRange(name, 0, 4, 10)), asked):
         assert asked == [1, 1]

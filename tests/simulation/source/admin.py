@@ -50,7 +50,6 @@ class Admin:
         patch.setattr(diagnosis, "begin_offsets", self._begin_offsets)
         patch.setattr(diagnosis, "end_offsets", self._end_offsets)
         patch.setattr(own_topics, "own_topics", lambda *_: {})
-        patch.setattr(bounds, "broker_client", lambda _: None)
         patch.setattr(bounds, "logger", SimpleNamespace(info=lambda *_: None))
         patch.setattr(bounds, "active_members", lambda *_: [])
         patch.setattr(bounds, "committed_offsets", self._committed)

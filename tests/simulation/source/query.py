@@ -16,8 +16,9 @@ import pytest
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint.offset_log import Position, from_spark
 from spark_eos.errors import DataLossError, KafkaError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import OtherEpoch
-from spark_eos.options.parse import Fetching, SinkOptions, stream_options
+from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy import readable
 from spark_eos.pipelines.copy import task as copy_task
@@ -30,6 +31,7 @@ from spark_eos.source import task as source_task
 from spark_eos.source.byte_limit import Piece, Sizes
 from spark_eos.source.diagnosis import check_epoch, why_not
 from spark_eos.source.epochs import RangeEpochs
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import Losses, epoch_diverged, log_diverged
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.task import resuming
@@ -237,7 +239,7 @@ class Query:
     def _read(self, reader: EosKafkaStreamReader, task: Any) -> Iterator[int]:
         if not self.by_id:
             for range_ in task.ranges:
-                yield from resuming(reader._options.fetching, range_, self._read_range)
+                yield from resuming(Fetching.from_options(reader._client, reader._options), range_, self._read_range)
             return
         assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
@@ -310,11 +312,13 @@ class _Parts(Parts):
 
     def __init__(self, query: Query, plan: CopyPlan, ids: dict[str, str], rows: list[int]) -> None:
         self._query, self._plan, self._rows = query, plan, rows
-        self._readable = ReadableRanges(plan.source, plan.cluster, ids)
+        client = broker_client(plan.source.kafka)
+        self._fetching = Fetching.from_options(client, plan.source)
+        self._readable = ReadableRanges(client, plan.source, plan.cluster, ids)
 
     def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
-        self._rows.extend(resuming(self._plan.source.fetching, range_, read))
+        self._rows.extend(resuming(self._fetching, range_, read))
         return SimpleNamespace(rows=0, digest=0, oldest_ms=None)
 
 

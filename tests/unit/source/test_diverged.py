@@ -198,7 +198,6 @@ def test_an_offset_of_a_group_is_noted_with_its_epoch_whatever_metadata_tells(cl
         cluster.elect(0)
     stale = {"t": Topic("id", 1, internal=False, leader_epochs={0: cluster.epoch - 2})}
     monkeypatch.setattr(watch, "describe_topics", lambda *_, **__: stale)
-    monkeypatch.setattr(bounds, "broker_client", lambda _: None)
     monkeypatch.setattr(bounds, "active_members", lambda *_: [])
     monkeypatch.setattr(bounds, "committed_offsets", lambda *_: {"t": {0: 25}})
     begin = cluster.reader(startingOffsets="group", **{"kafka.group.id": "g"}).initialOffset()

@@ -136,7 +136,7 @@ def test_durations_as_spark_writes_them(text, seconds):
 def test_the_group_is_the_users_or_begins_as_the_user_says(caplog):
     """The prefix gives way to a whole name."""
     assert stream_options(OPTIONS).group_id is None
-    assert stream_options(OPTIONS | {"groupIdPrefix": "team"}).fetching.group_id == "team-spark-eos"
+    assert stream_options(OPTIONS | {"groupIdPrefix": "team"}).group_id == "team-spark-eos"
     assert stream_options(OPTIONS | {"groupIdPrefix": "team", "kafka.group.id": "g"}).group_id == "g"
     assert "groupIdPrefix is ignored" in caplog.text
 

@@ -10,11 +10,12 @@ import pytest
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
-from spark_eos.options.parse import Fetching
 from spark_eos.source import diagnosis, task
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.epochs import Leaders
+from spark_eos.source.fetching import Fetching
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 CLIENT: Any = None
@@ -45,7 +46,7 @@ class Log:
             yield offset
 
     def task(self, range_: OffsetRange, fail: bool = False) -> list[int]:
-        return list(task.resuming(Fetching(KAFKA, fail_on_data_loss=fail), range_, self.reads))
+        return list(task.resuming(Fetching(BrokerClient(KAFKA), fail_on_data_loss=fail), range_, self.reads))
 
 
 RANGE = OffsetRange("t", 0, 30, 100, "", 1, 1, 1)

@@ -6,13 +6,14 @@ import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchResponse
-from spark_eos.options.parse import Fetching
 from spark_eos.source import small_ranges
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.small_ranges import take
 from tests.support.judges.record_batches import Batch, encode, plain
 
-FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))
+FETCHING = Fetching(broker_client(KafkaProperties({"bootstrap.servers": "nobody"})))
 
 
 @pytest.mark.parametrize(("batches", "rows"), [(3, 3), (40, None)])

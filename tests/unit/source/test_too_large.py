@@ -6,8 +6,10 @@ import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.source.decode import decode
+from spark_eos.source.fetching import Fetching
 from tests.support.judges.record_batches import CODECS, encode, plain
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
@@ -18,7 +20,8 @@ RANGE = OffsetRange("t", 3, 0, 1000)
 @pytest.mark.parametrize(("given", "most"), [({}, 128 << 20), ({"maxDecompressedBytes": "2k"}, 2048)])
 def test_the_limit_goes_to_the_tasks(parse, given, most):
     """The option is one of streams and of batches."""
-    assert parse({**OPTIONS, **given}).fetching.max_decompressed_bytes == most
+    options = parse({**OPTIONS, **given})
+    assert Fetching.from_options(BrokerClient(options.kafka), options).max_decompressed_bytes == most
 
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS) - {""}))

@@ -13,7 +13,7 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.source import raw
-from spark_eos.source.task import Fetching
+from spark_eos.source.fetching import Fetching
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 EMPTY, ROWS = FetchResponse(0, 0), FetchResponse(0, 100)
@@ -67,12 +67,12 @@ def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
     monkeypatch.setattr(raw, "system", clock)
     broker = Broker(list(answers))
     monkeypatch.setattr(raw, "connect", lambda *_: broker)
-    monkeypatch.setattr(raw, "broker_client", lambda _: SimpleNamespace(silence_s=30.0, forget_leader=lambda *_: None))
+    client: Any = SimpleNamespace(properties=KAFKA, silence_s=30.0, forget_leader=lambda *_: None)
     monkeypatch.setattr(raw, "begins_later", lambda *_: None)
     monkeypatch.setattr(raw, "why_not", given_up)
     monkeypatch.setattr(raw, "is_supported_by_id", lambda _: False)
     monkeypatch.setattr(raw._Fetches, "_reading", lambda self, read, answer: SimpleNamespace(next_offset=100))
-    raw._Fetches(Fetching(KAFKA), OffsetRange("t", 0, 0, 100), 1 << 20).next(lambda answer: answer)  # type: ignore
+    raw._Fetches(Fetching(client), OffsetRange("t", 0, 0, 100), 1 << 20).next(lambda answer: answer)  # type: ignore
     assert not asked, "it takes seconds to find out why a log ends early, while its leader may only lag behind"
     return now[0]
 

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import in_words, rows_of
@@ -22,6 +23,7 @@ from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
 from spark_eos.sink.job import Identity
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.task import read_range
 from spark_eos.spark.worker_gc import spare_collections
 
@@ -81,7 +83,9 @@ def _written(
 ) -> tuple[tuple[DataFile, ...], int, int]:
     """The files, how many records were read, and how many of them are left out."""
     ids = {r.topic: r.topic_id for r in ranges}
-    readable = ReadableRanges(plan.source, plan.cluster, ids)
+    client = broker_client(plan.source.kafka)
+    fetching = Fetching.from_options(client, plan.source)
+    readable = ReadableRanges(client, plan.source, plan.cluster, ids)
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
     read = dropped = 0
 
@@ -98,7 +102,7 @@ def _written(
     layout = replace(table.layout, most_partitions=len(ranges) * table.layout.most_partitions)
     with FileWriter(store, layout, attempt) as writer:
         for range_ in readable.of(ranges):
-            records = counted(read_range(plan.source.fetching, range_))
+            records = counted(read_range(fetching, range_))
             if plan.transform is None:
                 for batch in records:
                     with stored(table), _named(batch, table.layout):

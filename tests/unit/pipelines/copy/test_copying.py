@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import RecordBatch, find_batches
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.records.passing import reseal
 from spark_eos.kafka.records.rows import read_dated_rows
-from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy import copying
 from spark_eos.pipelines.copy.copying import Copied, copy_range
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import FetchedBatches
 from tests.support.judges.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
 from tests.support.runs.input_counts import inputs
 from tests.unit.source.test_decode import logs
 
-FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))
+FETCHING = Fetching(broker_client(KafkaProperties({"bootstrap.servers": "nobody"})))
 TARGET = ("out", 2)
 
 

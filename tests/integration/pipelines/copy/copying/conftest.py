@@ -12,9 +12,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
-from spark_eos.options.parse import Fetching
 from spark_eos.pipelines.copy import copying
 from spark_eos.pipelines.copy.copying import Copied, copy_range
+from spark_eos.source.fetching import Fetching
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.transactions import arrow_producers
@@ -59,7 +59,7 @@ def copy(kafka: KafkaProperties, begin: Callable[..., ArrowProducer], commit: Ca
 
     def run(source: str, start: int, end: int, target: str, producer: ArrowProducer | None = None) -> Copied:
         own = begin() if producer is None else producer
-        said = copy_range(Fetching(kafka), OffsetRange(source, 0, start, end), (target, 0), own)
+        said = copy_range(Fetching(broker_client(kafka)), OffsetRange(source, 0, start, end), (target, 0), own)
         commit(own, target)
         return said
 

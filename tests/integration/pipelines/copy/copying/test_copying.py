@@ -12,9 +12,10 @@ from confluent_kafka import Producer
 from bench import copying as probe
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
-from spark_eos.options.parse import Fetching
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.copy.copying import copy_range
 from spark_eos.source import raw
+from spark_eos.source.fetching import Fetching
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.source_calls import delete_before
 from tests.support.queries.transactions import write_in_turn
@@ -98,7 +99,9 @@ def test_a_range_without_rows(topic, producer, begin, view, kafka):
     writer.abort_transaction(TIMEOUT)
     wait_for(lambda: not view.held(source), "the marker")
     own = begin()
-    said = copy_range(Fetching(kafka), OffsetRange(source, 0, 0, view.ends(source)[source, 0]), (target, 0), own)
+    said = copy_range(
+        Fetching(broker_client(kafka)), OffsetRange(source, 0, 0, view.ends(source)[source, 0]), (target, 0), own
+    )
     own.flush()
     assert (said.rows, said.oldest_ms) == (0, None)
     assert view.ends(target)[target, 0] == 0
@@ -138,7 +141,7 @@ def test_a_source_with_times_of_its_broker(topic, producer, copy, view, kafka):
     copy(source, 0, 50, target)
     assert seen(view, target) == seen(view, source)
     assert min(row[2] for row in seen(view, target)) > TIME + 10_000
-    (batch,) = raw.read_raw(Fetching(kafka), OffsetRange(target, 0, 0, 50))
+    (batch,) = raw.read_raw(Fetching(broker_client(kafka)), OffsetRange(target, 0, 0, 50))
     assert set(batch["timestampType"].to_pylist()) == {0}
 
 
@@ -208,9 +211,9 @@ def test_ranges_and_rows_in_one_transaction(topic, producer, begin, commit, view
     own = begin()
     partition = pa.array([2] * 5, pa.int32())
     own.write(target, 3, value=pa.array([b"before"] * 5), partition=partition)
-    copy_range(Fetching(kafka), OffsetRange(one, 0, 10, 300), (target, 2), own)
+    copy_range(Fetching(broker_client(kafka)), OffsetRange(one, 0, 10, 300), (target, 2), own)
     own.write(target, 3, value=pa.array([b"between"] * 5), partition=partition)
-    copy_range(Fetching(kafka), OffsetRange(other, 0, 0, 200), (target, 2), own)
+    copy_range(Fetching(broker_client(kafka)), OffsetRange(other, 0, 0, 200), (target, 2), own)
     commit(own, target)
     rows = [(row.key, row.value) for row in view.rows(target) if row.partition == 2]
     copied = [[row[:2] for row in seen(view, name)] for name in (one, other)]
@@ -242,7 +245,7 @@ def test_a_row_that_the_target_does_not_take(topic, producer, begin, view, kafka
     assert writer.flush(TIMEOUT) == 0
     own = begin()
     with pytest.raises(EosError) as caught:
-        copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 3), (target, 0), own)
+        copy_range(Fetching(broker_client(kafka)), OffsetRange(source, 0, 0, 3), (target, 0), own)
         own.flush()
     assert caught.value.condition == "EOS_ROW_TOO_LARGE"
     assert "1 row(s)" in str(caught.value)
@@ -267,7 +270,7 @@ def test_rows_that_the_target_never_takes(config, reason, topic, producer, begin
     assert writer.flush(TIMEOUT) == 0
     own = begin()
     with pytest.raises(EosError) as caught:
-        copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 10), (target, 0), own)
+        copy_range(Fetching(broker_client(kafka)), OffsetRange(source, 0, 0, 10), (target, 0), own)
         own.flush()
     assert caught.value.condition == "EOS_ROW_REFUSED"
     assert caught.value.parameters["reason"] == reason

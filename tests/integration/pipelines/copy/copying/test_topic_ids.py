@@ -13,12 +13,13 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.options.parse import Fetching, sink_options, stream_options
+from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import readable, task
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import RowWriter
 from spark_eos.source import task as source_task
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import Task
 from spark_eos.source.task import read_range, read_task
 from tests.support.queries.source_calls import anew
@@ -57,10 +58,14 @@ def test_rows_of_a_topic_by_its_id(was, kafka):
     """None of another topic, all of the right one."""
     name, before = was
     with pytest.raises(KafkaError) as caught:
-        list(read_range(Fetching(kafka), OffsetRange(name, 0, 0, ROWS, before[name].id)))
+        list(read_range(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, ROWS, before[name].id)))
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
     now = describe_topics(broker_client(kafka), [name])[name].id
-    rows = [row for b in read_range(Fetching(kafka), OffsetRange(name, 0, 1, ROWS, now)) for row in b.to_pylist()]
+    rows = [
+        row
+        for b in read_range(Fetching(broker_client(kafka)), OffsetRange(name, 0, 1, ROWS, now))
+        for row in b.to_pylist()
+    ]
     assert [row["value"] for row in rows] == [b"new %d" % i for i in range(1, ROWS)]
 
 
@@ -73,10 +78,12 @@ def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, ka
     of_other = OffsetRange(other, 0, 0, ROWS, ids[other])
     rows = []
     with pytest.raises(KafkaError) as caught:
-        for batch in read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))):
+        for batch in read_task(
+            Fetching(broker_client(kafka)), Task((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))
+        ):
             rows += batch.to_pylist()
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
     assert [row["value"] for row in rows] == [b"other %d" % i for i in range(ROWS)]
     monkeypatch.setattr(source_task, "read_range", lambda *_: pytest.fail("not all was read together"))
-    both = read_task(Fetching(kafka), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
+    both = read_task(Fetching(broker_client(kafka)), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
     assert sum(batch.num_rows for batch in both) == 2 * ROWS - 1
