@@ -91,6 +91,21 @@ def stop(entry: str, /, **parameters: object) -> EosError:
     return _rebuild(_class_of(condition), condition, entry, message, hint, plain)
 
 
+def invalid_option(option: str, given: str, allowed: str) -> EosError:
+    """The error of an option that has a value which its parser refuses: "Option … is GIVEN. Hint: Use ALLOWED."."""
+    return stop("EOS_OPTION_INVALID.value", option=option, given=given, allowed=allowed)
+
+
+def missing_option(option: str, why: str, value: str) -> EosError:
+    """The error of an option that has to be set: "Option … is missing: WHY. Hint: Set it to VALUE."."""
+    return stop("EOS_OPTION_MISSING.value", option=option, why=why, value=value)
+
+
+def unsupported_option(option: str, given: str, supported: str) -> EosError:
+    """The error of a value that Kafka's Java client takes and ours does not: "… Hint: Use SUPPORTED."."""
+    return stop("EOS_OPTION_UNSUPPORTED.value", option=option, given=given, supported=supported)
+
+
 def texts_of(entry: str) -> tuple[str, str]:
     """Message and hint of an entry of conditions.toml, as templates."""
     condition, _, wording = entry.partition(".")

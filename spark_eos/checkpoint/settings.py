@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from spark_eos.base.frozen_settings import Settings
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop
 
 T = TypeVar("T")
 
@@ -74,7 +74,11 @@ class HadoopSettings(Settings):
         it is, it would be another address, or a secret that is refused."""
         value = self._values.get(key)
         if value is not None and _VARIABLE.search(value):
-            raise stop("EOS_OPTION_INVALID.hadoop_variable", option=key)
+            raise invalid_option(
+                key,
+                "set by a variable of Hadoop, '${…}', that has no value here",
+                "the value, or set the variable in Python's environment: properties of the JVM are not known here",
+            )
         return default if value is None else value
 
 
@@ -97,7 +101,11 @@ def without_settings(raw: Mapping[str, str], session: Mapping[str, str]) -> tupl
         if name is None:
             rest[key] = value
         elif given.setdefault(name, value) != value:
-            raise stop("EOS_OPTION_CONFLICT.twice", option=name)
+            raise stop(
+                "EOS_OPTION_CONFLICT.both",
+                given=f"Different values of option '{name}', in which capital letters make no difference,",
+                option=name,
+            )
     return rest, HadoopSettings({**session, **given})
 
 

@@ -182,7 +182,14 @@ class Connection:
         def name_of(key: str) -> str:
             name = key if key == "catalog" or key.startswith("catalog.") else setting_name(key)
             if name is None:
-                raise stop("EOS_OPTION_UNKNOWN.storage", option=key)
+                raise stop(
+                    "EOS_OPTION_UNKNOWN.option",
+                    option=key,
+                    names=(
+                        "fs.defaultFS, the names of fs.s3a.…, fs.azure.… and Google's that docs/sink.md lists, and "
+                        "catalog.… of an Iceberg table's catalog"
+                    ),
+                )
             return name
 
         return HadoopSettings(_once((name_of(each.key.removeprefix("spark.hadoop.")), each) for each in self.storage))
@@ -284,7 +291,11 @@ def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, each in given:
         if found.setdefault(name, each.value) != each.value:
-            raise stop("EOS_OPTION_CONFLICT.twice", option=name)
+            raise stop(
+                "EOS_OPTION_CONFLICT.both",
+                given=f"Different values of option '{name}', in which capital letters make no difference,",
+                option=name,
+            )
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.base.whole_numbers import whole_number
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 from spark_eos.options.offsets import EARLIEST, LATEST, parse_offsets
 
 
@@ -40,7 +40,7 @@ def parse_end(option: str, text: str) -> Limit:
     """``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
     limit = _limit(option, text, ("latest",))
     for topic, p in _with_number(limit, EARLIEST):
-        raise stop("EOS_OPTION_INVALID.end_earliest", option=option, topic=topic, partition=p)
+        raise invalid_option(option, f"earliest for {topic}-{p}, where nothing can end", "-1, which is latest")
     return limit
 
 
@@ -48,7 +48,7 @@ def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
     number = whole_number(text.strip())
     if number is None:
-        raise stop("EOS_OPTION_INVALID.timestamp", option=option, value=text)
+        raise invalid_option(option, f"'{text}'", "milliseconds since 1970, such as 1700000000000")
     return number
 
 
@@ -56,7 +56,7 @@ def parse_strategy(option: str, text: str) -> bool:
     """Whether to begin at the end (``latest``) if no record has the timestamp or a later one, instead of failing."""
     word = text.strip().lower()
     if word not in ("error", "latest"):
-        raise stop("EOS_OPTION_INVALID.strategy", option=option, value=text)
+        raise invalid_option(option, f"'{text}'", "error or latest")
     return word == "latest"
 
 
@@ -65,16 +65,18 @@ def parse_duration(option: str, text: str) -> float:
     found = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower(), re.ASCII)
     unit = found[2] or "ms" if found else ""
     if not found or unit not in _SECONDS:
-        raise stop("EOS_OPTION_INVALID.duration", option=option, value=text, units=", ".join(_SECONDS))
+        raise invalid_option(
+            option, f"'{text}'", f"a duration such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}"
+        )
     return int(found[1]) * _SECONDS[unit]
 
 
 def refuse_latest_start(option: str, limit: Limit) -> None:
     """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_INVALID)."""
     if limit == "latest":
-        raise stop("EOS_OPTION_INVALID.start_latest", option=option)
+        raise invalid_option(option, "latest, where a batch would read nothing", "earliest, offsets or a timestamp")
     for topic, p in _with_number(limit, LATEST):
-        raise stop("EOS_OPTION_INVALID.start_at_end", option=option, topic=topic, partition=p)
+        raise invalid_option(option, f"latest for {topic}-{p}, where no batch can begin", "-2, which is earliest")
 
 
 def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
@@ -92,13 +94,10 @@ def check_order(start_option: str, start: Limit, end_option: str, end: Limit | N
             until = last.get(topic, {}).get(p, at)
             if until >= 0 <= at and until < at:
                 place = f" for {topic}-{p}" if topic else ""
-                raise stop(
-                    "EOS_OPTION_INVALID.order",
-                    option=end_option,
-                    end=until,
-                    place=place,
-                    start_option=start_option,
-                    start=at,
+                raise invalid_option(
+                    end_option,
+                    f"{until}{place}, before '{start_option}', which is {at}",
+                    "an end at the start or later",
                 )
 
 
@@ -108,7 +107,11 @@ def _limit(option: str, text: str, words: tuple[_Word, ...]) -> Limit:
         if word == known:
             return known
     if not text.lstrip().startswith("{"):
-        raise stop("EOS_OPTION_INVALID.limit", option=option, value=text, words=", ".join(words))
+        raise invalid_option(
+            option,
+            f"'{text}'",
+            f'{", ".join(words)} or JSON such as {{"topic1":{{"0":23,"1":-2}},"topic2":{{"0":-1}}}}',
+        )
     return parse_offsets(option, text)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.base.whole_numbers import LARGEST, plain_number
 from spark_eos.checkpoint.offset_log import is_mark
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 
 LATEST = -1
 EARLIEST = -2
@@ -34,7 +34,9 @@ def parse_offsets(option: str, text: str) -> PartitionOffsets:
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or not EARLIEST <= at <= LARGEST:
-            raise stop("EOS_OPTION_INVALID.offset", option=option, topic=topic, partition=p, offset=json.dumps(at))
+            raise invalid_option(
+                option, f"{json.dumps(at)} for {topic}-{p}", "a whole number from 0, -2 for earliest or -1 for latest"
+            )
         return at
 
     return _numbers(option, text, check, _OFFSETS_EXAMPLE)
@@ -45,7 +47,7 @@ def parse_times(option: str, text: str) -> PartitionOffsets:
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or not 0 <= at <= LARGEST:
-            raise stop("EOS_OPTION_INVALID.time", option=option, topic=topic, partition=p, time=json.dumps(at))
+            raise invalid_option(option, f"{json.dumps(at)} for {topic}-{p}", "milliseconds since 1970")
         return at
 
     return _numbers(option, text, check, _TIMES_EXAMPLE)
@@ -56,13 +58,17 @@ def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
     result = {}
     for topic, partitions in _object(option, text, _PARTITIONS_EXAMPLE).items():
         if not isinstance(partitions, list) or not partitions:
-            raise stop("EOS_OPTION_INVALID.assign_empty", option=option, topic=topic)
+            raise invalid_option(
+                option, f"without partitions for topic '{topic}'", f"a value like {_PARTITIONS_EXAMPLE}"
+            )
         for p in partitions:
             if type(p) is not int or p < 0:
-                raise stop("EOS_OPTION_INVALID.assign_partition", option=option, partition=json.dumps(p), topic=topic)
+                raise invalid_option(
+                    option, f"set for partition {json.dumps(p)} of topic '{topic}'", "partitions by number: 0, 1, 2, …"
+                )
         result[topic] = tuple(sorted(set(partitions)))
     if not result:
-        raise stop("EOS_OPTION_INVALID.no_topics", option=option)
+        raise invalid_option(option, "without a topic", f"a value like {_PARTITIONS_EXAMPLE}")
     return result
 
 
@@ -81,24 +87,28 @@ def check_same_partitions(option: str, wanted: PartitionOffsets, there: Partitio
     """Raise OptionError (EOS_OPTION_INVALID) unless ``wanted`` has exactly the partitions that are read."""
     for topic in wanted:
         if topic not in there:
-            raise stop("EOS_OPTION_INVALID.topic_not_read", option=option, topic=topic, topics=", ".join(sorted(there)))
+            raise invalid_option(
+                option,
+                f"set for topic '{topic}', which is not read",
+                f"the topics to read, which are {', '.join(sorted(there))}, or add it to them",
+            )
     for topic, partitions in there.items():
         missing = sorted(partitions.keys() - wanted.get(topic, {}).keys())
         if missing:
-            raise stop(
-                "EOS_OPTION_INVALID.partitions_missing",
-                option=option,
-                topic=topic,
-                missing=", ".join(f"{topic}-{p}" for p in missing),
+            raise invalid_option(
+                option,
+                f"without {', '.join(f'{topic}-{p}' for p in missing)}",
+                "every partition; -2 is earliest and -1 latest for offsets",
             )
         unknown = sorted(wanted[topic].keys() - partitions.keys())
         if unknown:
-            raise stop(
-                "EOS_OPTION_INVALID.partition_not_there",
-                option=option,
-                topic=topic,
-                partition=unknown[0],
-                partitions=", ".join(map(str, sorted(partitions))),
+            raise invalid_option(
+                option,
+                (
+                    f"set for {topic}-{unknown[0]}, but the partitions read of this topic are "
+                    f"{', '.join(map(str, sorted(partitions)))}"
+                ),
+                "partitions that exist",
             )
 
 
@@ -108,14 +118,10 @@ def check_known(option: str, offsets: PartitionOffsets, begin: PartitionOffsets,
         for p, at in partitions.items():
             low, high = begin[topic][p], end[topic][p]
             if not low <= at <= high:
-                raise stop(
-                    "EOS_OPTION_INVALID.offset_outside",
-                    option=option,
-                    topic=topic,
-                    partition=p,
-                    offset=at,
-                    low=low,
-                    high=high,
+                raise invalid_option(
+                    option,
+                    f"{at} for {topic}-{p}, which has the offsets {low} to {high}",
+                    "an offset in that range, -2 for earliest or -1 for latest",
                 )
 
 
@@ -126,7 +132,7 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
         if is_mark(topic):  # of a line of the offset log
             continue
         if not isinstance(partitions, dict) or not partitions:
-            raise stop("EOS_OPTION_INVALID.partitions_empty", option=option, topic=topic, example=example)
+            raise invalid_option(option, f"without partitions for topic '{topic}'", f"a value like {example}")
         result[topic] = {_partition(option, topic, key): check(topic, key, at) for key, at in partitions.items()}
     return result
 
@@ -134,7 +140,9 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
 def _partition(option: str, topic: str, key: str) -> int:
     number = plain_number(key)
     if number is None:
-        raise stop("EOS_OPTION_INVALID.partition_number", option=option, topic=topic, partition=key)
+        raise invalid_option(
+            option, f"set for partition '{key}' of topic '{topic}'", "partitions by number: 0, 1, 2, …"
+        )
     return number
 
 
@@ -142,16 +150,11 @@ def _object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text, object_pairs_hook=lambda pairs: _unique(option, pairs))
     except json.JSONDecodeError as error:
-        raise stop(
-            "EOS_OPTION_INVALID.offsets_json",
-            option=option,
-            line=error.lineno,
-            column=error.colno,
-            problem=error.msg,
-            example=example,
+        raise invalid_option(
+            option, f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}", f"a value like {example}"
         ) from None
     if not isinstance(parsed, dict):
-        raise stop("EOS_OPTION_INVALID.offsets_object", option=option, value=text, example=example)
+        raise invalid_option(option, f"'{text}'", f"a value like {example}")
     return parsed
 
 
@@ -161,5 +164,5 @@ def _unique(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise stop("EOS_OPTION_INVALID.twice", option=option, twice=twice)
+        raise invalid_option(option, f"set for '{twice}' twice", "each topic and partition once")
     return result

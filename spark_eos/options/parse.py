@@ -13,7 +13,7 @@ from typing import Any
 from spark_eos.base.log import logger
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, invalid_option, missing_option, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
 from spark_eos.options.bounds import (
     ByTime,
@@ -145,7 +145,11 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
     if group is not None and prefix is not None:
         logger.warning("groupIdPrefix is ignored: kafka.group.id is set")
     if starting == "group" and not group:
-        raise stop("EOS_OPTION_MISSING.group_id", option="kafka.group.id")
+        raise missing_option(
+            "kafka.group.id",
+            "'startingOffsets' is group",
+            "the consumer group at whose committed offsets the query is to begin",
+        )
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
         raise stop("EOS_OPTION_CONFLICT.offsets_per_trigger", min_offsets=least, max_offsets=most)
@@ -169,11 +173,12 @@ def _selection(values: dict[str, Any], path: str) -> Selection:
         name: values.pop(attribute) for attribute, name in _SELECTIONS.items() if attribute in values
     }
     if not given:
-        if path:
-            raise stop("EOS_OPTION_MISSING.selection_path", path=path)
-        raise stop("EOS_OPTION_MISSING.selection")
+        why = "neither it nor 'subscribePattern' or 'assign' is set" + (
+            f", and a path ({path}) names no topic" if path else ""
+        )
+        raise missing_option("subscribe", why, 'the topics to read: .option("subscribe", "topic1,topic2")')
     if len(given) > 1:
-        raise stop("EOS_OPTION_CONFLICT.selection", options=" and ".join(repr(name) for name in given))
+        raise stop("EOS_OPTION_CONFLICT.both", given=f"The options {' and '.join(repr(name) for name in given)}")
     (selection,) = given.values()
     return selection
 
@@ -199,7 +204,11 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
     values, kafka = parse_table(given, SINK, SINK_OWNED, ignored=("path", "queryname"))
     options = SinkOptions(kafka=kafka, storage=storage, **values)
     if options.group_id and not options.checkpoint_location:
-        raise stop("EOS_OPTION_MISSING.checkpoint_location")
+        raise missing_option(
+            "checkpointLocation",
+            "'offsets.group.id' needs it, as the offsets are read from its offset log",
+            'it by .option("checkpointLocation", …) of the writer: one of the session is not passed to the sink',
+        )
     check_ledger_is_apart(options)
     return options
 
@@ -207,7 +216,13 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
 def check_ledger_is_apart(options: SinkOptions) -> None:
     """Raise OptionError where rows would go to the ledger: nobody could read it while a task writes."""
     if options.topic == options.ledger_topic:
-        raise stop("EOS_OPTION_CONFLICT.ledger_topic", option="ledger.topic", topic=options.topic)
+        raise stop(
+            "EOS_OPTION_CONFLICT.same_topic",
+            option="ledger.topic",
+            other="topic",
+            topic=options.topic,
+            kind="decisions",
+        )
 
 
 def _path(raw: Mapping[str, str]) -> str:
@@ -233,7 +248,11 @@ def parse_table(
         lowered = key.lower()
         if lowered.startswith("kafka."):
             if kafka.setdefault(lowered.removeprefix("kafka."), value) != value:
-                raise stop("EOS_OPTION_CONFLICT.twice", option=lowered)
+                raise stop(
+                    "EOS_OPTION_CONFLICT.both",
+                    given=f"Different values of option '{lowered}', in which capital letters make no difference,",
+                    option=lowered,
+                )
         elif lowered in by_key:
             option = by_key[lowered]
             values[option.attribute] = parsed(option.name, option.parse, value)
@@ -263,13 +282,17 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
     given = kafka.get("bootstrap.servers", "")
     servers = list(filter(None, map(str.strip, given.split(","))))
     if not servers:
-        raise stop("EOS_OPTION_MISSING.servers", option="kafka.bootstrap.servers")
+        raise missing_option(
+            "kafka.bootstrap.servers",
+            "it names the cluster",
+            'the brokers: .option("kafka.bootstrap.servers", "host1:9092,host2:9092")',
+        )
     for server in servers:
         scheme, _, address = server.rpartition("://")
         found = _SERVER.fullmatch(address)
         if scheme.lower() not in _SCHEMES or found is None or not 0 < int(found["port"] or 9092) < 65_536:
             shown = shown_address(server, given)
-            raise stop("EOS_OPTION_INVALID.servers", option="kafka.bootstrap.servers", server=shown)
+            raise invalid_option("kafka.bootstrap.servers", f"'{shown}'", "host:port, separated by commas")
 
 
 def _unknown(key: str, table: tuple[Option, ...]) -> EosError:
@@ -280,5 +303,5 @@ def _unknown(key: str, table: tuple[Option, ...]) -> EosError:
     if key.lower() in {option.name.lower() for option in (*SOURCE, *SINK)}:
         return stop("EOS_OPTION_UNKNOWN.other_side", option=key, side=side, call=call)
     if near:
-        return stop("EOS_OPTION_UNKNOWN.option_near", option=key, nearest=lowered[near[0]])
-    return stop("EOS_OPTION_UNKNOWN.option", option=key, names=", ".join(names))
+        return stop("EOS_OPTION_UNKNOWN.near", option=key, nearest=lowered[near[0]])
+    return stop("EOS_OPTION_UNKNOWN.option", option=key, names=f"{', '.join(names)}, kafka.*")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_eos.base.topic_partition import OWN_NAMES
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 from spark_eos.options.offsets import parse_partitions
 
 #: Topic → its partitions.
@@ -88,19 +88,21 @@ Selection = Subscribe | Pattern | Assign
 def parse_subscribe(option: str, value: str) -> Subscribe:
     topics = tuple(t.strip() for t in value.split(","))
     if not all(topics):
-        raise stop("EOS_OPTION_INVALID.empty_topic", option=option, value=value)
+        raise invalid_option(option, f"'{value}', with an empty topic name", "the form topic1,topic2")
     return Subscribe(tuple(dict.fromkeys(topics)))
 
 
 def parse_pattern(option: str, value: str) -> Pattern:
     text = value.strip()
     if not text:
-        raise stop("EOS_OPTION_INVALID.empty_pattern", option=option)
+        raise invalid_option(option, "empty", "a regular expression")
     try:
         re.compile(text)
     except re.error as error:
-        raise stop(
-            "EOS_OPTION_INVALID.pattern", option=option, position=error.pos, problem=error.msg, text=text
+        raise invalid_option(
+            option,
+            f"not a regular expression: {error.msg} at position {error.pos} of '{text}'",
+            "Python's syntax, which differs from Java's in rare constructs such as possessive classes",
         ) from None
     return Pattern(text)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from spark_eos.base.whole_numbers import whole_number
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 from spark_eos.kafka.config.properties import Isolation
 
 T = TypeVar("T")
@@ -26,12 +26,16 @@ def parsed(name: str, parse: Callable[[str, str], T], value: str) -> T:
         return parse(name, value)
     except (ValueError, OverflowError, RecursionError) as error:
         problem = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
-        raise stop("EOS_OPTION_INVALID.unreadable", option=name, problem=problem) from None
+        raise invalid_option(
+            name,
+            f"not readable ({problem})",
+            "another value: a number may be too long, brackets nested too deeply, or a character half",
+        ) from None
 
 
 def parse_text(name: str, value: str) -> str:
     if not value.strip():
-        raise stop("EOS_OPTION_INVALID.empty", name=name)
+        raise invalid_option(name, "empty", "a value, or remove the option")
     return value.strip()
 
 
@@ -44,7 +48,7 @@ def parse_exact(name: str, value: str) -> str:
 def parse_positive(name: str, value: str) -> int:
     number = whole_number(value.strip())
     if not number:
-        raise stop("EOS_OPTION_INVALID.number", option=name, value=value)
+        raise invalid_option(name, f"'{value}'", "a whole number of at least 1")
     return number
 
 
@@ -52,7 +56,7 @@ def parse_millis(name: str, value: str) -> int:
     """Milliseconds, as many as Kafka's own settings take: no sleep or timeout may be longer than clocks can count."""
     number = whole_number(value.strip())
     if not number or number > _MOST_MILLIS:
-        raise stop("EOS_OPTION_INVALID.millis", option=name, value=value, most=_MOST_MILLIS)
+        raise invalid_option(name, f"'{value}'", f"whole milliseconds, 1 to {_MOST_MILLIS}")
     return number
 
 
@@ -61,7 +65,9 @@ def parse_size(name: str, value: str) -> int:
     found = _SIZE.fullmatch(value.strip().lower())
     size = int(found[1]) << 10 * "bkmgt".index(found[2] or "b") if found else 0
     if size < 1:
-        raise stop("EOS_OPTION_INVALID.size", option=name, value=value)
+        raise invalid_option(
+            name, f"'{value}'", "a whole number of bytes of at least 1, or one with a unit, such as 64m or 1g"
+        )
     return size
 
 
@@ -69,7 +75,12 @@ def parse_batch(name: str, value: str) -> int:
     """The number of a micro-batch."""
     number = whole_number(value.strip())
     if number is None:
-        raise stop("EOS_OPTION_INVALID.batch", option=name, value=value)
+        raise invalid_option(
+            name,
+            f"'{value}'",
+            "a whole number from 0; for 'ledger.begin', the micro-batch that EOS_LEDGER_HEAD_MISSING names: the one "
+            "after the highest in the checkpoint's folder 'commits'",
+        )
     return number
 
 
@@ -77,14 +88,18 @@ def parse_version(name: str, value: str) -> int:
     """The number of a version of a table."""
     number = whole_number(value.strip())
     if number is None:
-        raise stop("EOS_OPTION_INVALID.version", option=name, value=value)
+        raise invalid_option(
+            name,
+            f"{value}, which is no version of a table",
+            "a number from 0, as in DESCRIBE HISTORY: 'latest' would be another in a replay of the first micro-batch",
+        )
     return number
 
 
 def parse_boolean(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):
-        raise stop("EOS_OPTION_INVALID.boolean", option=name, value=value)
+        raise invalid_option(name, f"'{value}'", "true or false")
     return lowered == "true"
 
 
@@ -94,4 +109,6 @@ def parse_isolation(value: str) -> Isolation:
         return "read_committed"
     if lowered == "read_uncommitted":
         return "read_uncommitted"
-    raise stop("EOS_OPTION_INVALID.isolation", value=value)
+    raise invalid_option(
+        "kafka.isolation.level", f"'{value}'", "read_committed, which is the default, or read_uncommitted"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.errors import stop
+from spark_eos.errors import missing_option, stop
 from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
@@ -54,11 +54,20 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     values, options = _parsed(raw)
     job_id = values.pop("job_id", None)
     if values and job_id is not None:
-        raise stop("EOS_OPTION_CONFLICT.job_id")
+        raise stop(
+            "EOS_OPTION_CONFLICT.remove",
+            option="job.id",
+            given="set",
+            why="a write of spark_eos.batch_writer is named by its query, its micro-batch and its sink",
+        )
     if values:
         return _within(options, **values)
     if options.two_phase and job_id is None:
-        raise stop("EOS_OPTION_MISSING.job_id", option="job.id")
+        raise missing_option(
+            "job.id",
+            "'transaction.two.phase.commit' is true",
+            "a name: if this write dies, only a second run under it ends its transactions, as they never expire",
+        )
     return WriteOptions(options, None if job_id is None else BatchWrite(job_id, options.topic))
 
 
@@ -66,7 +75,12 @@ def foreach_batch_options(raw: Mapping[str, str], write: ForeachBatchWrite, run:
     """The options of a write within foreachBatch, where a program makes it itself. Raises OptionError."""
     values, options = _parsed(raw)
     if "job_id" in values:
-        raise stop("EOS_OPTION_CONFLICT.job_id")
+        raise stop(
+            "EOS_OPTION_CONFLICT.remove",
+            option="job.id",
+            given="set",
+            why="a write of spark_eos.batch_writer is named by its query, its micro-batch and its sink",
+        )
     return WriteOptions(options, write, run, batch)
 
 
@@ -87,5 +101,9 @@ def _parsed(raw: Mapping[str, str]) -> tuple[dict[str, Any], SinkOptions]:
 def _within(options: SinkOptions, query: str, run: str, batch: int, sink_name: str | None = None) -> WriteOptions:
     name = sink_name or options.topic
     if name is None:
-        raise stop("EOS_OPTION_MISSING.sink_name", option="sink")
+        raise missing_option(
+            "sink",
+            "a write of spark_eos.batch_writer needs it, or the option 'topic'",
+            'the same name in every micro-batch: spark_eos.batch_writer(df, batch_id, sink="…")',
+        )
     return WriteOptions(options, ForeachBatchWrite(query, name), run, batch)

@@ -43,7 +43,7 @@ def check_dead_letters(client: BrokerClient, options: SinkOptions) -> int:
         return 0
     for name, other in (("topic", options.topic), ("ledger.topic", options.ledger_topic)):
         if letters == other:
-            raise stop("EOS_OPTION_CONFLICT.dead_letters_topic", option=_OPTION, name=name, topic=letters)
+            raise stop("EOS_OPTION_CONFLICT.same_topic", option=_OPTION, other=name, topic=letters, kind="dead letters")
     if _settings(client, letters).compacted:
         raise stop("EOS_DEAD_LETTER_TOPIC.compacted", topic=letters)
     if options.topic is not None:

@@ -193,8 +193,10 @@ def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint
         raise stop(
             "EOS_OPTION_CONFLICT.group_of_other_cluster",
             group=group,
-            foreign=", ".join(sorted(foreign)),
-            bootstrap_servers=client.bootstrap_servers,
+            why=(
+                f"the query reads {', '.join(sorted(foreign))} on another cluster than {client.bootstrap_servers}, "
+                "to which it writes"
+            ),
         )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_eos.base.topic_partition import PartitionOffsets, flat, nested
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import range_math
@@ -61,11 +61,8 @@ class EosKafkaBatchReader(DataSourceReader):
         for topic, partitions in end.items():
             for p, until in partitions.items():
                 if until < start.get(topic, {}).get(p, until):  # one without a start was created since, and is not read
-                    raise stop(
-                        "EOS_OPTION_INVALID.end_before_start",
-                        option=self._options.ending_option,
-                        topic=topic,
-                        partition=p,
-                        end=until,
-                        start=start[topic][p],
+                    raise invalid_option(
+                        self._options.ending_option,
+                        f"offset {until} for {topic}-{p}, before the start, which is {start[topic][p]}",
+                        "an end at the start or later",
                     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from spark_eos.base.log import logger
 from spark_eos.base.topic_partition import PartitionOffsets, flat
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
 from spark_eos.kafka.net.client import BrokerClient
@@ -56,13 +56,13 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffset
     for topic, partitions in wanted.items():
         for p, at in partitions.items():
             if at > stable[topic][p]:
-                raise stop(
-                    "EOS_OPTION_INVALID.end_unstable",
-                    option=option,
-                    topic=topic,
-                    partition=p,
-                    offset=at,
-                    stable=stable[topic][p],
+                raise invalid_option(
+                    option,
+                    f"{at} for {topic}-{p}, whose last stable offset is {stable[topic][p]}",
+                    (
+                        "an offset up to that one: rows beyond it do not exist yet, or belong to a transaction that is "
+                        "still open"
+                    ),
                 )
     return wanted
 
@@ -90,12 +90,10 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
     for topic, offsets in found.items():
         for p, at in offsets.items():
             if at == NO_OFFSET and not limit.else_latest:
-                raise stop(
-                    "EOS_OPTION_INVALID.no_record_at_time",
-                    topic=topic,
-                    partition=p,
-                    option=option,
-                    timestamp=times[topic][p],
+                raise invalid_option(
+                    option,
+                    f"{times[topic][p]} for {topic}-{p}, which has no stable record at or after it",
+                    "an earlier timestamp, or set 'startingOffsetsByTimestampStrategy' to latest",
                 )
             offsets[p] = ends[topic][p] if at == NO_OFFSET else at
     return found

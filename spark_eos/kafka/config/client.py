@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop, unsupported_option
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, shown_address
@@ -96,7 +96,11 @@ def _addresses(servers: str) -> tuple[Address, ...]:
         found = _SERVER.fullmatch(server)
         port = int(found["port"] or _DEFAULT_PORT) if found else 0
         if found is None or not 0 < port < 65_536:
-            raise stop("EOS_OPTION_INVALID.address", server=shown_address(server, servers))
+            raise invalid_option(
+                "kafka.bootstrap.servers",
+                f"'{shown_address(server, servers)}', which is no address",
+                "host:port, separated by commas",
+            )
         addresses.append((found["v6"] or found["host"], port))
     return tuple(addresses)
 
@@ -109,13 +113,21 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
         return Sasl(mechanism, user.get("sasl.username", ""), user.get("sasl.password", ""))
     if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
         return Sasl("OAUTHBEARER", oauthbearer=token_settings(user))
-    raise stop("EOS_OPTION_UNSUPPORTED.mechanism", option="kafka.sasl.mechanism", mechanism=mechanism)
+    raise unsupported_option(
+        "kafka.sasl.mechanism", mechanism, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI"
+    )
 
 
 def _kerberos(user: Mapping[str, str]) -> Kerberos:
     """The Kerberos settings. Checks that the package is installed, so that the error comes before any connection."""
     if importlib.util.find_spec("gssapi") is None:
-        raise stop("EOS_OPTION_UNSUPPORTED.kerberos_package", option="kafka.sasl.mechanism")
+        raise stop(
+            "EOS_OPTION_UNSUPPORTED.package",
+            option="kafka.sasl.mechanism",
+            given="GSSAPI",
+            package="gssapi, and with it the Kerberos libraries",
+            extra="kerberos",
+        )
     named = {"service": "service.name", "principal": "principal", "keytab": "keytab"}
     given = {field: user.get(f"sasl.kerberos.{name}", "") for field, name in named.items()}
     return Kerberos(**{field: value for field, value in given.items() if value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, unsupported_option
 from spark_eos.kafka.config.values import boolean
 
 _VALUE = r"\"(?:\\.|[^\"\\\r\n])*+\"|'(?:\\.|[^'\\\r\n])*+'|[^\s;\"']++"
@@ -70,7 +70,11 @@ def parse_jaas(text: str) -> Login:
     (EOS_OPTION_INVALID), without anything of the text."""
     found = _LOGIN.fullmatch(text)
     if found is None:
-        raise stop("EOS_OPTION_INVALID.jaas", option="kafka.sasl.jaas.config")
+        raise invalid_option(
+            "kafka.sasl.jaas.config",
+            "not one login module with its options",
+            'MODULE required name="value" name="value"; with the semicolon, and one module alone',
+        )
     options = {key: _unquoted(value) for key, value in _OPTION.findall(found[2])}
     return Login(found[1].rpartition(".")[2], options)
 
@@ -96,14 +100,25 @@ def login_properties(login: Login) -> dict[str, str]:
         return {"sasl.mechanism": "AWS_MSK_IAM"} | _renamed(login, _AWS, _IGNORED_OF_AWS)
     if login.module == "Krb5LoginModule":
         return _kerberos(login)
-    raise stop("EOS_OPTION_UNSUPPORTED.jaas_module", option="kafka.sasl.jaas.config", module=login.module)
+    raise unsupported_option(
+        "kafka.sasl.jaas.config",
+        f"a login by the module '{login.module}'",
+        (
+            "PlainLoginModule or ScramLoginModule with username and password, OAuthBearerLoginModule, or "
+            "IAMLoginModule; or kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password"
+        ),
+    )
 
 
 def _password(login: Login) -> dict[str, str]:
     if boolean(login.options, "tokenauth", False):
-        raise stop("EOS_OPTION_UNSUPPORTED.jaas_token", option="kafka.sasl.jaas.config")
+        raise unsupported_option(
+            "kafka.sasl.jaas.config", "a login by a delegation token", "the user's own password, or certificates"
+        )
     if not {"username", "password"} <= login.options.keys():
-        raise stop("EOS_OPTION_UNSUPPORTED.jaas_password", option="kafka.sasl.jaas.config", module=login.module)
+        raise unsupported_option(
+            "kafka.sasl.jaas.config", f"a login by {login.module} without both username and password", "both"
+        )
     return {"sasl.username": login.options["username"], "sasl.password": login.options["password"]}
 
 
@@ -111,7 +126,11 @@ def _kerberos(login: Login) -> dict[str, str]:
     """Java requires options for where to find credentials; here, the keytab is used if there is one, else what Kerberos
     finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
     if "ticketCache" in login.options:
-        raise stop("EOS_OPTION_UNSUPPORTED.jaas_ticket_cache", option="kafka.sasl.jaas.config")
+        raise unsupported_option(
+            "kafka.sasl.jaas.config",
+            "a login with a ticket cache",
+            "KRB5CCNAME in the environment of driver and executors, which sets the ticket cache",
+        )
     return _renamed(login, _TICKETS, _IGNORED_OF_KERBEROS)
 
 
@@ -150,11 +169,9 @@ def _unsecured(options: dict[str, str]) -> dict[str, str]:
 def _renamed(login: Login, names: dict[str, str], ignored: set[str]) -> dict[str, str]:
     unknown = login.options.keys() - names.keys() - ignored
     if unknown:
-        raise stop(
-            "EOS_OPTION_UNSUPPORTED.jaas_options",
-            option="kafka.sasl.jaas.config",
-            module=login.module,
-            unknown=", ".join(sorted(unknown)),
-            names=", ".join(sorted(names)),
+        raise unsupported_option(
+            "kafka.sasl.jaas.config",
+            f"a login by {login.module} with the options {', '.join(sorted(unknown))}",
+            f"only {', '.join(sorted(names))}",
         )
     return {name: login.options[key] for key, name in names.items() if key in login.options}

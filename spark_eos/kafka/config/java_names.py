@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, stop, unsupported_option
 from spark_eos.kafka.config.jaas import login_properties, parse_jaas
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import normalized, within
@@ -204,7 +204,9 @@ def _is_unset(name: str, value: str) -> bool:
 
 
 def _conflict(one: str, other: str) -> EosError:
-    return stop("EOS_OPTION_CONFLICT.java_name", one=one, other=other)
+    return stop(
+        "EOS_OPTION_CONFLICT.both", given=f"Options 'kafka.{one}' and 'kafka.{other}', which are the same property,"
+    )
 
 
 def _translate_handlers(properties: dict[str, str]) -> None:
@@ -213,7 +215,12 @@ def _translate_handlers(properties: dict[str, str]) -> None:
         given = properties.pop(key, None)
         name = (given or "").rpartition(".")[2]
         if given and name not in known:
-            raise stop("EOS_OPTION_UNSUPPORTED.handler", option=f"kafka.{key}", key=key, given=given)
+            raise unsupported_option(
+                f"kafka.{key}",
+                f"{given}, a class for a JVM client,",
+                "kafka.sasl.oauthbearer.token.endpoint.url with ….client.credentials.client.id and ….client.secret, "
+                "or kafka.sasl.mechanism=AWS_MSK_IAM, or kafka.sasl.username and kafka.sasl.password",
+            )
         if name.startswith("IAM"):
             _set_iam(properties, key)
 
@@ -240,8 +247,10 @@ def _translate_protocols(properties: dict[str, str]) -> None:
         given = {name.strip() for name in properties.pop(key, "TLSv1.2").split(",")}
         enough = {"TLSv1.2", "TLSv1.3", "TLS"} if key == "ssl.protocol" else {"TLSv1.2"}
         if not given & enough:
-            raise stop(
-                "EOS_OPTION_UNSUPPORTED.tls_protocol", option=f"kafka.{key}", key=key, given=",".join(sorted(given))
+            raise unsupported_option(
+                f"kafka.{key}",
+                f"{','.join(sorted(given))}, of which OpenSSL offers none",
+                "TLSv1.2 or TLSv1.3 besides, or remove the option: the brokers decide which one is used",
             )
 
 
@@ -257,7 +266,14 @@ def _translate_stores(properties: dict[str, str]) -> None:
     ):
         type_ = properties.pop(f"ssl.{store}.type", "JKS").upper()
         if type_ not in ("PEM", "JKS", "PKCS12"):
-            raise stop("EOS_OPTION_UNSUPPORTED.store_type", option=f"kafka.ssl.{store}.type", store=store, type=type_)
+            raise unsupported_option(
+                f"kafka.ssl.{store}.type",
+                type_,
+                (
+                    f"PEM or PKCS12: keytool -importkeystore -srckeystore STORE -srcstoretype {type_} -destkeystore "
+                    "STORE.p12 -deststoretype PKCS12 converts it"
+                ),
+            )
         if type_ == "PEM":
             location = properties.pop(f"ssl.{store}.location", None)
             properties.pop(f"ssl.{store}.password", None)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.kafka.config.java_names import OWN, RENAMED, canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
@@ -141,9 +141,7 @@ def _refusal(kafka: KafkaProperties, text: str) -> EosError:
     known = None if name is None else _librdkafka_properties().get(name)
     if given and known and known.allowed:
         shown = "***" if is_secret(given) else kafka[given]
-        return stop(
-            "EOS_OPTION_INVALID.kafka_value", option=f"kafka.{given}", key=given, shown=shown, allowed=known.allowed
-        )
+        return invalid_option(f"kafka.{given}", f"'{shown}'", known.allowed)
     reason = text.strip().rstrip(".")
     return stop(
         "EOS_OPTION_INVALID.librdkafka", reason=reason, which=f"'kafka.{given}'" if given else "the kafka.* options"

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from spark_eos.errors import stop
+from spark_eos.errors import missing_option, stop
 
 _SERVER = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _SESSION = "spark-eos"
@@ -17,12 +17,22 @@ def region(settings: Mapping[str, str], servers: str) -> str:
     """The AWS region: from the option, the brokers' names or the environment. Raises OptionError, also if AWS's library
     is not installed."""
     if importlib.util.find_spec("aws_msk_iam_sasl_signer") is None:
-        raise stop("EOS_OPTION_UNSUPPORTED.msk_package", option="kafka.sasl.mechanism")
+        raise stop(
+            "EOS_OPTION_UNSUPPORTED.package",
+            option="kafka.sasl.mechanism",
+            given="AWS_MSK_IAM",
+            package="aws-msk-iam-sasl-signer-python",
+            extra="aws",
+        )
     named = _SERVER.search(servers)
     found = settings.get("aws.region") or (named[1] if named else None)
     found = found or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not found:
-        raise stop("EOS_OPTION_MISSING.aws_region", option="kafka.aws.region", servers=servers)
+        raise missing_option(
+            "kafka.aws.region",
+            f"the AWS region of {servers} is not known",
+            "the region, or set the environment variable AWS_REGION, on the driver and on the executors",
+        )
     return found
 
 

@@ -93,5 +93,9 @@ def check_names(kafka: KafkaProperties) -> None:
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _NAMES, n=1)
             if near:
-                raise stop("EOS_OPTION_UNKNOWN.kafka_near", option=f"kafka.{key}", nearest=near[0], key=key)
-            raise stop("EOS_OPTION_UNKNOWN.kafka", option=f"kafka.{key}", key=key)
+                raise stop("EOS_OPTION_UNKNOWN.near", option=f"kafka.{key}", nearest=f"kafka.{near[0]}")
+            raise stop(
+                "EOS_OPTION_UNKNOWN.option",
+                option=f"kafka.{key}",
+                names="the properties of librdkafka and of the Java client, each after 'kafka.'",
+            )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop, unsupported_option
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _PEM = b"-----BEGIN"
@@ -38,7 +38,11 @@ def without_stores(user: Mapping[str, str]) -> dict[str, str]:
         if found is None:
             result |= {"ssl.certificate.location": own[0], "ssl.key.location": own[0]}
         elif found.key is None:
-            raise stop("EOS_OPTION_INVALID.store_no_key", option="kafka.ssl.keystore.location", own=own[0])
+            raise invalid_option(
+                "kafka.ssl.keystore.location",
+                f"{own[0]}, which cannot be read: it holds no key",
+                "the store that has the client's key",
+            )
         else:
             result |= {"ssl.certificate.pem": found.chain, "ssl.key.pem": found.key}
             result.pop("ssl.key.password", None)  # Java's name for that of the key in the store
@@ -51,7 +55,14 @@ def _read(what: str, location: str, password: str | None) -> _Store | None:
     if _PEM in data:
         return None
     if data.startswith(_JKS):
-        raise stop("EOS_OPTION_UNSUPPORTED.jks", option=f"kafka.ssl.{what}.location", what=what, location=location)
+        raise unsupported_option(
+            f"kafka.ssl.{what}.location",
+            f"{location}, a {what} in Java's own format (JKS)",
+            (
+                f"PEM or PKCS12: keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12 "
+                f"-deststoretype PKCS12 converts it; then set kafka.ssl.{what}.location={location}.p12"
+            ),
+        )
     return _read_pkcs12(what, location, data, password)
 
 
@@ -59,12 +70,23 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
-        raise stop("EOS_OPTION_UNSUPPORTED.pkcs12_package", option=f"kafka.ssl.{what}.location", what=what) from None
+        raise stop(
+            "EOS_OPTION_UNSUPPORTED.package",
+            option=f"kafka.ssl.{what}.location",
+            given="a store of type PKCS12",
+            package="cryptography",
+            extra="pkcs12",
+        ) from None
     try:
         found = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError:
-        raise stop(
-            "EOS_OPTION_INVALID.store_unreadable", option=f"kafka.ssl.{what}.location", what=what, location=location
+        raise invalid_option(
+            f"kafka.ssl.{what}.location",
+            f"{location}, which cannot be read: the password is wrong, or the file is not a store",
+            (
+                f"the right kafka.ssl.{what}.password; keytool -list -keystore {location} shows whether the file "
+                "is a store"
+            ),
         ) from None
     certificates = [found.cert, *found.additional_certs] if found.cert is not None else found.additional_certs
     chain = "".join(known.certificate.public_bytes(Encoding.PEM).decode() for known in certificates)
@@ -72,5 +94,9 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
     if found.key is not None:
         key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     if not chain:
-        raise stop("EOS_OPTION_INVALID.store_empty", option=f"kafka.ssl.{what}.location", what=what, location=location)
+        raise invalid_option(
+            f"kafka.ssl.{what}.location",
+            f"{location}, which cannot be read: it holds no certificate",
+            "the store that has certificates",
+        )
     return _Store(chain, key)

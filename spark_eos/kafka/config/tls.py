@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spark_eos.errors import OptionError, stop
+from spark_eos.errors import OptionError, unsupported_option
 from spark_eos.kafka.config.memory_file import memory_file
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.values import boolean, enumerated
@@ -91,7 +91,11 @@ def _set_ciphers(context: ssl.SSLContext, suites: str) -> None:
     try:
         context.set_ciphers(suites.replace(",", ":"))
     except ssl.SSLError:
-        raise stop("EOS_OPTION_UNSUPPORTED.ciphers", option="kafka.ssl.cipher.suites", suites=suites) from None
+        raise unsupported_option(
+            "kafka.ssl.cipher.suites",
+            f"{suites}, of which OpenSSL knows none for TLS 1.2",
+            "OpenSSL's names, such as ECDHE-RSA-AES256-GCM-SHA384, or remove the option",
+        ) from None
 
 
 def _load_own(context: ssl.SSLContext, user: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_eos.base.printable import excerpt
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, missing_option, stop, unsupported_option
 from spark_eos.kafka.config import msk
 from spark_eos.kafka.config.values import boolean, enumerated
 
@@ -111,6 +111,8 @@ def _source(settings: Mapping[str, str]) -> Callable[[Mapping[str, str]], Token]
 # Which settings
 
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_CREDENTIALS = "sasl.oauthbearer.client.credentials.client."
+_ENDPOINTS = "the address of a token server, https://… or file:///…; for Amazon MSK, kafka.sasl.mechanism=AWS_MSK_IAM"
 
 
 def _endpoint(settings: Mapping[str, str]) -> str:
@@ -127,7 +129,10 @@ def _unsecured_claims(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _check_unsecured(settings: Mapping[str, str]) -> None:
     if _endpoint(settings):
-        raise stop("EOS_OPTION_CONFLICT.unsecured_token")
+        raise stop(
+            "EOS_OPTION_CONFLICT.both",
+            given=f"Options 'kafka.enable.sasl.oauthbearer.unsecure.jwt' and 'kafka.{_ENDPOINT}', for the token,",
+        )
     given = _unsecured_claims(settings)
     if not given.get("principal") or not _LIFE.fullmatch(given.get("lifeSeconds", "3600")):
         raise stop("EOS_OPTION_INVALID.unsecured_token")
@@ -139,20 +144,36 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
         ("sasl.oauthbearer.metadata.authentication.type", "none"),
     ):
         if enumerated(settings, key, only) != only:
-            raise stop("EOS_OPTION_UNSUPPORTED.token_grant", option=f"kafka.{key}", key=key, value=settings[key])
+            raise unsupported_option(
+                f"kafka.{key}",
+                f"{settings[key]}, while tokens are for client credentials only,",
+                f"kafka.{_CREDENTIALS}id and ….secret without it, or kafka.{_ENDPOINT}=file:///… with a file of tokens",
+            )
     scheme = _endpoint(settings).partition(":")[0].lower()
     if scheme not in ("http", "https", "file"):
         if not _endpoint(settings):
-            raise stop("EOS_OPTION_MISSING.token_endpoint", option=f"kafka.{_ENDPOINT}")
-        raise stop("EOS_OPTION_INVALID.token_endpoint", option=f"kafka.{_ENDPOINT}")
+            raise missing_option(
+                f"kafka.{_ENDPOINT}",
+                "OAUTHBEARER needs it",
+                _ENDPOINTS,
+            )
+        raise invalid_option(
+            f"kafka.{_ENDPOINT}",
+            "not the address of a token server",
+            _ENDPOINTS,
+        )
     if not _can_be_asked(_endpoint(settings)):
-        raise stop("EOS_OPTION_INVALID.token_address", option=f"kafka.{_ENDPOINT}")
+        raise invalid_option(
+            f"kafka.{_ENDPOINT}",
+            "an address with a user or a password, a character that is not percent-encoded, or a wrong host or port",
+            f"https://HOST/PATH; the client's id and secret are 'kafka.{_CREDENTIALS}id' and '….secret'",
+        )
     for what in ("id", "secret"):
         if scheme != "file" and not settings.get(f"sasl.oauthbearer.client.{what}"):
-            raise stop(
-                "EOS_OPTION_MISSING.oauth_client",
-                option=f"kafka.sasl.oauthbearer.client.credentials.client.{what}",
-                what=what,
+            raise missing_option(
+                f"kafka.{_CREDENTIALS}{what}",
+                "the token server requires it",
+                f"the client's {what}, or set clientId and clientSecret of the module in kafka.sasl.jaas.config",
             )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, invalid_option
 from spark_eos.kafka.config.properties import is_secret
 
 BOOLEANS = frozenset(
@@ -105,4 +105,4 @@ def within(key: str, value: str, first: int, last: int) -> int:
 
 def _invalid(key: str, value: str, allowed: str) -> EosError:
     shown = "***" if is_secret(key) else value
-    return stop("EOS_OPTION_INVALID.kafka_value", option=f"kafka.{key}", key=key, shown=shown, allowed=allowed)
+    return invalid_option(f"kafka.{key}", f"'{shown}'", allowed)

@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop
 from spark_eos.options.parse import SinkOptions
 from spark_eos.pipelines.copy.plan import SAME, Transform
 from spark_eos.sink.schema import Columns
@@ -23,11 +23,28 @@ _NAME = "partition=key"
 def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
     """Check the argument ``partition`` of `spark_eos.copy`. Raises OptionError."""
     if rule not in _RULES:
-        raise stop("EOS_OPTION_INVALID.partition", option="partition", value=rule)
+        raise invalid_option(
+            "partition",
+            f"'{rule}'",
+            (
+                "same, the default, to write each record to the partition of the same number, or key, to choose "
+                "the partition from its key by 'kafka.partitioner'"
+            ),
+        )
     if rule == KEY and not copies:
-        raise stop("EOS_OPTION_CONFLICT.key_with_transform", option="partition")
+        raise stop(
+            "EOS_OPTION_CONFLICT.remove",
+            option="partition",
+            given="key",
+            why=(
+                "there is a transform, and keys choose the partitions of its result unless it has the column "
+                "'partition'"
+            ),
+        )
     if rule == KEY and sink.partitioner == "random":
-        raise stop("EOS_OPTION_CONFLICT.key_with_random", option="kafka.partitioner")
+        raise stop(
+            "EOS_OPTION_CONFLICT.partitioner", given="The argument 'partition' is key", option="kafka.partitioner"
+        )
 
 
 def by_key(topic: str | None) -> Transform:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, missing_option, stop
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.net.client import broker_client
@@ -65,9 +65,13 @@ def bounded(options: SourceOptions) -> SourceOptions:
 def check_malformed(on_malformed: str, sink: SinkOptions) -> None:
     """What is to become of records that a transform rejects. Raises OptionError."""
     if on_malformed not in get_args(OnMalformed):
-        raise stop("EOS_OPTION_INVALID.malformed", given=on_malformed, allowed=", ".join(get_args(OnMalformed)))
+        raise invalid_option("on_malformed", f"'{on_malformed}'", ", ".join(get_args(OnMalformed)))
     if on_malformed == "deadLetters" and sink.dead_letters is None:
-        raise stop("EOS_OPTION_MISSING.letters", option="deadLetters.topic")
+        raise missing_option(
+            "deadLetters.topic",
+            "records that the transform rejects are to be written as dead letters",
+            "a topic, as an option of the sink, or use another value for 'on_malformed'",
+        )
 
 
 def check_trigger(trigger: Mapping[str, object]) -> None:
@@ -89,7 +93,12 @@ def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> 
     up, as it depends on what the user has called.
     """
     if options.isolation != "read_committed":
-        raise stop("EOS_OPTION_CONFLICT.isolation", option="kafka.isolation.level")
+        raise stop(
+            "EOS_OPTION_CONFLICT.remove",
+            option="kafka.isolation.level",
+            given="read_uncommitted",
+            why="rows that are aborted later would be copied permanently",
+        )
     splits = {
         "minPartitions": (options.min_partitions or 1) > 1,  # 1 is a task for each partition
         "maxRecordsPerPartition": options.max_records_per_partition is not None,
@@ -103,16 +112,26 @@ def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> Non
     """Refuse options that copies cannot have, and one group for both ends. ``copies``: as whole batches. Raises
     OptionError."""
     if copies and sink.dead_letters is not None:
-        raise stop("EOS_OPTION_CONFLICT.copy_dead_letters", option="deadLetters.topic")
+        raise stop(
+            "EOS_OPTION_CONFLICT.remove",
+            option="deadLetters.topic",
+            given="set",
+            why="records are copied as whole batches, and only a transform can reject some of them",
+        )
     if sink.group_id and source.report_group:
-        raise stop("EOS_OPTION_CONFLICT.group_of_copy", group=sink.group_id)
+        raise stop("EOS_OPTION_CONFLICT.group_of_both", group=sink.group_id)
 
 
 def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bool:
     """Whether source and target are one cluster. Raises OptionError for what needs one, or two."""
     same = cluster == cluster_id(broker_client(sink.kafka))
     if not same and sink.group_id:
-        raise stop("EOS_OPTION_CONFLICT.group_two_clusters", option="offsets.group.id", group_id=sink.group_id)
+        raise stop(
+            "EOS_OPTION_CONFLICT.group_of_other_cluster",
+            group=sink.group_id,
+            why="source and sink are on different clusters",
+            option="offsets.group.id",
+        )
     if not same and source.starting == "group" and source.group_id == source.report_group:
         raise stop("EOS_OPTION_CONFLICT.group_start", option="startingOffsets", group_id=source.group_id)
     return same

@@ -79,7 +79,7 @@ def copy(
         chosen = {"partition": partition != "same", "on_malformed": on_malformed != "fail", "ordered": not ordered}
         for argument, given in {"decode": decode, "encode": encode, **chosen}.items():
             if given:
-                raise stop("EOS_OPTION_CONFLICT.source_table", option=argument)
+                raise stop("EOS_OPTION_CONFLICT.remove", option=argument, given="set", why="rows come from a table")
         writes = texts({**sink, "checkpointLocation": checkpoint})
         known_as = None if function is None else name_of(function)
         return from_table(spark, texts(source), writes, function, known_as, checkpoint, trigger, name)
@@ -91,7 +91,12 @@ def copy(
     if is_table:
         for argument, given in {"partition": partition != "same", "encode": encode}.items():
             if given:
-                raise stop("EOS_OPTION_CONFLICT.table", option=argument)
+                raise stop(
+                    "EOS_OPTION_CONFLICT.remove",
+                    option=argument,
+                    given="set",
+                    why="rows go to a table, and it is for rows that go to topics",
+                )
         named = None if function is None else name_of(function)
         return to_table(
             spark, texts(source), texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)

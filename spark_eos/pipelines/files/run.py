@@ -130,4 +130,4 @@ def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
     others = {"topic": options.topic, "ledger.topic": options.ledger_topic, "deadLetters.topic": options.dead_letters}
     for name, other in others.items():
         if other == ingest.notes:
-            raise stop("EOS_OPTION_CONFLICT.ingest_notes", option=name, notes=ingest.notes)
+            raise stop("EOS_OPTION_CONFLICT.same_topic", option=name, other="notes", topic=ingest.notes, kind="notes")

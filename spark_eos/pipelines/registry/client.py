@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spark_eos.base.caches import process_cache
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.pipelines.deadline import Overdue, within
 from spark_eos.pipelines.registry.answers import bound_answers
 from spark_eos.pipelines.registry.schemas import KINDS, Reference, Registered, Rule, Schema, check_references, kind_of
@@ -214,7 +214,11 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
     try:
         client = SchemaRegistryClient(settings.client_conf(_RETRIES))
     except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings
-        raise stop("EOS_OPTION_INVALID.registry", reason=_hidden(error, settings)) from None
+        raise invalid_option(
+            "registry.*",
+            f"refused by the client of the schema registry: {_hidden(error, settings)}",
+            "settings that it takes; files of certificates have to be on this machine and on every executor",
+        ) from None
     bound_answers(client)
     return client
 

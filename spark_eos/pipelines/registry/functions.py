@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 from spark_eos.pipelines.registry.schemas import KIND_NAMES
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.registry.subjects import subject_name
@@ -108,4 +108,4 @@ def to_registry(
 
 def _check_one_of(option: str, value: str, allowed: Collection[str]) -> None:
     if value not in allowed:
-        raise stop("EOS_OPTION_INVALID.one_of", option=option, allowed=", ".join(allowed))
+        raise invalid_option(option, f"set to another value than these: {', '.join(allowed)}", "one of them")

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus, urlsplit
 
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.whole_numbers import whole_number
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, missing_option, stop
 
 _PREFIX = "registry."
 _URL, _CONTEXT, _TIMEOUT, _SOURCE = "url", "context", "timeout.ms", "bearer.auth.credentials.source"
@@ -129,13 +129,15 @@ def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:
         if name not in _BY_NAME:
             raise _unknown(name)
     if not values.get(_URL):
-        raise stop("EOS_OPTION_MISSING.registry_url", option=_PREFIX + _URL)
+        raise missing_option(
+            _PREFIX + _URL, "it names the schema registry", "the registry's address, such as http://localhost:8081"
+        )
     for name in _ADDRESSES:
         for address in values.get(name, "").split(",") if values.get(name) else ():
             _check_address(name, address.strip())
     timeout = values.get(_TIMEOUT, str(_DEFAULT_TIMEOUT_MS))
     if not whole_number(timeout):
-        raise stop("EOS_OPTION_INVALID.number", option=_PREFIX + _TIMEOUT, value=timeout)
+        raise invalid_option(_PREFIX + _TIMEOUT, f"'{timeout}'", "a whole number of at least 1")
     values[_CONTEXT] = values.get(_CONTEXT, "").strip(":").removeprefix(".")
     _check_credentials(values)
     return RegistrySettings({name: value for name, value in values.items() if value or name == _CLUSTER})
@@ -145,14 +147,24 @@ def _check_credentials(values: dict[str, str]) -> None:
     """Raise OptionError unless there is a password or a token or neither. A token without a source is a static one."""
     user_info = values.get("basic.auth.user.info")
     if user_info is not None and ":" not in user_info:
-        raise stop("EOS_OPTION_INVALID.registry_user_info", option=_PREFIX + "basic.auth.user.info")
+        raise invalid_option(
+            _PREFIX + "basic.auth.user.info", "not a user and a password with a colon between them", "user:password"
+        )
     if _TOKEN in values:
         values.setdefault(_SOURCE, _SOURCES[0])
     source = values.get(_SOURCE)
     if source is not None and source not in _SOURCES:
-        raise stop("EOS_OPTION_INVALID.registry_source", option=_PREFIX + _SOURCE, allowed=", ".join(_SOURCES))
+        raise invalid_option(
+            _PREFIX + _SOURCE,
+            f"set to another value than these: {', '.join(_SOURCES)}",
+            "one of them: functions of your own that fetch tokens would not reach the workers",
+        )
     if source is not None and user_info is not None:
-        raise stop("EOS_OPTION_CONFLICT.registry_auth", option=_PREFIX + _SOURCE)
+        raise stop(
+            "EOS_OPTION_CONFLICT.both",
+            given=f"Option '{_PREFIX + _SOURCE}', for a token, and 'registry.basic.auth.user.info', for a password,",
+            option=_PREFIX + _SOURCE,
+        )
 
 
 def _check_address(name: str, address: str) -> None:
@@ -165,13 +177,23 @@ def _check_address(name: str, address: str) -> None:
     except ValueError:
         right = userinfo = False
     if userinfo:
-        raise stop("EOS_OPTION_INVALID.registry_userinfo", option=_PREFIX + name)
+        raise invalid_option(
+            _PREFIX + name,
+            "an address with a user or a password, which would be printed with it",
+            "the address alone, and set 'registry.basic.auth.user.info' to user:password",
+        )
     if not right:
-        raise stop("EOS_OPTION_INVALID.registry_address", option=_PREFIX + name)
+        raise invalid_option(
+            _PREFIX + name,
+            "not an address",
+            "http://host:port or https://host:port, with the path of Confluent's API if there is one",
+        )
 
 
 def _unknown(name: str) -> Exception:
     near = difflib.get_close_matches(name, _BY_NAME, n=1)
     if near:
-        return stop("EOS_OPTION_UNKNOWN.option_near", option=_PREFIX + name, nearest=_PREFIX + near[0])
-    return stop("EOS_OPTION_UNKNOWN.registry", option=_PREFIX + name, names=", ".join(_BY_NAME))
+        return stop("EOS_OPTION_UNKNOWN.near", option=_PREFIX + name, nearest=_PREFIX + near[0])
+    return stop(
+        "EOS_OPTION_UNKNOWN.option", option=_PREFIX + name, names=f"{', '.join(_BY_NAME)}, each after 'registry.'"
+    )

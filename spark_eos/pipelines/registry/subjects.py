@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from spark_eos.errors import stop
+from spark_eos.errors import missing_option
 
 Strategy = Literal["topic", "record", "topic-record"]
 
@@ -22,9 +22,17 @@ def subject_name(
     if subject is not None:
         return subject
     if strategy != "record" and topic is None:
-        raise stop("EOS_OPTION_MISSING.registry_subject")
+        raise missing_option(
+            "subject",
+            "neither a subject of the schema registry nor a topic is given",
+            "the subject, or set 'topic' for the subject TOPIC-value (of keys: TOPIC-key)",
+        )
     if strategy == "topic":
         return f"{topic}-{'key' if key else 'value'}"
     if record is None:
-        raise stop("EOS_OPTION_MISSING.registry_record", strategy=strategy)
+        raise missing_option(
+            "subject",
+            f"the record is to name it ('{strategy}'), but this schema has no record with a name",
+            "the subject, or name it by the topic",
+        )
     return record if strategy == "record" else f"{topic}-{record}"

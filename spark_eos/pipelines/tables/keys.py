@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option
 from spark_eos.pipelines.tables.partitions import Coded, NoPartition, Partition, is_partition_type, split
 
 _DAY_US, _HOUR_US = 24 * 3600 * 1_000_000, 3600 * 1_000_000
@@ -122,7 +122,11 @@ def key_of(option: str) -> Key:
     name = (found["transform"] or "identity") if found else ""
     transform = f"{name}[{int(found['size'])}]" if found and found["size"] else name
     if not found or not is_known(transform):
-        raise stop("EOS_OPTION_INVALID.partition_transform", option="partitionBy", given=option)
+        raise invalid_option(
+            "partitionBy",
+            f"{option}, by which no files are written",
+            "columns, and year, month, day and hour of a column, bucket(N, COLUMN) and truncate(WIDTH, COLUMN)",
+        )
     column = (found["of"] or found["column"]).strip()
     return Key(column if name == "identity" else f"{column}_{_NAMES.get(name, name)}", column, transform)
 

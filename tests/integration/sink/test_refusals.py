@@ -158,4 +158,4 @@ def test_a_column_in_other_letters(rows, started, told):
 def test_a_codec_that_is_none(rows, started, told):
     """With those that there are. Found by the look at the cluster, and told as what it is."""
     options = {"kafka.compression.type": "foo"}
-    told(started(rows, **options), "EOS_OPTION_INVALID", "Allowed values: none, gzip, snappy, lz4, zstd.")
+    told(started(rows, **options), "EOS_OPTION_INVALID", "Use none, gzip, snappy, lz4, zstd.")

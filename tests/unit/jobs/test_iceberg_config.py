@@ -117,9 +117,9 @@ def test_a_mistake_is_named_by_its_key(read: Read, transform: str, target: str, 
 @pytest.mark.parametrize(
     ("old", "new", "key", "entry"),
     [
-        ("lake.flights", "flights", "target.table", "EOS_OPTION_INVALID.iceberg_table"),
-        ("TARGET", "partitionBy: ['bucket(0, key)']", "target.partitionBy", "EOS_OPTION_INVALID.partition_transform"),
-        ("TARGET", "partitionBy: ['week(timestamp)']", "target.partitionBy", "EOS_OPTION_INVALID.partition_transform"),
+        ("lake.flights", "flights", "target.table", "EOS_OPTION_INVALID.value"),
+        ("TARGET", "partitionBy: ['bucket(0, key)']", "target.partitionBy", "EOS_OPTION_INVALID.value"),
+        ("TARGET", "partitionBy: ['week(timestamp)']", "target.partitionBy", "EOS_OPTION_INVALID.value"),
         ("subscribe: flights", "subscribe: flights, failOnDataloss: maybe", "source.failOnDataloss", "EOS_OPTION_"),
     ],
 )

@@ -46,7 +46,7 @@ def test_malformed_json_is_an_error_with_its_position(text, line, column):
     with pytest.raises(OptionError) as caught:
         parse(text)
     assert caught.value.condition == "EOS_OPTION_INVALID"
-    assert (caught.value.parameters["line"], caught.value.parameters["column"]) == (line, column)
+    assert f"at line {line}, column {column}" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
-from spark_eos.errors import stop
+from spark_eos.errors import missing_option, stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,9 +56,9 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
         if key.lower() in names:
             given[names[key.lower()]] = value
         else:
-            raise stop("EOS_OPTION_UNKNOWN.source_table", option=key, names=", ".join(_OPTIONS))
+            raise stop("EOS_OPTION_UNKNOWN.option", option=key, names=f"{', '.join(_OPTIONS)}, fs.*")
     if "path" not in given:
-        raise stop("EOS_OPTION_MISSING.table_path")
+        raise missing_option("path", "it names the table", "a local path or s3a://BUCKET/PATH")
     version, files, size, changes = (given.get(name) for name in _OPTIONS[2:])
     return SourceTableOptions(
         parse_text("path", given["path"]),
@@ -112,7 +112,7 @@ def planned(
     storage, writes, table = _ends(options, sink, session)
     function = _checked(transform, name_of_transform, table, writes.topic)
     if options.changes and writes.partitioner == "random" and not function.columns.partition:
-        raise stop("EOS_OPTION_CONFLICT.changes_with_random")
+        raise stop("EOS_OPTION_CONFLICT.partitioner", given="The option 'readChangeFeed' is set")
     limits = Limits(options.files, options.size)
     return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
 

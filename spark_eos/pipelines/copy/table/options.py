@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings, without_settings
 from spark_eos.checkpoint.stores import absolute
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, missing_option, stop
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.tables.target import Place
@@ -92,7 +92,7 @@ def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
     options, storage = without_settings(raw, session)
     given, properties = _given(options, _DELTA_OPTIONS, _DELTA_PROPERTY)
     if "path" not in given:
-        raise stop("EOS_OPTION_MISSING.table_path")
+        raise missing_option("path", "it names the table", "a local path or s3a://BUCKET/PATH")
     restored = given.get("afterRestore")
     return DeltaOptions(
         parse_text("path", given["path"]),
@@ -111,9 +111,13 @@ def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptio
     options, storage = without_settings(raw, session)
     given, properties = _given(options, _ICEBERG_OPTIONS, _CATALOG_PROPERTY)
     if "table" not in given:
-        raise stop("EOS_OPTION_MISSING.iceberg_table")
+        raise missing_option(
+            "table", "rows go to an Iceberg table", "the table's name in its catalog, such as flights.delays"
+        )
     if "." not in given["table"] or not all(given["table"].split(".")):
-        raise stop("EOS_OPTION_INVALID.iceberg_table", option="table", given=given["table"])
+        raise invalid_option(
+            "table", f"{given['table']}, which is no name of a table in a namespace", "a name such as flights.delays"
+        )
     partition_by, removed = _listed(given), given.get("afterRollback")
     for part in partition_by:
         key_of(part)
@@ -138,14 +142,18 @@ def _given(options: Mapping[str, str], names: Collection[str], prefix: str) -> t
         elif key.lower() in own:
             given[own[key.lower()]] = value
         else:
-            raise stop("EOS_OPTION_UNKNOWN.table", option=key, names=", ".join(names))
+            raise stop("EOS_OPTION_UNKNOWN.option", option=key, names=f"{', '.join(names)}, delta.*, fs.*")
     return given, properties
 
 
 def _evolves(given: Mapping[str, str]) -> bool:
     chosen = given.get("schema", "fail").strip().lower()
     if chosen not in ("fail", "evolve"):
-        raise stop("EOS_OPTION_INVALID.schema", given=given["schema"])
+        raise invalid_option(
+            "schema",
+            f"'{given['schema']}'",
+            ("fail, the default, to refuse columns that the table lacks, or evolve, to add them when the query starts"),
+        )
     return chosen == "evolve"
 
 

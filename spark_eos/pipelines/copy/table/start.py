@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,11 +33,16 @@ def transform_of(function: Function | None, name: str | None, on_malformed: OnMa
     if on_malformed == "deadLetters":
         raise stop("EOS_OPTION_CONFLICT.table_letters", option="on_malformed")
     if on_malformed not in ("fail", "drop"):
-        raise stop("EOS_OPTION_INVALID.malformed", given=on_malformed, allowed="fail, drop")
+        raise invalid_option("on_malformed", f"'{on_malformed}'", "fail, drop")
     if function is not None:
         return RowTransform(function, str(name), on_malformed=on_malformed)
     if on_malformed != "fail":
-        raise stop("EOS_OPTION_CONFLICT.table_malformed", option="on_malformed")
+        raise stop(
+            "EOS_OPTION_CONFLICT.remove",
+            option="on_malformed",
+            given="set",
+            why="records go to the table as they are: there is no transform to reject them",
+        )
     return None
 
 

@@ -22,7 +22,7 @@ from spark_eos.base.log import logger
 from spark_eos.base.printable import hidden
 from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
 from spark_eos.checkpoint.stores import Store, absolute, open_store
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.pipelines.tables import values
 from spark_eos.pipelines.tables.delta.creation import check_folder, check_new
 
@@ -125,6 +125,14 @@ class Location:
         return open_store(self.path, self.settings)
 
 
+def _ambiguous(path: str) -> EosError:
+    return invalid_option(
+        "path",
+        f"{path}, with characters that can stand for something else",
+        "a path without % and backslashes; in an address, also without ? # .. blanks at the end and empty parts",
+    )
+
+
 def location_of(path: str, settings: HadoopSettings) -> Location:
     """The location of a table on a local disk or on S3. ``settings``: Hadoop's, of the session.
 
@@ -140,19 +148,29 @@ def location_of(path: str, settings: HadoopSettings) -> Location:
     is_path = not colon or "/" in scheme
     default = settings.get(DEFAULT_FS, "file:")
     if is_path and not default.lower().startswith("file:"):
-        raise stop("EOS_OPTION_INVALID.table_default", path=path, default=default)
+        raise invalid_option(
+            "path",
+            f"{path}, which is on Hadoop's default file system, {default}",
+            "the whole address, file:/PATH or s3a://BUCKET/PATH: a path alone is on a local disk",
+        )
     if is_path or (scheme == "file" and re.match("(//)?/(?!/)", rest)):
         local = re.sub(r"^/*", "/", rest) if scheme == "file" and colon else path
         if _DECODED_LOCALLY.search(local):
-            raise stop("EOS_OPTION_INVALID.table_key", path=path)
+            raise _ambiguous(path)
         return Location(path, str(Path(local).absolute()), settings=settings)
     parts = urlsplit(path)
     if scheme not in ("s3", "s3a", "s3n") or not parts.netloc:
-        raise stop("EOS_OPTION_INVALID.table_path", path=path)
+        raise invalid_option(
+            "path", path, "a local path or s3a://BUCKET/PATH: past the JVM, no other store can be used"
+        )
     if "@" in parts.netloc or (":" in parts.netloc and "@" in rest):  # a secret key may have a slash
-        raise stop("EOS_OPTION_INVALID.table_userinfo")
+        raise invalid_option(
+            "path",
+            "an address with credentials before its bucket, which would be in messages and plans",
+            "the address without them, and set fs.s3a.access.key and fs.s3a.secret.key",
+        )
     if _DECODED.search(path) or not {"", ".", ".."}.isdisjoint(parts.path.removesuffix("/").split("/")[1:]):
-        raise stop("EOS_OPTION_INVALID.table_key", path=path)
+        raise _ambiguous(path)
     return Location(path, f"s3://{parts.netloc}{parts.path}", _s3(parts.netloc, settings), settings)
 
 

@@ -147,4 +147,4 @@ def test_what_is_for_topics_is_refused(query) -> None:
     query.more = {"on_malformed": "drop"}
     with pytest.raises(EosError) as error:
         query.start()
-    assert error.value.entry == "EOS_OPTION_CONFLICT.source_table"
+    assert error.value.entry == "EOS_OPTION_CONFLICT.remove" and "on_malformed" in error.value.message

@@ -155,11 +155,14 @@ def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write
         ({"transform": "SELECT NULL AS n FROM input"}, "EOS_TABLE_COLUMNS.unsupported"),
         ({"transform": changing}, "EOS_TABLE_COLUMNS.type"),
         ({"transform": NUMBERS, "on_malformed": "deadLetters"}, "EOS_OPTION_CONFLICT.table_letters"),
-        ({"transform": NUMBERS, "partition": "key"}, "EOS_OPTION_CONFLICT.table"),
-        ({"on_malformed": "drop"}, "EOS_OPTION_CONFLICT.table_malformed"),
+        ({"transform": NUMBERS, "partition": "key"}, "EOS_OPTION_CONFLICT.remove"),
+        ({"on_malformed": "drop"}, "EOS_OPTION_CONFLICT.remove"),
     ):
         query.arguments = arguments
-        assert refused(query).entry == entry
+        error = refused(query)
+        assert error.entry == entry and (
+            entry != "EOS_OPTION_CONFLICT.remove" or f"'{[*arguments][-1]}'" in error.message
+        )
         assert not query.table.exists() and not query.checkpoint.exists()
 
 

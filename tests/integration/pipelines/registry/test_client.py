@@ -262,7 +262,9 @@ def test_settings_that_the_client_refuses_are_an_option_error(tmp_path):
     ):
         with pytest.raises(EosError) as caught:
             Registry(registry_settings({"url": "http://127.0.0.1:1", **named})).schema(1)
-        assert caught.value.entry == "EOS_OPTION_INVALID.registry"
+        assert (
+            caught.value.condition == "EOS_OPTION_INVALID" and "client of the schema registry" in caught.value.message
+        )
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 

@@ -240,7 +240,7 @@ def test_an_address_that_cannot_be_asked_for_a_token_is_told_before_any_connecti
     """Without the address, which may have a password: urllib would show it, or raise what is no OSError."""
     client = {"client__id": "me", "client__secret": "x", "token__endpoint__url": url}
     error = refused(sasl__mechanism="OAUTHBEARER", **{f"sasl__oauthbearer__{key}": v for key, v in client.items()})
-    assert error.entry == "EOS_OPTION_INVALID.token_address"
+    assert error.condition == "EOS_OPTION_INVALID" and "percent-encoded" in error.message
     assert "s3cret" not in f"{error} {error.parameters}"
 
 

@@ -33,33 +33,51 @@ def test_an_address_may_be_all_that_is_given(given):
 
 
 @pytest.mark.parametrize(
-    ("given", "entry"),
+    ("given", "condition", "says"),
     [
-        ({}, "EOS_OPTION_MISSING.registry_url"),
-        ({"url": "localhost:8081"}, "EOS_OPTION_INVALID.registry_address"),
-        ({"url": "ftp://localhost"}, "EOS_OPTION_INVALID.registry_address"),
-        ({"url": "http://"}, "EOS_OPTION_INVALID.registry_address"),
-        ({"url": "http://h:99999"}, "EOS_OPTION_INVALID.registry_address"),
-        ({"url": f"http://h/?token={SECRET}"}, "EOS_OPTION_INVALID.registry_address"),
-        ({"url": "http://h,"}, "EOS_OPTION_INVALID.registry_address"),
-        ({"url": f"http://user:{SECRET}@h"}, "EOS_OPTION_INVALID.registry_userinfo"),
-        ({"url": "http://h", "proxy": f"http://{SECRET}@h"}, "EOS_OPTION_INVALID.registry_userinfo"),
-        ({"url": "http://h", "timeout.ms": "soon"}, "EOS_OPTION_INVALID.number"),
-        ({"url": "http://h", "basic.auth.user.info": SECRET}, "EOS_OPTION_INVALID.registry_user_info"),
-        ({"url": "http://h", "bearer.auth.credentials.source": "CUSTOM"}, "EOS_OPTION_INVALID.registry_source"),
+        ({}, "EOS_OPTION_MISSING", "'registry.url' is missing"),
+        *[
+            ({"url": url}, "EOS_OPTION_INVALID", "'registry.url' is not an address")
+            for url in (
+                "localhost:8081",
+                "ftp://localhost",
+                "http://",
+                "http://h:99999",
+                f"http://h/?token={SECRET}",
+                "http://h,",
+            )
+        ],
+        ({"url": f"http://user:{SECRET}@h"}, "EOS_OPTION_INVALID", "'registry.url' is an address with a user"),
+        (
+            {"url": "http://h", "proxy": f"http://{SECRET}@h"},
+            "EOS_OPTION_INVALID",
+            "'registry.proxy' is an address with a user",
+        ),
+        ({"url": "http://h", "timeout.ms": "soon"}, "EOS_OPTION_INVALID", "'registry.timeout.ms' is 'soon'"),
+        (
+            {"url": "http://h", "basic.auth.user.info": SECRET},
+            "EOS_OPTION_INVALID",
+            "'registry.basic.auth.user.info' is not a user and a password",
+        ),
+        (
+            {"url": "http://h", "bearer.auth.credentials.source": "CUSTOM"},
+            "EOS_OPTION_INVALID",
+            "'registry.bearer.auth.credentials.source' is set to another value",
+        ),
         (
             {"url": "http://h", "basic.auth.user.info": f"u:{SECRET}", "bearer.auth.token": SECRET},
-            "EOS_OPTION_CONFLICT.registry_auth",
+            "EOS_OPTION_CONFLICT",
+            "'registry.basic.auth.user.info'",
         ),
-        ({"url": "http://h", "basic.auth.user.inf": SECRET}, "EOS_OPTION_UNKNOWN.option_near"),
-        ({"url": "http://h", "zzz": SECRET}, "EOS_OPTION_UNKNOWN.registry"),
+        ({"url": "http://h", "basic.auth.user.inf": SECRET}, "EOS_OPTION_UNKNOWN", "'registry.basic.auth.user.info'?"),
+        ({"url": "http://h", "zzz": SECRET}, "EOS_OPTION_UNKNOWN", "no option 'registry.zzz'"),
     ],
 )
-def test_what_cannot_be_right_is_refused(given, entry):
+def test_what_cannot_be_right_is_refused(given, condition, says):
     """By the name of the option, and without its value."""
     with pytest.raises(EosError) as caught:
         registry_settings(given)
-    assert caught.value.entry == entry
+    assert caught.value.condition == condition and says in str(caught.value)
     assert SECRET not in str(caught.value) + repr(caught.value.parameters)
 
 
@@ -104,14 +122,14 @@ def test_subjects_have_the_names_of_confluents_strategies():
     assert subject_name(None, None, "record", record="acme.Order") == "acme.Order"
     assert subject_name(None, "orders", "topic-record", record="acme.Order") == "orders-acme.Order"
     assert subject_name("mine", "orders", "record") == "mine"
-    for arguments, entry in (
-        ((None, None), "EOS_OPTION_MISSING.registry_subject"),
-        ((None, None, "topic-record"), "EOS_OPTION_MISSING.registry_subject"),
-        ((None, "orders", "record"), "EOS_OPTION_MISSING.registry_record"),
+    for arguments, why in (
+        ((None, None), "neither a subject"),
+        ((None, None, "topic-record"), "neither a subject"),
+        ((None, "orders", "record"), "no record with a name"),
     ):
         with pytest.raises(EosError) as caught:
             subject_name(*arguments)
-        assert caught.value.entry == entry
+        assert caught.value.condition == "EOS_OPTION_MISSING" and why in caught.value.message
 
 
 def test_the_page_lists_every_setting():

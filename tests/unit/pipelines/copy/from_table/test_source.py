@@ -286,21 +286,21 @@ def test_files_of_a_repair_are_found_in_the_log(path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "entry"),
+    ("options", "says"),
     [
-        ({}, "EOS_OPTION_MISSING.table_path"),
-        ({"path": "t", "ignoreChanges": "true"}, "EOS_OPTION_UNKNOWN.source_table"),
-        ({"path": "t", "startingVersion": "latest"}, "EOS_OPTION_INVALID.version"),
-        ({"path": "t", "maxFilesPerTrigger": "0"}, "EOS_OPTION_INVALID.number"),
-        ({"path": "t", "maxBytesPerTrigger": "much"}, "EOS_OPTION_INVALID.size"),
-        ({"path": "t", "readChangeFeed": "yes"}, "EOS_OPTION_INVALID.boolean"),
+        ({}, "[EOS_OPTION_MISSING] Option 'path'"),
+        ({"path": "t", "ignoreChanges": "true"}, "[EOS_OPTION_UNKNOWN] There is no option 'ignoreChanges'"),
+        ({"path": "t", "startingVersion": "latest"}, "'startingVersion' is latest, which is no version"),
+        ({"path": "t", "maxFilesPerTrigger": "0"}, "[EOS_OPTION_INVALID] Option 'maxFilesPerTrigger' is '0'"),
+        ({"path": "t", "maxBytesPerTrigger": "much"}, "[EOS_OPTION_INVALID] Option 'maxBytesPerTrigger' is 'much'"),
+        ({"path": "t", "readChangeFeed": "yes"}, "[EOS_OPTION_INVALID] Option 'readChangeFeed' is 'yes'"),
     ],
 )
-def test_options_that_a_table_does_not_have_are_refused(options, entry) -> None:
+def test_options_that_a_table_does_not_have_are_refused(options, says) -> None:
     """By name."""
     with pytest.raises(OptionError) as error:
         source_table_options({"format": "delta", **options}, {})
-    assert error.value.entry == entry
+    assert says in str(error.value)
 
 
 def test_options_in_any_spelling_of_capitals() -> None:
@@ -394,7 +394,7 @@ def test_changes_need_a_key(path) -> None:
     assert plan_of(path, keyed, changes=True).columns.headers
     with pytest.raises(EosError) as error:
         plan_of(path, keyed, sink={"kafka.partitioner": "random"}, changes=True)
-    assert error.value.entry == "EOS_OPTION_CONFLICT.changes_with_random"
+    assert error.value.entry == "EOS_OPTION_CONFLICT.partitioner" and "readChangeFeed" in error.value.message
 
 
 def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:

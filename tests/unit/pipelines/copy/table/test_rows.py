@@ -339,15 +339,15 @@ def test_a_tables_own_column_error_and_one_that_rejects_are_two(tmp_path, topic)
     ("function", "on_malformed", "entry"),
     [
         (named, "deadLetters", "EOS_OPTION_CONFLICT.table_letters"),
-        (named, "ignore", "EOS_OPTION_INVALID.malformed"),
-        (None, "drop", "EOS_OPTION_CONFLICT.table_malformed"),
+        (named, "ignore", "EOS_OPTION_INVALID.value"),
+        (None, "drop", "EOS_OPTION_CONFLICT.remove"),
     ],
 )
 def test_what_cannot_become_of_rejected_records_is_refused(function, on_malformed, entry) -> None:
     """By name."""
     with pytest.raises(OptionError) as caught:
         transform_of(function, "f", on_malformed)
-    assert caught.value.entry == entry
+    assert caught.value.entry == entry and "on_malformed" in caught.value.message
 
 
 @given(st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=20))

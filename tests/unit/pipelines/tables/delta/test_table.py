@@ -46,7 +46,7 @@ def test_other_file_systems_are_refused_by_name(path) -> None:
     """Before anything runs."""
     with pytest.raises(EosError) as error:
         location(path)
-    assert error.value.entry == "EOS_OPTION_INVALID.table_path" and path in error.value.message
+    assert f"Option 'path' is {path}" in error.value.message
 
 
 #: What delta-rs also takes for something else in a local path.
@@ -61,7 +61,7 @@ def test_an_address_that_means_two_places_is_refused(path) -> None:
     for address in (f"s3a://bucket/{path}", *([f"/data/{path}", f"file:/data/{path}"] if path in _NOT_LOCAL else ())):
         with pytest.raises(EosError) as error:
             location(address)
-        assert error.value.entry == "EOS_OPTION_INVALID.table_key"
+        assert "characters that can stand for something else" in error.value.message
 
 
 @pytest.mark.parametrize("default", ["hdfs://name:8020", "s3a://bucket", "S3A://bucket/"])
@@ -69,7 +69,7 @@ def test_a_path_on_another_default_file_system_is_refused(default) -> None:
     """Tasks would write its files there, and delta-rs its log to a local disk."""
     with pytest.raises(EosError) as error:
         location("/data/t", {"fs.defaultFS": default})
-    assert error.value.entry == "EOS_OPTION_INVALID.table_default" and default in error.value.message
+    assert error.value.entry == "EOS_OPTION_INVALID.value" and default in error.value.message
     assert location("file:/data/t", {"fs.defaultFS": default}).uri == "/data/t"
     assert location("/data/t", {"fs.defaultFS": "file:///"}).uri == "/data/t"
 
@@ -79,7 +79,7 @@ def test_an_address_of_a_file_has_a_whole_path_on_this_machine(path) -> None:
     """Spark and delta-rs would take it for two places."""
     with pytest.raises(EosError) as error:
         location(path)
-    assert error.value.entry == "EOS_OPTION_INVALID.table_path"
+    assert "Option 'path'" in error.value.message and "s3a://BUCKET/PATH" in error.value.hint
 
 
 def test_a_relative_path_is_the_drivers(tmp_path, monkeypatch) -> None:
@@ -93,7 +93,7 @@ def test_credentials_in_an_address_are_refused_and_in_no_message() -> None:
     for secret in ("a-secret", "a/secret", "a@secret"):
         with pytest.raises(EosError) as error:
             location(f"s3a://a-key:{secret}@bucket/t")
-        assert error.value.entry == "EOS_OPTION_INVALID.table_userinfo" and secret not in repr(error.value)
+        assert "credentials" in error.value.message and secret not in repr(error.value)
 
 
 @pytest.mark.parametrize("name", ["a b", "a?b", "a#b", "ä", "p=1", "a:b", "a+b", "~", "a "])

@@ -405,9 +405,9 @@ def test_rows_are_split_by_keys_in_their_order() -> None:
     ("partition_by", "entry"),
     [
         ("nowhere", "EOS_TABLE_COLUMNS.partition"),
-        ("bucket(i)", "EOS_OPTION_INVALID.partition_transform"),
-        ("bucket(0, i)", "EOS_OPTION_INVALID.partition_transform"),
-        ("day(3, t)", "EOS_OPTION_INVALID.partition_transform"),
+        ("bucket(i)", "EOS_OPTION_INVALID.value"),
+        ("bucket(0, i)", "EOS_OPTION_INVALID.value"),
+        ("day(3, t)", "EOS_OPTION_INVALID.value"),
         ("bucket(3, b)", "EOS_TABLE_COLUMNS.partition_type"),
         ("bucket(3, d)", "EOS_TABLE_COLUMNS.partition_type"),
         ("truncate(3, t)", "EOS_TABLE_COLUMNS.partition_type"),
