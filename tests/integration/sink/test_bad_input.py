@@ -10,10 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import open_view
-from tests.support.queries.refusal import Refusal
-from tests.support.queries.sink_queries import Sink
 from tests.support.servers.unused_hosts import a_silent_host, nobody
 from tests.support.waiting import TIMEOUT
 
@@ -21,14 +17,6 @@ ROWS = "value string, topic string, partition int"
 
 
 # The cluster
-
-
-def test_missing_bootstrap_servers(files, sink, topic, refused):
-    """With the call to write."""
-    out = topic()
-    query = sink(topic=out)
-    del query.options["kafka.bootstrap.servers"]
-    refused(query, files().add(["a"]).stream(), "EOS_OPTION_MISSING", out, says='.option("kafka.bootstrap.servers"')
 
 
 def test_unreachable_brokers(files, sink, refused, spark):
@@ -64,60 +52,14 @@ def test_a_missing_topic_by_column(files, sink, topic, refused, view):
     assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
 
 
-def test_a_missing_topic_where_brokers_create_topics(spark, files, tmp_path):
-    """A misspelt name must not become a topic."""
-    with (
-        DevCluster(config={"auto.create.topics.enable": "true"}) as cluster,
-        open_view(cluster.bootstrap_servers) as view,
-    ):
-        name = f"missing-{uuid.uuid4()}"
-        refused = Refusal(spark, view)
-        by_option, by_column = Sink(cluster, tmp_path / "1", topic=name), Sink(cluster, tmp_path / "2")
-        refused(by_option, files(name="1").add(["a"]).stream(), "EOS_TOPIC_MISSING", says=name)
-        source = files(ROWS, name="2").add([("a", name, None)])
-        refused(by_column, source.stream(), "EOS_TOPIC_MISSING", tasks=True, says=name)
-        assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
-
-
-def test_a_transaction_timeout_over_the_brokers_limit(files, sink, topic, refused):
-    """With both numbers."""
-    out = topic()
-    query = sink(topic=out, transaction__timeout__ms=900_001)
-    text = refused(query, files().add(["a"]).stream(), "EOS_TRANSACTION_TIMEOUT_TOO_LONG", out, says="900001")
-    assert "900000" in text
-
-
 # Options and columns
 
 
-def test_a_reserved_kafka_key(files, sink, topic, refused):
-    """By name, with the option to use."""
+def test_a_wrong_column(files, sink, topic, refused):
+    """With its name and what it must be."""
     out = topic()
-    query = sink(topic=out, kafka__transactional__id="mine")
-    refused(query, files().add(["a"]).stream(), "EOS_OPTION_RESERVED", out, says="transactionalIdPrefix")
-
-
-def test_an_unknown_kafka_key(files, sink, topic, refused):
-    """With the nearest one."""
-    out = topic()
-    query = sink(topic=out, kafka__lingr__ms="5")
-    refused(query, files().add(["a"]).stream(), "EOS_OPTION_UNKNOWN", out, says="kafka.linger.ms")
-
-
-@pytest.mark.parametrize(
-    ("select", "condition", "says"),
-    [
-        ("length(value) AS value", "EOS_SCHEMA_INVALID", "'value' is int"),
-        ("value, cast(1 AS bigint) AS partition", "EOS_SCHEMA_INVALID", "Make it int"),
-        ("value AS key", "EOS_SCHEMA_INVALID", "'value'"),
-        ("value, 1 AS carrier", "EOS_SCHEMA_INVALID", "'carrier'"),
-    ],
-)
-def test_wrong_columns(select, condition, says, files, sink, topic, refused):
-    """With the column and what it must be."""
-    out = topic()
-    columns = files().add(["a"]).stream().selectExpr(*select.split(", "))
-    refused(sink(topic=out), columns, condition, out, says=says)
+    columns = files().add(["a"]).stream().selectExpr("length(value) AS value")
+    refused(sink(topic=out), columns, "EOS_SCHEMA_INVALID", out, says="'value' is int")
 
 
 def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_path, view):
@@ -137,23 +79,13 @@ def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_p
 # Rows
 
 
-@pytest.mark.parametrize(
-    ("row", "condition", "says"),
-    [
-        (("b", None, None), "EOS_ROW_INVALID", "option 'topic'"),
-        (("b", "OUT", 7), "EOS_ROW_INVALID", "which has 2"),
-        (("b", "OUT", -1), "EOS_ROW_INVALID", "partition -1"),
-        (("b" * 1_200_000, "OUT", None), "EOS_ROW_TOO_LARGE", "1 row(s) and 12000"),
-    ],
-)
-def test_a_row_that_cannot_be_written(row, condition, says, files, sink, topic, refused):
+def test_a_row_that_cannot_be_written(files, sink, topic, refused):
     """The batch's other rows are aborted; without the row the replay is clean."""
     out = topic(2)
     good = [("a", out, 0)] * 5
-    bad = tuple(out if field == "OUT" else field for field in row)
-    source = files(ROWS).add(good, [*good, bad])
+    source = files(ROWS).add(good, [*good, ("b", out, 7)])
     query = sink()
-    refused(query, source.stream(), condition, out, tasks=True, says=says)
+    refused(query, source.stream(), "EOS_ROW_INVALID", out, tasks=True, says="which has 2")
     query.run(source.stream().where("value = 'a'"))
     assert refused.view.values(out) == ["a"] * 10
 

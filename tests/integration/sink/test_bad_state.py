@@ -7,31 +7,14 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
-import spark_eos
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_codec import encode
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import TIMEOUT, write
+from tests.support.judges.kafka_view import write
 from tests.support.queries.sink_queries import Sink, ended_by, kafka_frame
 from tests.support.queries.source_calls import anew
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
-
-
-def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, topic, view):
-    """Spark reads it first, and stops with an error of its own, which has a name: nothing is written."""
-    source, out = topic(), topic()
-    write(cluster.bootstrap_servers, source, [(0, "a")])
-    query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
-    query.run(kafka_frame(spark, cluster, source))
-    query.forget(1)
-    ends = view.ends_at_rest(out)
-    damage(query, 1)
-    text = query.stopped_by(kafka_frame(spark, cluster, source), "planPartitions")
-    assert spark_eos.reason(Exception(text)).condition == "EOS_CHECKPOINT_DAMAGED"
-    assert view.ends(out) == ends
 
 
 def test_an_offset_log_that_is_damaged_while_a_batch_runs(spark, cluster, sink, topic, view, tmp_path):
@@ -94,44 +77,6 @@ def test_a_ledger_whose_new_leader_may_lack_decisions(files, sink, topic, refuse
     refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNSUITABLE", out, ledger, says="kafka-configs.sh")
 
 
-def test_a_ledger_with_fewer_replicas_than_it_wants_is_used(files, sink, topic, view):
-    """Brokers ask for no more replicas in sync than there are; so does the check."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact", min_insync_replicas=2)
-    sink(topic=out, ledger__topic=ledger).run(files().add(["a"]).stream())
-    assert view.values(out) == ["a"]
-
-
-def put(cluster: DevCluster, ledger: str, key: str | None, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    producer.produce(ledger, value, key=key)
-    assert producer.flush(TIMEOUT) == 0
-
-
-def test_a_ledger_that_holds_something_else(cluster, files, sink, topic, view):
-    """A foreign record under the query's key."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact")
-    source = files().add(["a"])
-    query = sink(topic=out, ledger__topic=ledger)
-    query.run(source.stream())
-    put(cluster, ledger, query.id, b"not a head")
-    ends = view.ends_at_rest(out)
-    query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_DAMAGED")
-    assert view.ends(out) == ends
-
-
-def test_a_head_of_a_later_version(cluster, files, sink, topic, view):
-    """It is left alone."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact")
-    source = files().add(["a"])
-    query = sink(topic=out, ledger__topic=ledger)
-    query.run(source.stream())
-    later = json.loads(encode(Head("r", 9, (), 5))) | {"format": 99}
-    put(cluster, ledger, query.id, json.dumps(later).encode())
-    ends = view.ends_at_rest(out, ledger)
-    query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_FORMAT.*format 99")
-    assert view.ends(out, ledger) == ends
-
-
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[DevCluster]:
     with DevCluster() as other:
@@ -166,37 +111,21 @@ def test_offsets_of_another_clusters_topic(spark, elsewhere, both, topic, sink, 
 
 
 @pytest.mark.parametrize("noted", [True, False])
-@pytest.mark.parametrize("replayed", [True, False])
 def test_a_group_that_is_set_in_mid_life_of_a_query_from_another_cluster(
-    noted, replayed, spark, elsewhere, both, topic, sink, view
+    noted, spark, elsewhere, both, topic, sink, view
 ):
-    """Whether the micro-batch is new or a replay, and whether the offset log notes its cluster."""
+    """Whether the offset log notes its cluster or not."""
     out, group = topic(), f"group-{uuid.uuid4()}"
     frame = kafka_frame(spark, elsewhere, both)
     query = sink(topic=out)
     query.run(frame)
-    if replayed:
-        query.forget(1)
-    else:
-        write(elsewhere.bootstrap_servers, both, [(0, "d")])
+    query.forget(1)
     if not noted:
         without_clusters(query)
     sink(topic=out, offsets__group__id=group).stopped_by(frame, "EOS_OPTION_CONFLICT")
     assert view.group(group, both) == {}
     query.run(frame)
-    assert view.values(out) == ["a", "b", "c"] + ([] if replayed else ["d"])
-
-
-def test_a_topic_that_the_sinks_cluster_gets_later(spark, elsewhere, topic, sink, view, cluster):
-    """Until then, the sink's group would just not get its offsets."""
-    out, name, group = topic(), f"later-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
-    elsewhere.create_topic(name)
-    write(elsewhere.bootstrap_servers, name, [(0, "a")])
-    query = sink(topic=out, offsets__group__id=group)
-    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_OPTION_CONFLICT")
-    cluster.create_topic(name)
-    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_OPTION_CONFLICT")
-    assert view.group(group, name) == {}
+    assert view.values(out) == ["a", "b", "c"]
 
 
 def test_a_topic_that_is_created_anew_keeps_its_group(spark, cluster, topic, sink, view):
@@ -212,15 +141,12 @@ def test_a_topic_that_is_created_anew_keeps_its_group(spark, cluster, topic, sin
     assert view.group(group, source) == view.ends(source)
 
 
-@pytest.mark.parametrize("replayed", [True, False])
-def test_servers_of_another_cluster_than_the_checkpoints(replayed, spark, cluster, elsewhere, both, topic, sink, view):
+def test_servers_of_another_cluster_than_the_checkpoints(spark, cluster, elsewhere, both, topic, sink, view):
     """The same offsets are other rows there, even if losses are accepted."""
     out = topic()
     frame = kafka_frame(spark, elsewhere, both)
     query = sink(topic=out)
     query.run(frame)
-    if replayed:
-        query.forget(1)
     write(cluster.bootstrap_servers, both, [(0, value) for value in "12345"])
     query.stopped_by(kafka_frame(spark, cluster, both, failOnDataLoss="false"), "EOS_SOURCE_CLUSTER_CHANGED")
     query.run(frame)

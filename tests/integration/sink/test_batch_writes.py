@@ -124,24 +124,9 @@ def test_other_rows_under_the_same_id_are_refused(jobs: Jobs, job: str, topic):
     assert jobs.view.values(other) == []
 
 
-SLOW = pytest.mark.chaos
-
-
 @pytest.mark.parametrize(
     ("point", "written"),
-    [
-        pytest.param("open.published", 0, marks=SLOW),
-        pytest.param("prepare.flushed", 0, marks=SLOW),
-        ("prepare.prepared=die, abort.entered", 0),
-        pytest.param("commit.entered", 0, marks=SLOW),
-        ("commit.verified", 0),
-        pytest.param("commit.verified=die, abort.entered", 0, marks=SLOW),
-        pytest.param("commit.decided", 1, marks=SLOW),
-        ("commit.decided=die, abort.entered", 1),
-        pytest.param("commit.between", 1, marks=SLOW),
-        pytest.param("commit.cleaned", 1, marks=SLOW),
-        ("commit.completed", 1),
-    ],
+    [("prepare.prepared=die, abort.entered", 0), ("commit.decided=die, abort.entered", 1), ("commit.completed", 1)],
 )
 def test_a_run_that_dies_is_finished_by_the_next(point, written, jobs: Jobs, job: str, tmp_path):
     """A process of it is killed at a point of the protocol; with ``abort.entered`` nobody aborts what it leaves, as
@@ -159,18 +144,6 @@ def test_a_run_that_dies_is_finished_by_the_next(point, written, jobs: Jobs, job
         markers = 4
         assert sum(jobs.view.ends(jobs.topic).values()) <= before + markers * TASKS
     assert jobs.head(job).decision.written == ()
-
-
-def test_a_failed_task_leaves_nothing(jobs: Jobs, job: str):
-    """The error is that of the row; no transaction stays open, and the next run, with good rows, writes all."""
-    bad = jobs.spark.range(0, ROWS, 1, TASKS).selectExpr(
-        "string(id) AS key", "IF(id = 250, string(raise_error('no such row')), string(id)) AS value"
-    )
-    with pytest.raises(FAILED, match="no such row"):
-        jobs.writer(bad, job__id=job).save()
-    assert jobs.there() == []
-    jobs.write(job)
-    assert jobs.there() == list(range(ROWS))
 
 
 def test_two_runs_at_once_write_once(jobs: Jobs, job: str, tmp_path):

@@ -139,7 +139,7 @@ def rare(*values: object):
 
 
 @pytest.mark.parametrize(
-    "how", [empty, half, without_its_last_bytes, without_its_last_line, rare(zeros), rare(version_only)]
+    "how", [empty, rare(half), rare(without_its_last_bytes), without_its_last_line, rare(zeros), rare(version_only)]
 )
 def test_an_offset_log_that_is_torn_in_a_crash(how, life, query):
     """Of a micro-batch that is not in the commit log. Without the file, Spark plans it anew; it was decided already."""
@@ -152,7 +152,7 @@ def test_an_offset_log_that_is_torn_in_a_crash(how, life, query):
     query.run(life.frame())
 
 
-@pytest.mark.parametrize("how", [empty, half, rare(zeros)])
+@pytest.mark.parametrize("how", [half, rare(empty), rare(zeros)])
 def test_a_commit_log_that_is_torn(how, life, query):
     """Without the file, Spark runs the micro-batch again, and the sink finds it decided."""
     tear(query.checkpoint, f"commits/{LAST}", how)
@@ -163,7 +163,7 @@ def test_a_commit_log_that_is_torn(how, life, query):
     query.run(life.frame())
 
 
-@pytest.mark.parametrize("how", [empty, half, rare(zeros)])
+@pytest.mark.parametrize("how", [half, rare(empty), rare(zeros)])
 def test_metadata_that_are_torn(how, life, query):
     """With the query's id written into it, the query goes on."""
     whole = json.loads((query.checkpoint / "metadata").read_text())

@@ -114,31 +114,11 @@ def test_rows_that_are_known_to_be_too_large(files, sink, topic, view, letters, 
     assert len(view.rows(out, committed=False)) == 12
 
 
-def test_without_the_option_they_are_an_error(files, sink, topic, refused):
-    """As ever: nothing is dropped unasked."""
-    out = topic(3, max_message_bytes=LIMIT)
-    refused(sink(topic=out), files(ROWS).add(some_rows()).stream(), "EOS_ROW_TOO_LARGE", out, tasks=True)
-
-
-@pytest.mark.chaos
-def test_a_row_that_fits_when_it_is_compressed(files, sink, topic, view, letters):
-    """Is no dead letter: brokers count the bytes that they get."""
-    out = topic(3, max_message_bytes=LIMIT)
-    sink(topic=out, deadLetters__topic=letters, kafka__compression__type="zstd").run(
-        files(ROWS).add(some_rows()).stream()
-    )
-    assert sum(map(len, in_order(view, out).values())) == 18
-    assert view.rows(letters) == []
-
-
-@pytest.mark.parametrize("batch_size", [pytest.param(1_000_000, marks=pytest.mark.chaos), 300])
-def test_a_limit_that_is_lowered_while_a_task_writes(
-    batch_size, files, sink, topic, view, letters, spark, tmp_path, few_rows
-):
+def test_a_limit_that_is_lowered_while_a_task_writes(files, sink, topic, view, letters, spark, tmp_path, few_rows):
     """Brokers refuse what the task takes for small enough: alone or within a batch of others, in the middle of a
     partition, and in one where nothing else is."""
     out = topic(3, max_message_bytes=1_000_000)
-    query = sink(topic=out, deadLetters__topic=letters, kafka__batch__size=batch_size)
+    query = sink(topic=out, deadLetters__topic=letters, kafka__batch__size=300)
     source = files(ROWS).add([("k", "first", 2)] * 4 + some_rows())
     with armed(spark, "prepare.wrote=hold", tmp_path / "faults") as fault:
         started = query.start(source.stream())
@@ -207,31 +187,14 @@ def test_rows_without_keys_for_a_compacted_topic(files, sink, topic, view, lette
     assert letters_of(view, letters) == {(out, 0): ["b"]}
 
 
-def test_a_letter_that_is_too_large(files, sink, topic, refused):
-    """For the dead-letter topic: a stop with its name; nothing is written anywhere."""
-    out, letters = topic(3, max_message_bytes=LIMIT), topic(max_message_bytes=LIMIT + 1)
-    query = sink(topic=out, deadLetters__topic=letters)
-    source = files(ROWS).add(some_rows()).stream()
-    refused(query, source, "EOS_DEAD_LETTER_TOPIC", out, letters, tasks=True, says=letters)
-
-
-@pytest.mark.parametrize("kept", ["output", "letters"])
-def test_rows_that_a_topic_would_delete_at_once(files, sink, topic, refused, kept):
+def test_rows_that_a_topic_would_delete_at_once(files, sink, topic, refused):
     """Of 20 days ago, by their timestamps: the one that brokers refuse goes to the dead-letter topic with its own."""
     week_ms, then = 7 * 24 * 3600 * 1000, datetime.now() - timedelta(days=20)
-    of_out, of_letters = ({"retention_ms": -1 if kept == name else week_ms} for name in ("output", "letters"))
-    out, letters = topic(3, max_message_bytes=LIMIT, **of_out), topic(2, max_message_bytes=10_000_000, **of_letters)
+    out = topic(3, max_message_bytes=LIMIT, retention_ms=-1)
+    letters = topic(2, max_message_bytes=10_000_000, retention_ms=week_ms)
     source = files("value string, timestamp timestamp").add([("a", then), (LARGE, then)]).stream()
-    short_lived = letters if kept == "output" else out
-    refused(
-        sink(topic=out, deadLetters__topic=letters),
-        source,
-        "EOS_ROWS_EXPIRED",
-        out,
-        letters,
-        tasks=True,
-        says=short_lived,
-    )
+    query = sink(topic=out, deadLetters__topic=letters)
+    refused(query, source, "EOS_ROWS_EXPIRED", out, letters, tasks=True, says=letters)
 
 
 def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
@@ -264,14 +227,3 @@ def test_a_replay_under_another_limit_writes_nothing_again(files, sink, topic, v
     set_config(view, out, max_message_bytes=1_000_000)
     query.run(source.stream())
     check(view, out, letters)
-
-
-def test_a_batch_write(spark, cluster, topic, view, letters):
-    """By `df.write`: the letters are there with the rows, and a second run writes neither again."""
-    out = topic(3, max_message_bytes=LIMIT)
-    rows = spark.createDataFrame(some_rows(), ROWS).coalesce(1)
-    writer = rows.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-    writer = writer.option("topic", out).option("deadLetters.topic", letters).option("job.id", out)
-    for _ in range(2):
-        writer.save()
-        check(view, out, letters)

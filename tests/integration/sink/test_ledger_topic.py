@@ -94,18 +94,3 @@ def published(options: SinkOptions, partitions: int) -> None:
     head = Head("r1", 1, (), 5)
     ledger.take().publish(head)
     assert ledger.read() == head
-
-
-def test_a_ledger_that_one_broker_may_acknowledge_alone(three, caplog):
-    """A warning has the command that mends it; then nothing is said."""
-    ledger = f"ledger-{uuid.uuid4()}"
-    three.cluster.create_topic(ledger, cleanup_policy="compact")
-    checked(options_of(three.cluster, ledger))
-    said = f"{ledger} has min.insync.replicas=1, but __transaction_state has 2"
-    assert said in caplog.text
-    assert "replica(s)" not in caplog.text
-    assert f"--entity-name {ledger} --add-config min.insync.replicas=2" in caplog.text
-    caplog.clear()
-    options = options_of(three.cluster)  # made by the library
-    checked(options)
-    assert "ledger" not in caplog.text

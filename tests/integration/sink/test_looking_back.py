@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +15,11 @@ import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.ledger import query as ledger_query
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.queries.sink_queries import ended_by
-from tests.support.queries.source_calls import anew
 from tests.support.spark.session_faults import armed
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import wait_for
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 PARTITIONS = 2
@@ -78,56 +75,6 @@ def test_the_end_of_a_run_tells(aborted, sink, files, topic, view):
     assert len(view.values(out)) == len(ROWS) // 2
 
 
-def test_the_end_of_a_run_whose_ledger_is_gone_tells(admin, cluster, sink, files, topic, view, monkeypatch):
-    """Spark says which micro-batch is committed, and the ledger has no head that knows of it, by now or in a while."""
-    monkeypatch.setattr(ledger_query, "SETTLE_S", 3.0)
-    out, ledger = topic(PARTITIONS), topic(1, cleanup_policy="compact")
-    query = sink(topic=out, ledger__topic=ledger)
-
-    class Ended:
-        """A query, and what happens when it has ended."""
-
-        def __init__(self, query: Any) -> None:
-            self.query = query
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.query, name)
-
-        def awaitTermination(self, timeout: float | None = None) -> bool:
-            ended = bool(self.query.awaitTermination(timeout))
-            if ended:
-                anew(admin, cluster, ledger)
-            return ended
-
-    with pytest.raises(EosError, match="no record of this query") as caught:
-        spark_eos.run(lambda: Ended(query.start(files(COLUMNS).add(ROWS).stream())))
-    assert (caught.value.condition, caught.value.parameters) == ("EOS_LEDGER_HEAD_MISSING", {"batch": 1})
-    assert len(view.values(out)) == len(ROWS)
-
-
-def test_the_next_commit_tells(aborted, sink, files, topic, view):
-    """Of a query that goes on; nothing more is decided."""
-    out = topic(PARTITIONS)
-    stream, query = files(COLUMNS).add(ROWS), sink(topic=out)
-    with aborted(out):
-        started = query.start(stream.stream(), processingTime="1 second")
-        started.processAllAvailable()
-    stream.add(ROWS)
-    ended_by(started, MISSING)
-    assert len(view.values(out)) == len(ROWS) // 2
-
-
-def test_the_next_start_tells(aborted, sink, files, topic, view):
-    """Where nobody has waited for the answer, as by `awaitTermination`: whoever has committed it has noted it in the
-    ledger, and the next start would look itself."""
-    out = topic(PARTITIONS)
-    stream, query = files(COLUMNS).add(ROWS), sink(topic=out)
-    with aborted(out):
-        assert query.start(stream.stream()).awaitTermination(TIMEOUT)
-    ended_by(query.start(stream.add(ROWS).stream()), MISSING)
-    assert len(view.values(out)) == len(ROWS) // 2
-
-
 def test_a_batch_write_tells(aborted, cluster, spark, topic, view):
     """It does not return before the answer; nor does another run under its id."""
     out = topic(PARTITIONS)
@@ -139,25 +86,6 @@ def test_a_batch_write_tells(aborted, cluster, spark, topic, view):
     with aborted(out):
         _fails(write)
     _fails(write)
-    assert len(view.values(out)) == len(ROWS) // 2
-
-
-def test_a_write_within_foreach_batch_tells(aborted, cluster, files, topic, tmp_path: Path, view):
-    """The function fails, and with it the query, at this start and at the next."""
-    out = topic(PARTITIONS)
-
-    def write(rows: Any, batch: int) -> None:
-        writer = spark_eos.batch_writer(rows, batch)
-        writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("topic", out).save()
-
-    def run() -> None:
-        writer = stream.stream().writeStream.foreachBatch(write).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(tmp_path / "each")).start().awaitTermination()
-
-    stream = files(COLUMNS).add(ROWS)
-    with aborted(out):
-        _fails(run)
-    _fails(run)
     assert len(view.values(out)) == len(ROWS) // 2
 
 

@@ -24,7 +24,6 @@ from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
 PARTITIONS = 2
-NEVER = "Do not begin with a new one"
 
 
 class Copy:
@@ -124,39 +123,6 @@ def test_a_checkpoint_that_is_older_says_where_to_go_on(copy, view, interrupted)
     assert sorted(view.values(copy.out)) == sorted(copy.expected)
     copy.feed("second")
     copy.query("new").run(copy.frame(offsets))
-    copy.check()
-
-
-def test_no_new_checkpoint_while_rows_wait_for_their_repair(copy, view, interrupted):
-    """The group is past them. Only the old checkpoint writes them again; after that, a new one may be begun."""
-    lost = interrupted(lose=1)
-    message = copy.rescue("rescue", lost.id).stopped_by(copy.frame("latest"), "EOS_CHECKPOINT_BEHIND")
-    assert NEVER in message
-    assert phrase("from_group") not in message
-    assert "1 of the 2 transactions of micro-batch 1 were lost" in message
-    assert view.group(copy.group, copy.source) == view.ends(copy.source)
-    assert len(view.values(copy.out)) == len(copy.expected) / 2
-    lost.run(copy.frame())
-    copy.feed("second")
-    copy.query("new").run(copy.from_group())
-    copy.check()
-
-
-def test_a_copy_of_a_checkpoint_that_went_on_elsewhere(copy, view):
-    """Both have decided on a micro-batch 2, of other rows: that is no fault of the plan, and the message says so."""
-    copy.feed("first")
-    one, other = copy.query("one"), copy.query("other")
-    one.run(copy.frame())
-    shutil.copytree(one.checkpoint, other.checkpoint)
-    copy.feed("second")
-    one.run(copy.frame())
-    copy.feed("third")
-    message = other.stopped_by(copy.frame(), "EOS_REPLAY_DIVERGED")
-    assert "the checkpoint was copied and the other one continued" in message
-    assert phrase("from_group") in message
-    ends = {str(p): end for (_, p), end in view.ends(copy.source).items()}
-    assert f"now {json.dumps({copy.source: ends})}" in message
-    copy.query("new").run(copy.from_group())
     copy.check()
 
 

@@ -110,20 +110,6 @@ def test_a_commit_leaves_the_epoch_and_an_addition_begins_again(producer, client
     assert end(own, True) == Code.INVALID_TXN_STATE
 
 
-def test_an_aborted_or_fenced_transaction_is_not_committed(producer, kafka, end, out, old_view):
-    """48 after an abort on request; 47 or 90 after somebody else has taken the id."""
-    write(producer, out, "a")
-    assert end(producer.identity(), False) == OK
-    assert end(producer.identity(), True) == Code.INVALID_TXN_STATE
-    other = ArrowProducer(broker_client(kafka), producer.name, LIFE_MS)
-    other.init()
-    write(other, out, "b")
-    assert end(producer.identity(), True) in (47, 90)
-    assert end(other.identity(), True) == OK
-    other.close()
-    wait_for(lambda: old_view.values(out) == ["b"], "the rows of the second")
-
-
 def test_a_batch_of_a_partition_that_was_not_added_is_refused(producer, out, monkeypatch):
     """Brokers verify it; what comes after the end can stay open nowhere."""
     monkeypatch.setattr(Additions, "add", lambda *_: None)

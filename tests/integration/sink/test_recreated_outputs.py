@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import spark_eos
@@ -30,9 +29,7 @@ A_BATCH = len(ROWS) // 2
 MISSING = "EOS_ROWS_MISSING"
 
 #: Nothing is decided: `spark_eos.run` starts the query again, or Spark the task, and all rows are written.
-UNDECIDED = ["prepare.wrote", "prepare.flushed", "prepare.prepared"]
-#: It is, or is about to be.
-DECIDED = ["commit.verified", "commit.decided"]
+UNDECIDED = ["prepare.wrote", "prepare.prepared"]
 
 
 @pytest.fixture
@@ -95,35 +92,13 @@ def _stops(query: Sink, stream: Files) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("point", DECIDED)
-def test_a_stream_tells_of_what_was_decided(point, recreated, sink, files, topic, view):
+def test_a_stream_tells_of_what_was_decided(recreated, sink, files, topic, view):
     """The run, and every start after that."""
     out = topic()
     stream, query = files().add(ROWS), sink(topic=out)
-    with recreated(out, point):
+    with recreated(out, "commit.decided"):
         assert _stops(query, stream) == [MISSING]
     assert _stops(query, stream.add(ROWS)) == [MISSING]
-    assert view.values(out) == []
-
-
-def test_the_next_start_tells_where_the_driver_has_not_looked(recreated, sink, files, topic, view):
-    """It failed after it had committed."""
-    out = topic()
-    stream, query = files().add(ROWS), sink(topic=out)
-    with recreated(out, "commit.decided", more=", commit.ended=fail"), pytest.raises((EosError, PySparkException)):
-        spark_eos.run(lambda: query.start(stream.stream()))
-    assert _stops(query, stream.add(ROWS)) == [MISSING]
-    assert view.values(out) == []
-
-
-def test_a_batch_write_tells(recreated, cluster, spark, topic, view):
-    """It does not return before."""
-    out = topic()
-    rows = spark.createDataFrame([(row,) for row in ROWS], "value string").coalesce(1)
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": out}
-    with recreated(out, "commit.decided"), pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        rows.write.format("eos-kafka").mode("append").options(**options).save()
-    assert spark_eos.reason(caught.value).condition == MISSING
     assert view.values(out) == []
 
 

@@ -56,7 +56,7 @@ def kafka(cluster, spark) -> Callable[..., DataFrame]:
     return configure
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "error", "ignore"])
+@pytest.mark.parametrize("mode", ["overwrite", "ignore"])
 def test_a_batch_is_only_appended(mode, spark, kafka, told, topic):
     """Of some modes Spark says by itself that they are not supported, and to take one of those that are not either."""
     rows = spark.range(2).selectExpr("cast(id AS string) AS value")
@@ -102,12 +102,6 @@ def test_a_schema_of_the_users_for_a_stream(spark, kafka, started, told, topic):
     told(started(frame), "EOS_SCHEMA_INVALID", "Remove .schema")
 
 
-def test_a_schema_of_the_users_for_a_batch(spark, kafka, told, topic):
-    """The same."""
-    frame = kafka(spark.read, subscribe=topic()).schema("value string").load()
-    told(frame.collect, "EOS_SCHEMA_INVALID", "from_json")
-
-
 def test_ending_offsets_of_a_stream(spark, kafka, started, told, topic):
     """Not as an UnboundLocalError of Spark's."""
     frame = kafka(spark.readStream, subscribe=topic(), endingOffsets="latest").load().select("value")
@@ -148,14 +142,3 @@ def test_a_table_beside_a_topic_is_not_written_to(spark, to_table, topic, view):
     to_table(topic=name)()
     assert view.values(name) == ["a"]
     assert spark.catalog.tableExists("refused_stream")
-
-
-def test_a_column_in_other_letters(rows, started, told):
-    """With the one that is meant."""
-    told(started(rows.toDF("Value")), "EOS_SCHEMA_INVALID", "Did you mean 'value'?")
-
-
-def test_a_codec_that_is_none(rows, started, told):
-    """With those that there are. Found by the look at the cluster, and told as what it is."""
-    options = {"kafka.compression.type": "foo"}
-    told(started(rows, **options), "EOS_OPTION_INVALID", "Use none, gzip, snappy, lz4, zstd.")

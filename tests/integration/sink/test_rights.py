@@ -12,9 +12,8 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.ledger import KafkaLedger
-from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.head import Head, Probe
+from spark_eos.protocol.head import Head
 from tests.support.judges.kafka_view import write
 from tests.support.models.open_query import checked, session_of
 from tests.support.queries.refusal import Refusal
@@ -27,13 +26,8 @@ SAID = "AUTHORIZATION_FAILED"
 @pytest.mark.parametrize(
     ("kind", "prefix", "operation", "condition", "tasks", "says"),
     [
-        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_UNAUTHORIZED", False, ""),
-        (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_UNAUTHORIZED", False, ""),
-        (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_UNAUTHORIZED", False, ""),
         (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_UNAUTHORIZED", False, "may not WRITE"),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_UNAUTHORIZED", True, SAID),
-        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_UNAUTHORIZED", False, SAID),
-        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_UNAUTHORIZED", False, "may not READ"),
     ],
 )
 def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, says, guarded, spark, tmp_path):
@@ -91,19 +85,6 @@ def test_a_ledger_that_may_not_be_read(guarded):
     assert ledger().read() == head
 
 
-def test_an_output_topic_that_may_not_be_read(guarded):
-    """The right to read it is needed where a coordinator says nothing any more: its lack is named before any task."""
-    options = options_of(guarded)
-    with guarded.forbidden(ResourceType.TOPIC, "out", AclOperation.READ):
-        with pytest.raises(Unauthorized, match=f"may not READ the output topic {options.topic}") as caught:
-            checked(options)
-        assert caught.value.condition == "EOS_UNAUTHORIZED"
-        pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
-        with pytest.raises(Unauthorized, match="may not READ"):
-            RecordLookup(broker_client(options.kafka)).look(pair, Probe(options.topic, 0, 0))
-    assert checked(options).ledger_partitions > 0
-
-
 def test_a_transaction_that_may_not_be_ended(guarded):
     """A right that is withdrawn while transactions are open is named: no outcome is made of the refusal."""
     options = options_of(guarded, transactionalIdPrefix="mine")
@@ -114,10 +95,3 @@ def test_a_transaction_that_may_not_be_ended(guarded):
             own.coordinator.end({pair: FENCING_END}, commit=True)
         assert caught.value.condition == "EOS_UNAUTHORIZED"
         assert "WRITE and DESCRIBE" in caught.value.hint
-
-
-def test_a_name_that_no_topic_can_have(guarded):
-    """What the brokers refuse to say about it is told in their words."""
-    with pytest.raises(KafkaError, match="no/topic") as caught:
-        checked(options_of(guarded, topic="no/topic"))
-    assert caught.value.condition == "EOS_KAFKA_REFUSED"

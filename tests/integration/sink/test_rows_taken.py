@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,10 +21,9 @@ from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
-from spark_eos.protocol.look_back import look_back, places_of
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import EndTxnAnswer, Ports
+from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.sink.session import Session
 from spark_eos.tools.devcluster import DevCluster
@@ -74,36 +72,11 @@ class Query:
 
         return replace(self.own.ports, reach=reach)
 
-    def ending_late(self, take: Callable[[], None], then: Callable[[], None]) -> Ports:
-        """Whose EndTxn is under way for a minute, in which rows are taken; ``then`` comes before it is answered."""
-        ports, late = self.own.ports, 0
-
-        class Late:
-            def end(_, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-                nonlocal late
-                if commit and not late:
-                    late = WHOLE_MS
-                    take()
-                    answers = ports.coordinator.end(pairs, commit=True)
-                    then()
-                    return answers
-                return ports.coordinator.end(pairs, commit=commit)
-
-            def __getattr__(_, name: str) -> Any:
-                return getattr(ports.coordinator, name)
-
-        return replace(ports, coordinator=Late(), elapsed_ms=lambda: ports.elapsed_ms() + late)
-
     def abort_in_partition_1(self, pair: Pair) -> None:
         state = self.own.ports.data.partition(self.options.topic, 1)
         start = state.open[pair.producer_id, pair.epoch]
         place = ["--topic", self.options.topic, "--partition", "1", "--start-offset", str(start)]
         self.tool("abort", *place)
-
-    def delete(self, *partitions: int) -> None:
-        """All rows of these partitions that are acknowledged, committed or not, as retention does."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
-        deleted(admin, self.options.topic, *partitions)
 
     def settle_without_broken(self) -> None:
         servers = self.cluster.bootstrap_servers
@@ -115,12 +88,6 @@ class Query:
 
     def tool(self, *arguments: str) -> str:
         return self.cluster.java_tool(TRANSACTIONS, "--bootstrap-server", self.cluster.bootstrap_servers, *arguments)
-
-
-def standing_still(ports: Ports) -> Ports:
-    """By whose clocks no time passes from now on: a transaction stays young, however long the tools of Kafka take."""
-    now_ms, elapsed_ms = ports.now_ms(), ports.elapsed_ms()
-    return replace(ports, now_ms=lambda: now_ms, elapsed_ms=lambda: elapsed_ms)
 
 
 def deleted(admin: AdminClient, topic: str, *partitions: int) -> None:
@@ -161,90 +128,6 @@ def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query,
     (written,) = query.open("third").decision.written
     assert written.verdict is Verdict.LOST
     assert view.values(query.options.topic) == []
-
-
-def test_a_young_transaction_aborted_in_one_partition_is_told_after_its_commit(query, view):
-    """Between the decision and EndTxn, which is answered with success; and by each start after that."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
-    (pair,) = batch.pairs
-
-    def reach(point: str) -> None:
-        if point == "commit.decided":
-            query.abort_in_partition_1(pair)
-
-    report = commit(replace(standing_still(query.own.ports), reach=reach), batch)
-    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
-        look_back(query.own.ports, places_of(report.decision))
-    assert caught.value.condition == "EOS_ROWS_MISSING"
-    for run in ("second", "third"):
-        with pytest.raises(EosError, match="EOS_ROWS_MISSING"):
-            query.open(run)
-    assert view.values(query.options.topic) == ["a"]
-
-
-def test_an_end_that_comes_late_is_not_believed(query, view):
-    """The commit was sent while the transaction was fresh, and somebody has aborted a partition of it since then."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
-    (pair,) = batch.pairs
-    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
-        commit(query.ending_late(lambda: query.abort_in_partition_1(pair), lambda: None), batch)
-    assert caught.value.condition == "EOS_ROWS_MISSING"
-    assert view.values(query.options.topic) == ["a"]
-
-
-def test_an_end_that_comes_late_is_looked_into_by_the_next_run(query, view):
-    """The driver is killed before it can; where the transaction began in each partition is in the ledger."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
-    (pair,) = batch.pairs
-    with pytest.raises(Killed):
-        commit(query.ending_late(lambda: query.abort_in_partition_1(pair), kill), batch)
-    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
-        query.open("second")
-    assert caught.value.condition == "EOS_ROWS_MISSING"
-    assert view.values(query.options.topic) == ["a"]
-
-
-ONE_OR_ALL = pytest.mark.parametrize("taken", [(1,), (0, 1)], ids=["of one partition", "all"])
-
-
-@ONE_OR_ALL
-def test_a_commit_stops_when_rows_were_deleted(taken, query, view):
-    """The coordinator would answer success, and nobody would ever see the rows."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - WHOLE_MS)
-    query.delete(*taken)
-    with pytest.raises(EosError, match="retention has moved the log's start") as caught:
-        commit(query.own.ports, batch)
-    assert caught.value.condition == "EOS_TRANSACTION_BROKEN"
-    assert query.own.ports.ledger.read().decision is None
-    assert view.values(query.options.topic) == []
-
-
-@ONE_OR_ALL
-def test_a_decision_whose_rows_were_deleted_is_repaired_as_the_hint_says(taken, query, view):
-    """The next run stops; when the rest of the transaction is aborted, it finds it lost, to be written again."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
-    with pytest.raises(Killed):
-        commit(query.killed_when_decided(), batch)
-    query.delete(*taken)
-    with pytest.raises(EosError, match=f"--query {query.id} --settle-only --abort-broken") as caught:
-        query.open("second")
-    assert caught.value.condition == "EOS_DECISION_BROKEN"
-    query.settle_without_broken()
-    (written,) = query.open("third").decision.written
-    assert written.verdict is Verdict.LOST
-    assert view.values(query.options.topic) == []
-
-
-@ONE_OR_ALL
-def test_an_end_that_comes_after_rows_were_deleted_is_not_believed(taken, query, view):
-    """The commit was sent while the transaction was fresh, and the rows have gone since then."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
-    with pytest.raises(EosError, match="its rows may have been aborted or deleted") as caught:
-        commit(query.ending_late(lambda: query.delete(*taken), lambda: None), batch)
-    assert caught.value.condition == "EOS_OUTCOME_GONE"
-    (written,) = query.own.ports.ledger.read().decision.written
-    assert written.verdict is not Verdict.COMMITTED
-    assert view.values(query.options.topic) == ([] if 0 in taken else ["a"])
 
 
 def test_a_query_whose_old_rows_are_deleted_before_their_commit(sink, files, topic, view, spark, tmp_path):

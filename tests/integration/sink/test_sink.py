@@ -6,7 +6,6 @@ What needs a process to be killed, or two of them, is in tests/chaos.
 from __future__ import annotations
 
 import datetime
-import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.support.judges.kafka_view import KafkaView, doubled, write
+from tests.support.judges.kafka_view import KafkaView, write
 from tests.support.queries.sink_queries import Sink, ended_by
 from tests.support.spark.session_faults import armed
 from tests.support.spark.spark_versions import needs_admission_control
@@ -49,13 +48,14 @@ def test_every_column_reaches_kafka(files, sink, topic, view):
 def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
     """As they were given, in record batches of our own."""
     headers = [{"key": "trace", "value": b"7f"}, {"key": "none", "value": None}]
+    out, rows = topic(), []
     for codec in ("gzip", "lz4", "snappy", "zstd"):
-        out = topic()
         source = files("value string, headers array<struct<key:string,value:binary>>", f"{codec} input")
-        rows = [(f"{codec} {n}" * 50, headers if n % 2 else None) for n in range(40)]
-        sink(codec, topic=out, kafka__compression__type=codec).run(source.add(rows).stream())
-        seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40)]
-        assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
+        new = [(f"{codec} {n}" * 50, headers if n % 2 else None) for n in range(40)]
+        sink(codec, topic=out, kafka__compression__type=codec).run(source.add(new).stream())
+        rows += new
+    seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=len(rows))]
+    assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
 
 
 @pytest.mark.parametrize("kinds", [("string", "binary"), ("binary", "string")])
@@ -71,25 +71,6 @@ def test_text_and_bytes_as_key_and_value(kinds, files, sink, topic, view):
         (as_bytes[0], None),
         (None, as_bytes[1]),
     ]
-
-
-def test_the_topic_option_goes_before_the_column(files, sink, topic, view):
-    """As in the built-in format; the column may even be null then."""
-    chosen, other = topic(), topic()
-    sink(topic=chosen).run(files("value string, topic string").add([("a", other), ("b", None)]).stream())
-    assert view.values(chosen) == ["a", "b"]
-    assert view.values(other) == []
-
-
-def test_several_topics_in_one_batch(files, sink, topic, view):
-    """One transaction of a task spans them all."""
-    outs = [topic(2), topic(1), topic(3)]
-    tasks = [[(f"{task}.{i}", outs[i % 3]) for i in range(30)] for task in range(2)]
-    query = sink()
-    query.run(files("value string, topic string").add(*tasks).stream())
-    for i, out in enumerate(outs):
-        assert sorted(view.values(out)) == sorted(value for task in tasks for value, to in task[i::3] if to == out)
-    assert len(task_transactions(view, query)) == 2
 
 
 def test_order_within_a_partition_is_the_order_of_the_task(files, sink, topic, view):
@@ -115,18 +96,6 @@ def test_complete_mode_writes_the_whole_result_for_each_batch(files, sink, topic
 
 
 # Sources, triggers, tasks
-
-
-def test_a_rate_source_with_many_tasks(spark, sink, topic, view):
-    """32 tasks, of which some have nothing to write."""
-    out = topic(4)
-    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).option("numPartitions", 32).load()
-    query = sink(topic=out)
-    ended = query.run(rate.selectExpr("cast(value AS string) AS value"))
-    expected = {str(i) for i in range(sum(progress.numInputRows for progress in ended.recentProgress))}
-    assert len(expected) >= 20
-    assert Counter(view.values(out)) == Counter(expected)
-    assert view.open_transactions(query.id) == set()
 
 
 def test_a_running_query_takes_up_what_comes(spark, cluster, sink, topic, view):
@@ -229,16 +198,15 @@ def test_the_replay_of_a_decided_batch_writes_nothing(files, sink, topic, view):
     assert sorted(view.values(out)) == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("change", ["value || '!' AS value", "explode(array(value, value)) AS value"])
-def test_a_replay_that_differs_stops(change, files, sink, topic, view):
-    """Other rows, or more of them; nothing is written, and the right plan goes on."""
+def test_a_replay_that_differs_stops(files, sink, topic, view):
+    """Other rows; nothing is written, and the right plan goes on."""
     out = topic()
     source = files().add(["a", "b"])
     query = sink(topic=out)
     query.run(source.stream())
     ends = view.ends_at_rest(out)
     query.forget(0)
-    message = query.stopped_by(source.stream().selectExpr(change), "EOS_REPLAY_DIVERGED")
+    message = query.stopped_by(source.stream().selectExpr("value || '!' AS value"), "EOS_REPLAY_DIVERGED")
     assert "micro-batch 0" in message
     assert "digest" in message
     assert view.ends(out) == ends
@@ -278,37 +246,10 @@ def test_a_decided_transaction_that_is_lost_is_repaired_from_the_replay(spark, f
     assert view.values(out)[-1] == "next"
 
 
-def test_a_batch_that_is_lost_as_a_whole_is_written_again(spark, files, sink, topic, view, tmp_path):
-    """By any number of tasks, as nothing of it is visible."""
-    out = topic()
-    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
-    query = sink(topic=out)
-    lose(spark, query, source.stream(), view, tmp_path, 2)
-    assert view.values(out) == []
-    query.run(source.stream().repartition(3))
-    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
-
-
-def test_a_repair_by_other_tasks_stops_and_names_the_number(spark, files, sink, topic, view, tmp_path):
-    """Nobody can tell which of the new tasks' rows are the lost ones."""
-    out = topic()
-    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(3)])
-    query = sink(topic=out)
-    lose(spark, query, source.stream(), view, tmp_path, 1)
-    message = query.stopped_by(source.stream().coalesce(1), "EOS_REPAIR_NEEDS_SAME_TASKS")
-    assert "3 tasks" in message
-    assert len(view.values(out)) == 20
-    assert view.held(out) == {}
-    query.run(source.stream())
-    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(3) for i in range(10))
-
-
 # Failure and abort
 
 
-@pytest.mark.parametrize(
-    ("point", "tasks"), [("prepare.begun", 6), ("prepare.wrote", 6), ("prepare.prepared", 6), ("prepare.flushed", 3)]
-)
+@pytest.mark.parametrize(("point", "tasks"), [("prepare.wrote", 6), ("prepare.flushed", 3)])
 def test_a_task_that_fails_leaves_nothing_open(point, tasks, spark, files, sink, topic, view, tmp_path):
     """Its transaction is aborted, and those of the other tasks; readers are not held, and the replay is clean.
 
@@ -326,7 +267,7 @@ def test_a_task_that_fails_leaves_nothing_open(point, tasks, spark, files, sink,
     assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(tasks) for i in range(10))
 
 
-@pytest.mark.parametrize("fault", ["prepare.wrote=die@2", "commit.entered=die", "commit.verified=fail"])
+@pytest.mark.parametrize("fault", ["prepare.wrote=die@2", "commit.entered=die"])
 def test_a_process_that_dies_before_the_decision_costs_a_replay(fault, spark, files, sink, topic, view, tmp_path):
     """A worker in the middle of its rows; the one that commits."""
     out = topic()
@@ -340,13 +281,12 @@ def test_a_process_that_dies_before_the_decision_costs_a_replay(fault, spark, fi
     assert view.held(out) == {}
 
 
-@pytest.mark.parametrize("fault", ["commit.decided=fail", "commit.between=die", "commit.cleaned=fail"])
-def test_a_failure_after_the_decision_aborts_nothing_of_it(fault, spark, files, sink, topic, view, tmp_path):
+def test_a_failure_after_the_decision_aborts_nothing_of_it(spark, files, sink, topic, view, tmp_path):
     """Spark calls abort after a commit that raised: the next start commits what is decided, and writes nothing."""
     out = topic()
     source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
     query = sink(topic=out)
-    with armed(spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
+    with armed(spark, "commit.between=die", tmp_path / "faults"), pytest.raises(StreamingQueryException):
         query.start(source.stream()).awaitTermination(TIMEOUT)
     query.run(source.stream())
     assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
@@ -370,22 +310,3 @@ def test_a_query_that_is_stopped_in_mid_batch_holds_nobody(spark, files, sink, t
     assert sorted(view.values(out)) == ["a", "b"]
     assert view.open_transactions(query.id or "") == set()
     assert view.held(out) == {}
-
-
-def test_a_checkpoint_from_a_backup_stops(files, sink, topic, view):
-    """It is older than the output: going on would write rows twice."""
-    out = topic()
-    source = files().add(["a"])
-    query = sink(topic=out)
-    query.run(source.stream())
-    shutil.copytree(query.checkpoint, query.checkpoint.with_name("backup"))
-    query.run(source.add(["b"]).stream())
-    query.run(source.add(["c"]).stream())
-    shutil.rmtree(query.checkpoint)
-    shutil.move(query.checkpoint.with_name("backup"), query.checkpoint)
-    ends = view.ends_at_rest(out)
-    message = query.stopped_by(source.stream(), "EOS_CHECKPOINT_BEHIND")
-    assert "micro-batch 1" in message
-    assert "micro-batch 2" in message
-    assert view.ends(out) == ends
-    assert not doubled(view.values(out))

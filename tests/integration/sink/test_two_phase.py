@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import replace
 
@@ -11,21 +10,18 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos import cli
-from spark_eos.errors import EosError, ProtocolStop
+from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import State
-from spark_eos.sink import brokers, two_phase
-from spark_eos.sink.preflight import check_predecessors
+from spark_eos.sink import two_phase
 from spark_eos.sink.session import Session
 from tests.support.judges.kafka_view import write
 from tests.support.models.open_query import checked, session_of
 from tests.support.queries.sink_queries import Sink, kafka_frame
-from tests.support.waiting import wait_for
 
 ON = {"transaction.two.phase.commit": "true"}
 
@@ -72,26 +68,6 @@ def test_a_cluster_that_does_not_offer_it(cluster, topic, spark, refused, tmp_pa
     text = refused(query, kafka_frame(spark, cluster, source), "EOS_TWO_PHASE_UNAVAILABLE", target)
     assert "unstable.api.versions.enable" in text
     assert "transaction.two.phase.commit.enable" in text
-
-
-def test_one_broker_that_does_not_offer_it(guarded, out, monkeypatch):
-    """It may become the coordinator of any id."""
-    monkeypatch.setattr(brokers, "each_broker_setting", lambda kafka, name: {1: "true", 2: "false", 3: ""})
-    two_phase._check_brokers.cache_clear()
-    with pytest.raises(EosError, match=r"EOS_TWO_PHASE_UNAVAILABLE.*: 2, 3\."):
-        check(options_of(guarded.cluster, out))
-    two_phase._check_brokers.cache_clear()
-    monkeypatch.undo()
-    check(options_of(guarded.cluster, out))
-
-
-def test_settings_that_may_not_be_read(guarded, out, caplog):
-    """Then a warning says what could not be checked; each broker refuses for itself."""
-    two_phase._check_brokers.cache_clear()
-    with guarded.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
-        check(options_of(guarded.cluster, out))
-    two_phase._check_brokers.cache_clear()
-    assert "transaction.two.phase.commit.enable=true cannot be checked" in caplog.text
 
 
 def test_the_brokers_longest_timeout_is_no_limit(guarded, out):
@@ -142,52 +118,3 @@ def decide(own: Session, head: Head, *prepared: ArrowProducer) -> None:
         written.append(Written(i, pair, 1, 0, probe))
     decision = Decision(0, 0, len(written), len(written), 0, None, tuple(written), two_phase=True)
     own.ports.ledger.take().publish(replace(head, decision=decision))
-
-
-def test_an_attempt_that_has_not_written_anything_yet_is_fenced(guarded, out):
-    """Of an earlier run: what it would begin later, nobody would find, and no timeout would end."""
-    options, query = options_of(guarded.cluster, out), str(uuid.uuid4())
-    own = session_of(options, query)
-    given = {"endtxn_version": 5, "prefix": options.prefix}
-    open_run(own.ports, "first", 0, two_phase=True, **given)
-    client = broker_client(options.kafka)
-    attempt = ArrowProducer(client, task_name(options.prefix, query, TaskId(1, 0, 0)), 60_000, two_phase=True)
-    attempt.init()
-    plain = ArrowProducer(client, task_name(options.prefix, query, TaskId(1, 1, 0)), 60_000)
-    plain.init()
-    names = [attempt.name, plain.name]
-    assert {d.pair.id for d in own.coordinator.ongoing(empty=True)} == {attempt.name, plain.name}
-    assert own.coordinator.ongoing() == []
-    head = open_run(own.ports, "second", 0, two_phase=False, **given)  # the option was removed: the head knows
-    assert head.two_phase
-
-    def are_aborted() -> bool:
-        return all(d.state is State.COMPLETE_ABORT for d in own.coordinator.describe(names).values())
-
-    wait_for(are_aborted, "the markers, for which an abort does not wait")
-    assert own.coordinator.ongoing(empty=True) == []
-    attempt.write(out, 1, value=pa.array(["late"]))
-    with pytest.raises(ProtocolStop, match="EOS_FENCED"):
-        attempt.flush()
-    attempt.close()
-    plain.close()
-    assert guarded.view.held(out) == {}
-
-
-def test_a_new_checkpoint_waits_for_what_another_query_has_decided(guarded, spark, out, tmp_path):
-    """Its offsets are published, and nothing but a commit will ever end it; then the new query begins."""
-    options, old = options_of(guarded.cluster, out), str(uuid.uuid4())
-    own = session_of(options, old)
-    head = open_run(own.ports, "r", 0, endtxn_version=5, prefix=options.prefix, two_phase=True)
-    prepared = prepare(options, task_name(options.prefix, old, TaskId(1, 0, 0)))
-    client = broker_client(options.kafka)
-    check_predecessors(client, options, None)  # it is not decided: the old query, or an operator, aborts it
-    decide(own, head, prepared)
-    check_predecessors(client, options, old)
-    (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))  # as Spark writes it first
-    with pytest.raises(ProtocolStop, match=old) as caught:
-        checked(replace(options, checkpoint_location=str(tmp_path)))
-    assert caught.value.condition == "EOS_TWO_PHASE_UNSETTLED"
-    servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers]
-    assert cli.main([*servers, "recover", "--settle-only", "--query", old, "--watch", "0", "--yes"]) == 0
-    checked(replace(options, checkpoint_location=str(tmp_path)))

@@ -154,6 +154,7 @@ def test_another_prefix():
     )
     with pytest.raises(LedgerError) as caught:
         open_run(ports, "s", 0, endtxn_version=5, prefix="other")
+    assert caught.value.condition == "EOS_LEDGER_PREFIX_CHANGED"
     says(
         caught.value,
         "commit its last micro-batch with the old prefix; then begin with a new checkpoint",
