@@ -16,12 +16,10 @@ from spark_eos.base.retry import retrying
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.ledger import log as log_module
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
-from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import TIMEOUT, KafkaView, wait_for, write
@@ -153,17 +151,6 @@ def test_a_head_near_the_end_costs_no_walk_through_the_ledger(cluster, ledger, l
     assert asked == []  # a look at a quiet ledger asks for its end only
 
 
-def test_of_several_heads_the_last_one_counts(cluster, ledger, ledger_topic):
-    """Also when the older one lies in the part that is looked at first."""
-    writer = ledger()
-    for n in range(1, 6):
-        writer.take().publish(head(n))
-    others(cluster, ledger_topic, 300)
-    assert ledger().read() == head(5)
-    writer.take().publish(head(6))
-    assert ledger().read() == head(6)
-
-
 def test_queries_in_one_partition_do_not_see_each_other(ledger):
     """By key, to the letter."""
     ids = [str(uuid.uuid4()), str(uuid.uuid4())]
@@ -185,10 +172,7 @@ def test_what_was_aborted_does_not_count(cluster, ledger, ledger_topic, query, v
     assert writer.read() == ledger().read() == head(1)
 
 
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_read_waits_while_another_querys_transaction_hides_our_head(
-    commit, ledger, ledger_topic, foreign, monkeypatch, view
-):
+def test_a_read_waits_while_another_querys_transaction_hides_our_head(ledger, foreign, monkeypatch):
     """Below an open transaction nobody sees our newer head: the older one must not be taken for the newest."""
     writer, reading = ledger(), ledger()
     writer.take().publish(head(1))
@@ -201,7 +185,7 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
     thread.start()
     wait_for(lambda: len(asked) >= 5, "several looks")
     assert found == []
-    theirs.end(commit)
+    theirs.end(True)
     thread.join(TIMEOUT)
     assert found == [head(2)]
 
@@ -215,79 +199,6 @@ def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign):
     assert caught.value.condition == "EOS_LEDGER_HELD"
     theirs.end(False)
     assert ledger().read() == head(1)
-
-
-def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic, foreign):
-    """What it has found until then may be an old head: the next read begins anew."""
-    writer = ledger()
-    writer.take().publish(head(1))
-    theirs = foreign()
-    published_beside(writer, head(2))
-    reading = ledger()
-    for _ in range(2):
-        with impatient(), pytest.raises(KafkaError) as caught:
-            reading.read()
-        assert caught.value.condition == "EOS_LEDGER_HELD"
-    theirs.end(commit=True)
-    assert reading.read() == head(2)
-
-
-@pytest.mark.parametrize(("error", "why"), [(-1, "UNKNOWN_SERVER_ERROR"), (6, "NOT_LEADER_OR_FOLLOWER")])
-def test_a_ledger_that_cannot_be_read_is_told_with_the_brokers_reason(error, why, ledger, monkeypatch):
-    """At once where asking again does not help, else when the time is up."""
-    ledger().take().publish(head(1))
-    refused = FetchResponse(error, 0), b""
-    monkeypatch.setattr(log_module, "fetch_once", lambda *place: refused)
-    with impatient(), pytest.raises(LedgerError, match=why) as caught:
-        ledger().read()
-    assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
-
-
-def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
-    """As a new leader may tell it that was behind: waited for, then an error with a name."""
-    writer = ledger()
-    writer.take().publish(head(1))
-    writer.take().publish(head(2))
-    assert writer.read() == head(2)
-    real, lag = log_module.end_offsets, [2, 2]
-
-    def lagging(client: BrokerClient, partitions: dict[str, list[int]], isolation: str, timeout_s: float) -> Any:
-        behind = lag.pop() if lag else 0
-        return {t: {p: end - behind for p, end in of.items()} for t, of in real(client, partitions, isolation).items()}
-
-    monkeypatch.setattr(log_module, "end_offsets", lagging)
-    assert writer.read() == head(2)
-    assert not lag
-    lag += [2] * 10_000
-    with impatient(), pytest.raises(LedgerError) as caught:
-        writer.read()
-    assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
-
-
-def test_an_end_below_what_this_process_has_published_is_not_believed(ledger, monkeypatch):
-    """Though it has not read it: the leader acknowledged it."""
-    writer = ledger()
-    writer.take().publish(head(1))
-    monkeypatch.setattr(log_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: 0} for t in of})
-    with impatient(), pytest.raises(LedgerError) as caught:
-        writer.read()
-    assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
-
-
-def test_a_head_that_does_not_follow_on_the_newest_is_not_published(ledger, ledger_topic, monkeypatch, view):
-    """What was read came from a leader that was replaced and has not noticed: it knows no later head."""
-    writer = ledger()
-    writer.take().publish(head(1))
-    end = writer.read() and view.ends(ledger_topic)[ledger_topic, 0]
-    writer.take().publish(head(2))
-    misled = ledger().take()
-    monkeypatch.setattr(log_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: end} for t in of})
-    assert misled.read() == head(1)
-    with pytest.raises(NotPublished, match="newest"):
-        misled.publish(head(9))
-    monkeypatch.undo()
-    wait_for(lambda: not view.held(ledger_topic), "the abort")
-    assert ledger().read() == head(2)
 
 
 def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic, query):
@@ -315,32 +226,6 @@ def test_who_is_fenced_cannot_publish(ledger):
     assert ledger().read() == head(2)
 
 
-def test_who_is_fenced_between_writing_and_committing_has_published_nothing(ledger, monkeypatch):
-    """The record is in the log, but its transaction was aborted when the other one took the ledger."""
-    stalled = ledger().take()
-    real = stalled._end
-    terms: list[Any] = []
-
-    def overtaken(commit: bool) -> int | None:
-        terms.append(ledger().take())
-        return real(commit)
-
-    monkeypatch.setattr(stalled, "_end", overtaken)
-    with pytest.raises(NotPublished):
-        stalled.publish(head(1))
-    assert terms[0].read() is None
-    terms[0].publish(head(2))
-    assert ledger().read() == head(2)
-
-
-def test_a_term_reads_what_was_published_before_it_was_taken(ledger):
-    """Authoritative: no other publication can come after what it reads."""
-    ledger().take().publish(head(1))
-    term = ledger().take()
-    assert term.read() == head(1)
-    term.publish(head(2))
-
-
 def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_topic, view):
     """Or else every query in the partition would wait for its time-out."""
     dead = ledger().take()
@@ -349,17 +234,6 @@ def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_t
     term = ledger().take()
     assert term.read() is None
     assert view.held(ledger_topic) == {}
-
-
-def test_the_same_ledger_is_taken_again_and_again(ledger, query, view):
-    """Each term with a producer of its own, under one transactional id."""
-    writer = ledger()
-    pairs = set()
-    for n in range(1, 5):
-        writer.take().publish(head(n))
-        pairs.add(view.pair(ledger_name(PREFIX, query)))
-    assert len(pairs) == 4
-    assert writer.read() == head(4)
 
 
 def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topic, view):

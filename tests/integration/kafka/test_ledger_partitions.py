@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 
 import pytest
@@ -13,10 +12,8 @@ from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger, ledger_partition
-from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import encode
-from spark_eos.protocol.ports import NotPublished
 from tests.support.judges.kafka_view import TIMEOUT
 from tests.support.waiting import wait_for
 
@@ -38,18 +35,6 @@ def test_queries_are_spread_over_the_partitions():
     assert taken == set(range(8))
 
 
-def test_a_head_follows_on_what_other_queries_have_written_meanwhile(cluster, ledger_topic):
-    """Their heads, between what was read and what is published, do not matter."""
-    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    ours, theirs = (KafkaLedger(broker_client(kafka), ledger_topic, 1, PREFIX, query) for query in ("ours", "theirs"))
-    ours.take().publish(head(1))
-    term = ours.take()
-    assert term.read() == head(1)
-    theirs.take().publish(head(7))
-    term.publish(head(2))
-    assert ours.read() == head(2)
-
-
 def test_a_head_is_found_where_it_was_when_the_ledger_had_fewer_partitions(cluster, ledger_topic, view):
     """And the next one is written beside it, so that one partition has them all."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
@@ -64,17 +49,6 @@ def test_a_head_is_found_where_it_was_when_the_ledger_had_fewer_partitions(clust
     again = KafkaLedger(client, ledger_topic, 5, PREFIX, query)
     assert again.read() == head(2)
     assert KafkaLedger(client, ledger_topic, 5, PREFIX, "a-new-query").read() is None
-
-
-def test_a_head_is_found_in_a_partition_that_the_process_has_not_heard_of(cluster, ledger_topic, view):
-    """Another start of the query knew of more partitions than this one did when it looked at the topic."""
-    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    query = next(q for q in map(str, range(1000)) if ledger_partition(q, 5) == 4)
-    view.admin.create_partitions([NewPartitions(ledger_topic, 5)])[ledger_topic].result(TIMEOUT)
-    wait_for(lambda: len(view.partitions(ledger_topic)) == 5, "the partitions")
-    client = broker_client(kafka)
-    KafkaLedger(client, ledger_topic, 5, PREFIX, query).take().publish(head(1))
-    assert KafkaLedger(client, ledger_topic, 1, PREFIX, query).read() == head(1)
 
 
 def test_heads_of_one_query_in_two_partitions_are_not_chosen_among(cluster, ledger_topic, view):
@@ -113,25 +87,3 @@ def test_what_was_read_of_a_ledger_that_is_lost_is_forgotten(taken, cluster, led
     else:
         ledger.check_topic()
     assert ledger.read() == head(7)
-
-
-def test_a_first_head_is_not_published_beside_one_that_was_not_read(cluster, ledger_topic, view, monkeypatch):
-    """A head was published in another partition, and a read that is not true does not show it: the record that is
-    written there does. Where there is none, the first head goes through."""
-    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    query, other = itertools.islice((q for q in map(str, range(1000)) if ledger_partition(q, 3) == 2), 2)
-    client = broker_client(kafka)
-    KafkaLedger(client, ledger_topic, 1, PREFIX, query).take().publish(head(1))
-    view.admin.create_partitions([NewPartitions(ledger_topic, 3)])[ledger_topic].result(TIMEOUT)
-    wait_for(lambda: len(view.partitions(ledger_topic)) == 3, "the partitions")
-    blind = KafkaLedger(client, ledger_topic, 3, PREFIX, query)
-    with monkeypatch.context() as patch:
-        patch.setattr(LedgerReader, "_end", lambda self, partition: 0)
-        assert blind.read() is None
-        with pytest.raises(NotPublished, match="not the newest head"):
-            blind.take().publish(head(2))
-    assert KafkaLedger(client, ledger_topic, 3, PREFIX, query).read() == head(1)
-    second = KafkaLedger(client, ledger_topic, 3, PREFIX, other)
-    second.take()
-    second.take().publish(head(5))
-    assert KafkaLedger(client, ledger_topic, 3, PREFIX, other).read() == head(5)

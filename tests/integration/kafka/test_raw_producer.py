@@ -20,13 +20,11 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
-from spark_eos.kafka.requests.produce import ProduceConnection
-from spark_eos.protocol.head import Pair
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, Row
-from tests.support.queries.transactions import LIFE_MS, arrow_producers
+from tests.support.queries.transactions import arrow_producers
 from tests.support.servers.proxy import Proxy
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -174,19 +172,6 @@ def test_the_same_partitions_as_librdkafka(begin, end, topic, view, cluster):
 # The transaction
 
 
-def test_what_the_coordinator_holds_while_it_is_open(begin, topic, client):
-    """This producer's id and epoch, and the partitions that have rows, without a call that adds them."""
-    one, two, producer = topic(3), topic(2), begin()
-    producer.write(one, 3, value=numbers(0, 3), partition=pa.array([2, 0, 2], pa.int32()))
-    producer.write(two, 2, value=numbers(0, 1), partition=pa.array([1], pa.int32()))
-    producer.flush()
-    (state,) = describe_transactions(client, [producer.name])
-    assert Pair(state.transactional_id, state.producer_id, state.producer_epoch) == producer.identity()
-    assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", LIFE_MS)
-    assert {t.topic: sorted(t.partitions) for t in state.topics} == {one: [0, 2], two: [1]}
-    producer.abort()
-
-
 def test_a_transaction_without_rows(begin, client, topic):
     """Leaves nothing; its abort asks nothing of the brokers."""
     producer = begin()
@@ -197,13 +182,9 @@ def test_a_transaction_without_rows(begin, client, topic):
     assert (state.transaction_state, state.producer_epoch) == ("Empty", producer.identity().epoch)
 
 
-@pytest.mark.parametrize("flushed", [True, False])
-def test_nothing_is_seen_of_what_is_aborted(flushed, begin, topic, view, proxied, proxy):
+def test_nothing_is_seen_of_what_is_aborted(begin, topic, view, proxied, proxy):
     """Also when the abort comes while answers are awaited; nobody is held back by it."""
     name, producer = topic(2), begin(kafka=proxied)
-    if flushed:
-        producer.write(name, 2, value=numbers(0, 10))
-        producer.flush()
     proxy.delay(0.2)
     producer.write(name, 2, value=numbers(10, 200_000))
     producer.abort()
@@ -214,34 +195,19 @@ def test_nothing_is_seen_of_what_is_aborted(flushed, begin, topic, view, proxied
     assert view.open_transactions(producer.name) == set()
 
 
-def test_a_name_that_has_something_open(begin, end, topic, view):
-    """Whoever takes it aborts that, and has a transaction of its own."""
-    name, first = topic(), begin()
-    first.write(name, 1, value=numbers(0, 3))
-    first.flush()
-    second = begin(first.name)
-    second.write(name, 1, value=numbers(3, 3))
-    second.flush()
-    end(second, commit=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    assert values_in_order(view, name) == [3, 4, 5]
-
-
-@pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("how", ["taken", "ended"])
-def test_who_is_fenced_writes_nothing(how, begun, begin, topic, view):
-    """The name was taken, or the transaction ended, by somebody else; before the first batch, or after it."""
+def test_who_is_fenced_writes_nothing(how, begin, topic, view):
+    """The name was taken, or the transaction ended, by somebody else."""
     name, producer = topic(2), begin()
-    if begun or how == "ended":
-        producer.write(name, 2, value=numbers(0, 3), partition=pa.array([0] * 3, pa.int32()))
-        producer.flush()
+    producer.write(name, 2, value=numbers(0, 3), partition=pa.array([0] * 3, pa.int32()))
+    producer.flush()
     if how == "taken":
         begin(producer.name)
     else:
         view.end_transaction(producer.name, commit=False)
         wait_for(lambda: not view.held(name), "the markers")  # until then a partition takes more of the transaction
     with pytest.raises(EosError) as caught:
-        producer.write(name, 2, value=numbers(3, 3), partition=pa.array([0 if begun else 1] * 3, pa.int32()))
+        producer.write(name, 2, value=numbers(3, 3), partition=pa.array([0] * 3, pa.int32()))
         producer.flush()
     assert caught.value.condition == "EOS_FENCED"
     wait_for(lambda: not view.held(name), "the markers")
@@ -249,30 +215,6 @@ def test_who_is_fenced_writes_nothing(how, begun, begin, topic, view):
     ends = view.ends(name)
     producer.abort()
     assert view.ends(name) == ends
-
-
-def test_more_than_a_topic_takes(begin, topic, view):
-    """By its name, and the transaction can be aborted."""
-    name, producer = topic(max_message_bytes=10_000), begin()
-    producer.write(name, 1, value=numbers(0, 3))
-    producer.flush()
-    with pytest.raises(EosError) as caught:
-        producer.write(name, 1, value=pa.array([b"x" * 20_000]))
-        producer.flush()
-    assert caught.value.condition == "EOS_ROW_TOO_LARGE"
-    producer.abort()
-    wait_for(lambda: not view.held(name), "the markers")
-    assert view.rows(name) == []
-
-
-def test_more_than_any_broker_takes(begin, topic, view):
-    """A broker would close the connection, again and again, and not say why."""
-    name, producer = topic(max_message_bytes=200 << 20), begin()
-    with pytest.raises(EosError) as caught:
-        producer.write(name, 1, value=pa.array([bytes(110 << 20)], pa.binary()))
-        producer.flush()
-    assert caught.value.condition == "EOS_ROW_TOO_LARGE"
-    assert view.rows(name) == []
 
 
 def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
@@ -307,13 +249,6 @@ def test_rows_with_keys_fill_batches(begin, end, topic, view, kafka):
     assert sorted(values_in_order(view, name)) == list(range(8_000))
 
 
-def test_a_life_that_no_broker_grants(kafka):
-    """transaction.max.timeout.ms is 15 minutes."""
-    with pytest.raises(EosError) as caught:
-        ArrowProducer(broker_client(kafka), "long", 10**8).init()
-    assert caught.value.condition == "EOS_TRANSACTION_TIMEOUT_TOO_LONG"
-
-
 # Memory and connections
 
 
@@ -337,56 +272,7 @@ def test_what_is_in_flight_is_bounded(begin, topic, view, end, proxied, proxy):
     assert values_in_order(view, name) == list(range(20_000))
 
 
-def test_a_process_keeps_its_connection(begin, topic, end, view):
-    """From one transaction to the next; when the broker has closed it meanwhile, it is made again."""
-    name = topic()
-    for i in range(3):
-        producer = begin()
-        producer.write(name, 1, value=numbers(i, 1))
-        producer.flush()
-        end(producer, commit=True)
-        producer.close()
-        kept = producer.client.pool.take(ProduceConnection, 0)
-        producer.client.pool.give_back(kept)
-        if i == 0:
-            first = kept
-        elif i == 1:
-            assert kept is first
-            kept._socket.shutdown(2)
-    assert kept is not first
-    assert wait_for(lambda: values_in_order(view, name), "rows") == [0, 1, 2]
-
-
 # Failures on the way
-
-
-def test_connections_that_break_while_answers_are_awaited(begin, end, topic, view, proxied, proxy):
-    """Again and again; the answer comes in part, or the request did."""
-    name, producer = topic(), begin(kafka=proxied, batch__size=30_000, in_flight_bytes=400_000)
-    resets, count = proxy.resets, 5000
-    for i in range(12):
-        producer.write(name, 1, value=numbers(i * count, count, size=100))
-        proxy.reset_after([1, 10, 90, 200][i % 4])
-    producer.flush()
-    assert proxy.resets > resets + 5
-    end(producer, commit=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    assert values_in_order(view, name) == list(range(12 * count))
-
-
-def test_a_network_that_is_away_for_a_while(begin, end, topic, view, proxied, proxy):
-    """Connections drop, and new ones are refused until it is back."""
-    name, producer = topic(2), begin(kafka=proxied)
-    producer.write(name, 2, value=numbers(0, 100_000))
-    proxy.cut()
-    timer = threading.Timer(1.0, proxy.restore)
-    timer.start()
-    producer.write(name, 2, value=numbers(100_000, 100_000))
-    producer.flush()
-    timer.join()
-    end(producer, commit=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    assert sorted(int(value) for value in view.values(name)) == list(range(200_000))
 
 
 def test_a_broker_that_is_restarted(begin, end, topic, view, cluster, kafka):

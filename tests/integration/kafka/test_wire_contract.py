@@ -1,6 +1,7 @@
 """What the sink relies on in the broker, and that our own requests say what we mean, on a real broker.
 
-The answers of EndTxn version 5 are those of the table in docs/design.md, row by row.
+What EndTxn answers to whom is held by `test_same_scenarios` and tests/simulation/test_model_against_broker; here are
+the answers that no producer of theirs provokes.
 """
 
 from __future__ import annotations
@@ -8,13 +9,10 @@ from __future__ import annotations
 import time
 import uuid
 
-import pytest
 from confluent_kafka import Producer
 
-from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.codes import OK, Code
-from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
@@ -22,7 +20,7 @@ from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.protocol.ports import State
-from tests.support.queries.transactions import LIFE_MS, Transaction, fetch
+from tests.support.queries.transactions import LIFE_MS, fetch
 from tests.support.waiting import TIMEOUT, wait_for
 
 # Requests
@@ -169,16 +167,6 @@ def test_fetch_tells_committed_from_aborted_and_control_batches(client, begin, e
     end(held.asked, False)
 
 
-def test_a_fetch_may_begin_inside_an_aborted_transaction(client, begin, end):
-    """The broker lists a transaction that was aborted even when the fetch begins after its first record."""
-    aborted = begin(rows=4)
-    end(aborted.asked, False)
-    wait_for(lambda: fetch(client, aborted.topic, 0, 0, 1).answer.stable == 5, "the marker")
-    inside = fetch(client, aborted.topic, 0, 2, 1)
-    assert inside.batches[0].aborted
-    assert inside.rows == []
-
-
 def test_fetches_that_cannot_be_answered(client, topic):
     """Behind the end is an error code, an unknown topic is None; the next fetch works."""
     name = topic()
@@ -188,82 +176,7 @@ def test_fetches_that_cannot_be_answered(client, topic):
     assert fetch(client, name, 0, 0, 1).answer.error == OK
 
 
-# EndTxn version 5, row by row
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_an_open_transaction_ends_and_its_producer_is_fenced(commit, client, begin, end, view):
-    """The epoch goes up with it, so that nothing can be added any more."""
-    transaction = begin()
-    assert end(transaction.asked, commit) == OK
-    assert view.pair(transaction.pair.id) == (transaction.pair.producer_id, transaction.pair.epoch + 1)
-    wait_for(lambda: not view.held(transaction.topic), "the marker, by which the leader hears of it")
-    with pytest.raises(ProtocolStop, match=transaction.pair.id) as caught:
-        transaction.write("late")
-    assert caught.value.condition == "EOS_FENCED"
-    assert view.values(transaction.topic) == ([f"{transaction.pair.id}.0"] if commit else [])
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_the_same_end_again_is_done_again(commit, client, begin, end):
-    """A retry after a lost answer."""
-    transaction = begin()
-    assert [end(transaction.asked, commit) for _ in range(3)] == [OK] * 3
-
-
-def test_a_commit_after_an_abort_is_an_invalid_state(begin, end):
-    """48: lost. So is the other way round: what is committed cannot be aborted."""
-    aborted, committed = begin(), begin()
-    end(aborted.asked, False)
-    assert end(aborted.asked, True) == 48
-    end(committed.asked, True)
-    assert end(committed.asked, False) == 48
-
-
-def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(client, begin, end, kafka, view):
-    """By fencing, which ends it as the time-out does, one epoch on."""
-    transaction = begin()
-    again = ArrowProducer(broker_client(kafka), transaction.pair.id, LIFE_MS)
-    again.init()
-    again.close()
-    wait_for(lambda: not view.held(transaction.topic), "the abort")
-    code = end(transaction.asked, True)
-    assert code in (48, 90)  # 90 once the id is initialised again after the abort: it says nothing
-    assert view.values(transaction.topic) == []
-
-
-def test_a_commit_after_a_time_out_is_an_invalid_state(begin, end, view):
-    """48: lost."""
-
-    def begun() -> Transaction | None:
-        """On a busy machine, the time may be up before the row is written."""
-        try:
-            return begin(life_ms=3000)
-        except EosError:
-            return None
-
-    transaction = wait_for(begun, "a row that is written in time")
-    wait_for(lambda: not view.open_transactions(transaction.pair.id), "the broker's time-out")
-    assert end(transaction.asked, True) == 48
-    assert view.values(transaction.topic) == []
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_an_id_that_was_initialised_later_says_nothing(commit, begin, end):
-    """90 for what was committed and for what was aborted: only the data knows."""
-    transaction = begin()
-    end(transaction.asked, commit)
-    begin(transaction.pair.id, out=transaction.topic)
-    assert end(transaction.asked, True) == 90
-
-
-def test_an_empty_transaction_cannot_be_committed(kafka, end):
-    """48, so tasks without rows must leave none."""
-    producer = ArrowProducer(broker_client(kafka), f"contract-{uuid.uuid4()}", LIFE_MS)
-    producer.init()
-    pair = producer.identity()
-    assert end((pair.id, pair.producer_id, pair.epoch), True) == 48
-    producer.close()
+# EndTxn version 5
 
 
 def test_a_foreign_producer_id_says_nothing(begin, end):

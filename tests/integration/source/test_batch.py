@@ -85,13 +85,8 @@ def test_an_empty_topic_and_headers(spark, read, cluster, topic, write):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"startingOffsets": "latest"}, "EOS_OPTION_INVALID"),
         ({"endingOffsets": '{"T":{"0":9}}'}, "whose last stable offset is 2"),
-        ({"startingOffsets": '{"T":{"0":2}}', "endingOffsets": '{"T":{"0":1}}'}, "before 'startingOffsets'"),
         ({"startingTimestamp": NOON + 5, "endingOffsets": '{"T":{"0":0}}'}, "is offset 0 of"),
-        ({"startingOffsets": '{"T":{"0":1,"1":0}}'}, "EOS_OPTION_INVALID"),
-        ({"subscribePattern": "x"}, "EOS_OPTION_CONFLICT"),
-        ({"endingOffsets": '{"T":'}, "line 1, column"),
     ],
 )
 def test_bad_input_of_a_batch(read, topic, write, options, named):

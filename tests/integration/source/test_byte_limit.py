@@ -36,37 +36,6 @@ def test_micro_batches_of_about_so_many_bytes(reader, mixed):
     assert max(sizes(batches)) < 2 * 300 * 1024
 
 
-def test_the_smaller_limit_counts(reader, mixed):
-    """Offsets where rows are small, bytes where they are large."""
-    name, wanted = mixed
-    batches, _ = run(reader(name, maxBytesPerTrigger="300k", maxOffsetsPerTrigger=700))
-    assert values(batches) == wanted
-    assert [len(batch) for batch in batches if batch][:2] == [700, 700]
-    assert max(sizes(batches)) < 2 * 300 * 1024
-
-
-def test_all_that_is_available_is_read_in_pieces(reader, mixed, write):
-    """Trigger.AvailableNow: up to the end that was there when it began, whatever the limit."""
-    name, wanted = mixed
-    source = reader(name, maxBytesPerTrigger="500k")
-    source.prepareForTriggerAvailableNow()
-    write(name, "later")
-    batches, at = run(source)
-    assert values(batches) == wanted
-    assert len(sizes(batches)) >= 3
-    assert values(run(fresh(source), at)[0]) == ["later"]
-
-
-def test_a_limit_below_the_size_of_a_row(reader, topic, write):
-    """The query gets on by one record batch after the other."""
-    name = topic()
-    for value in (LARGE, LARGE, LARGE):
-        write(name, value)
-    source = reader(name, maxBytesPerTrigger=1)
-    batches, _ = run(source)
-    assert [len(batch) for batch in batches if batch] == [1, 1, 1]
-
-
 def test_what_was_planned_is_what_a_replay_reads(reader, mixed):
     """The size is estimated once: the offset log holds what came of it."""
     name, _ = mixed

@@ -10,8 +10,6 @@ from spark_eos.errors import DataLossError
 from spark_eos.source import watch
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.queries.source_calls import (
-    anew,
-    delete_before,
     fresh,
     run,
     topics,
@@ -55,7 +53,7 @@ def left(reader, admin, write, name: str, other: str, how: str) -> tuple[EosKafk
     return reader(**one), end
 
 
-@pytest.mark.parametrize("how", ["deleted", "by name", "by pattern", "by assignment"])
+@pytest.mark.parametrize("how", ["deleted", "by pattern", "by assignment"])
 def test_one_start_that_may_lose_data_is_enough(how, reader, topic, write, admin):
     """Also where nothing is to be read in it; from then on the query is as strict as before."""
     name, other = topic(), topic(2)
@@ -82,48 +80,3 @@ def test_a_topic_that_comes_back_goes_on_where_it_was_left(reader, topic, write,
     assert topics(end) == {name: {"0": 5}, other: {"0": 0}}
     assert "#left" not in end
     assert "goes on where it was left, at {0: 3}" in caplog.text
-
-
-def test_a_partition_that_is_assigned_again_goes_on_where_it_was_left(reader, topic, write):
-    """Its topic was read all the time."""
-    name = topic(2)
-    write(name, *"ab", partition=1)
-    both, one = ({"topics": None, "assign": json.dumps({name: numbers})} for numbers in ([0, 1], [0]))
-    _, at = run(reader(**both))
-    _, at = run(reader(**one, failOnDataLoss=False), at)
-    assert topics(at) == {name: {"0": 0}}
-    write(name, "c", partition=1)
-    source = reader(**both)
-    until_more(source, at)
-    batches, end = run(source, at)
-    assert values(batches) == ["c"]
-    assert topics(end) == {name: {"0": 0, "1": 3}}
-
-
-def test_rows_that_expire_while_their_topic_is_left_are_lost(reader, topic, write, admin):
-    """They are said to be, when it comes back."""
-    name, other = topic(), topic()
-    _, at = left(reader, admin, write, name, other, "by name")
-    write(name, *"defg")
-    delete_before(admin, name, 6)
-    source = reader(f"{name},{other}")
-    until_more(source, at)
-    with pytest.raises(DataLossError) as caught:
-        run(source, at)
-    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (3, 6)
-
-
-def test_a_topic_that_comes_back_as_another_one_is_read_from_its_beginning(
-    reader, topic, write, admin, cluster, caplog
-):
-    """By its id, however long it is by then; the log says so."""
-    name, other = topic(), topic()
-    _, at = left(reader, admin, write, name, other, "by name")
-    anew(admin, cluster, name)
-    write(name, *"vwxyz")
-    source = reader(f"{name},{other}")
-    until_more(source, at)
-    batches, end = run(source, at)
-    assert values(batches) == list("vwxyz")
-    assert "#left" not in end
-    assert "is another one now" in caplog.text

@@ -10,7 +10,6 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.source import watch
 from spark_eos.source.fetching import Fetching
-from spark_eos.source.range_math import Task
 from spark_eos.source.raw import read_raw
 from tests.support.judges.consumer_rows import by_consumer
 from tests.support.queries.source_calls import (
@@ -22,7 +21,6 @@ from tests.support.queries.source_calls import (
     topics,
     until_ends,
     until_more,
-    until_topic_is_gone,
     values,
 )
 from tests.support.waiting import wait_for
@@ -72,35 +70,12 @@ def test_a_topic_created_anew(reader, topic, write, admin, cluster):
     assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (3, 0)
 
 
-def test_a_replay_of_offsets_that_the_log_does_not_have(reader, topic, write):
-    """The offset log promises rows up to 9, the topic ends at 3."""
-    name = topic()
-    write(name, *"abc")
-    with pytest.raises(DataLossError) as caught:
-        reader(name).partitions({name: {"0": 0}}, {name: {"0": 9}})
-    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (9, 3)
-
-
 def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
     """What the query has not read of it would be dropped silently."""
     first, second = topic(), topic()
     _, at = run(reader(f"{first},{second}"))
     with pytest.raises(DataLossError, match=r"'subscribe'.* no longer includes it"):
         run(reader(first), at)
-
-
-def test_a_micro_batch_with_rows_of_a_topic_that_is_no_longer_subscribed_to(reader, topic, write):
-    """What was logged is read as it was logged; the next one finds what is missing."""
-    first, second = topic(), topic()
-    source = reader(f"{first},{second}")
-    _, at = run(source)
-    write(first, "a")
-    write(second, *"xy")
-    end = until_more(source, at)
-    for fails in (True, False):
-        assert sorted(values([rows(reader(first, failOnDataLoss=fails), at, end)])) == ["a", "x", "y"]
-    with pytest.raises(DataLossError, match="no longer includes it"):
-        run(reader(first), end)
 
 
 def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, stalls_soon):
@@ -116,17 +91,6 @@ def test_records_that_expire_between_planning_and_reading(reader, topic, write, 
     assert [row["value"] for batch in lossy.read(part) for row in batch.to_pylist()] == [b"e", b"f"]
     delete_before(admin, name, 6)
     assert list(lossy.read(part)) == []
-
-
-def test_a_range_beyond_the_end_of_the_log(reader, topic, write, stalls_soon):
-    """The task has read what there is and says so, after a bounded time; what may lose data ends there."""
-    name = topic()
-    write(name, *"abc")
-    part = Task((OffsetRange(name, 0, 1, 9),))
-    with pytest.raises(DataLossError, match=r"Expected offset 9 .* its log ends at 3\."):
-        list(reader(name).read(part))
-    read = [row["value"] for batch in reader(name, failOnDataLoss=False).read(part) for row in batch.to_pylist()]
-    assert read == [b"b", b"c"]
 
 
 # Topics that are not the same any more, and queries that may lose data
@@ -184,105 +148,6 @@ def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(
     assert source.reportLatestOffset()["#losses"] == 1
     # The same micro-batch again, in another run: by what the offset log holds.
     assert values([rows(fresh(source), at, end)]) == list("vwxyz")
-
-
-def test_a_deleted_topic_of_a_query_that_may_lose_data(reader, topic, write, admin, cluster):
-    """The others go on; where it was stays noted, should it be the cluster that has forgotten it for a while."""
-    gone, stays = topic(), topic()
-    write(gone, "a")
-    write(stays, "b")
-    source = reader(f"{gone},{stays}", failOnDataLoss=False)
-    _, at = run(source)
-    admin.delete_topics([gone])[gone].result()
-    until_topic_is_gone(admin, gone)
-    write(stays, "c")
-    until_more(source, at)
-    batches, end = run(source, at)
-    assert values(batches) == ["c"]
-    assert topics(end) == {stays: {"0": 2}}
-    assert end["#left"] == {gone: {"id": at["#ids"][gone], "offsets": {"0": 1}, "epochs": {"0": 0}}}
-    cluster.create_topic(gone)
-    write(gone, *"xy")
-    until_more(source, end)
-    batches, end = run(fresh(source), end)
-    assert values(batches) == ["x", "y"]
-    assert "#left" not in end
-
-
-def test_records_that_expired_under_a_query_that_may_lose_data(reader, topic, write, admin, caplog):
-    """The query goes on at the first that is left."""
-    name = topic(2)
-    write(name, *"abcdef")
-    write(name, "other", partition=1)
-    source = reader(name, failOnDataLoss=False)
-    source.initialOffset()
-    delete_before(admin, name, 4)
-    batches, _ = run(source)
-    assert sorted(values(batches)) == ["e", "f", "other"]
-    assert "offset 0 of" in caplog.text
-    assert source.reportLatestOffset()["#losses"] == 1
-
-
-def test_a_checkpoint_without_ids_goes_on_and_gets_them(reader, topic, write, admin, cluster):
-    """As one of an earlier version, or of the built-in source. An idle start adds no micro-batch."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name)
-    at = {name: {"0": 3}}
-    assert source.latestOffset(at, source.getDefaultReadLimit()) == at
-    write(name, "d")
-    until_more(source, at)
-    batches, end = run(source, at)
-    assert values(batches) == ["d"]
-    assert end["#ids"] == source._watch.topics().ids
-
-
-def test_a_leader_that_knows_less_for_a_moment_is_asked_again(reader, topic, write, monkeypatch):
-    """No loss is concluded from one look."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name, fetchOffset__retryIntervalMs=1)
-    at = {name: {"0": 3}}
-    real, looks = source._watch.high_watermarks, []
-
-    def high_watermarks(partitions=None):
-        looks.append(partitions)
-        return {name: {0: 2}} if len(looks) == 1 else real(partitions)
-
-    monkeypatch.setattr(source._watch, "high_watermarks", high_watermarks)
-    monkeypatch.setattr(source._watch, "look", lambda: (source._watch.topics(), {name: {0: 2}}))
-    monkeypatch.setattr(source._lag, "watch", lambda ends: None)
-    assert source.latestOffset(at, source.getDefaultReadLimit()) == at
-    assert len(looks) == 2
-
-
-def test_available_now_of_a_topic_that_shrinks_meanwhile(reader, topic, write, admin, cluster):
-    """The pinned end is not there any more: an error, not a task that waits."""
-    name = topic()
-    write(name, *"abcdef")
-    source = reader(name)
-    source.prepareForTriggerAvailableNow()
-    start = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
-    anew(admin, cluster, name)
-    write(name, *"xy")
-    with pytest.raises(DataLossError, match="was recreated"):
-        run(source, start)
-
-
-def test_available_now_goes_on_with_the_topics_that_are_left(reader, topic, write, admin, cluster):
-    """When it may lose data: it drains what was pinned of the others, and ends."""
-    gone, stays = topic(), topic()
-    write(gone, *"abc")
-    write(stays, *"xyz")
-    source = reader(f"{gone},{stays}", failOnDataLoss=False)
-    source.prepareForTriggerAvailableNow()
-    start = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
-    anew(admin, cluster, gone)
-    write(gone, *"vw")
-    write(stays, "later")
-    batches, end = run(source, start)
-    assert values(batches) == list("xyz")
-    assert topics(end) == {gone: {"0": 0}, stays: {"0": 3}}
 
 
 def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin, cluster):

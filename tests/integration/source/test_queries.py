@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
 
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.queries.source_calls import topics
@@ -101,29 +100,6 @@ def test_the_progress_of_a_query_has_its_lag(query, topic, write, transactions):
     assert set(watched.values) == {"free"}
 
 
-def test_latest_survives_a_failure_of_micro_batch_0(query, topic, write, tmp_path):
-    """The offset log has micro-batch 0, the commit log does not: the state that a kill leaves."""
-    name = topic()
-    write(name, "old")
-    first = query(name, startingOffsets="latest")
-    first.fail_in = 0
-    with pytest.raises(StreamingQueryException, match="wants this micro-batch to fail"):
-        first.start().awaitTermination(TIMEOUT)
-    assert (tmp_path / "checkpoint/offsets/0").exists()
-    assert not (tmp_path / "checkpoint/commits/0").exists()
-    write(name, "between")
-    second = query(name, startingOffsets="latest")
-    second.fail_in = 1
-    with pytest.raises(StreamingQueryException, match="wants this micro-batch to fail"):
-        second.start().awaitTermination(TIMEOUT)
-    write(name, "later")
-    third = query(name, startingOffsets="latest")
-    running = third.start()
-    third.wait({"between", "later"})
-    running.stop()
-    assert third.rows == [(1, "between"), (2, "later")]
-
-
 @needs_admission_control
 def test_available_now_drains_and_ends(query, topic, write, tmp_path):
     """On a new query, and again on its checkpoint; the offset log has the built-in source's form."""
@@ -151,17 +127,3 @@ def test_two_sources_in_one_query(spark, query, cluster, topic, write):
     running = both._writer.trigger(availableNow=True).start()
     assert running.awaitTermination(TIMEOUT)
     assert sorted(both.values) == ["a", "b"]
-
-
-def test_a_query_says_what_is_wrong_before_any_task(spark, query, topic):
-    """By `load` where the option alone says so; else the named error reaches whoever waits for the query."""
-    before = set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
-    with pytest.raises(StreamingQueryException, match="EOS_TOPIC_MISSING"):
-        query("no-such-topic").start().awaitTermination(TIMEOUT)
-    with pytest.raises(PySparkException, match="EOS_OPTION_INVALID"):
-        query(topic(), startingOffsets='{"a":')
-    with pytest.raises(StreamingQueryException, match="EOS_OPTION_UNSUPPORTED"):
-        query(topic(), endingTimestamp="5").start().awaitTermination(TIMEOUT)
-    with pytest.raises(StreamingQueryException, match="EOS_OPTION_UNKNOWN"):
-        query(topic(), **{"kafka.fetch.min.byte": "1"}).start().awaitTermination(TIMEOUT)
-    assert set(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) <= before  # Spark forgets old ones

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.consumer_rows import by_consumer
-from tests.support.queries.source_calls import delete_before
 from tests.support.queries.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT
 
@@ -121,26 +119,6 @@ def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
     same_as_by_a_consumer(kafka, name, 0, 4005)
 
 
-def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
-    """The broker closes it while an answer is awaited; no row is lost or doubled."""
-    name = topic()
-    write(producer(batch_num_messages=100), name, 3000)
-    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    connections = []
-    receive = FetchConnection.receive_one
-
-    def cut(connection: FetchConnection, timeout_s: float):
-        connections.append(connection)
-        if len(connections) % 3 == 2:
-            connection._socket.shutdown(2)
-        return receive(connection, timeout_s)
-
-    monkeypatch.setattr(FetchConnection, "receive_one", cut)
-    rows = table(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, 3000)))
-    assert rows["offset"].to_pylist() == list(range(3000))
-    assert len(set(map(id, connections))) > 2
-
-
 def test_the_broker_restarts(monkeypatch):
     """Reading goes on with the leader that comes back."""
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
@@ -173,33 +151,6 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     same_as_by_a_consumer(kafka, name, 100, 200)
 
 
-def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
-    """For ranges one after the other; when the broker has closed it meanwhile, it is made again."""
-    name = topic(2)
-    write(producer(), name, 50, partition=0)
-    write(producer(), name, 50, partition=1)
-    broker_client(kafka).close()
-    opened = []
-    make = FetchConnection.__init__
-    monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
-    for partition in (0, 1, 0):
-        assert table(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, partition, 10, 40))).num_rows == 30
-    (kept,) = opened
-    kept._socket.shutdown(2)
-    assert table(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 1, 0, 50))).num_rows == 50
-    assert len(opened) == 2
-
-
-def test_records_that_are_gone(kafka, topic, producer, admin):
-    """Deleted as by retention."""
-    name = topic()
-    write(producer(), name, 10)
-    delete_before(admin, name, 5)
-    with pytest.raises(DataLossError, match="now starts at 5") as caught:
-        list(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 3, 10)))
-    assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
-
-
 @pytest.mark.parametrize("start", [5, 10, 15])
 def test_a_log_that_ends_too_early(kafka, topic, producer, monkeypatch, start):
     """The rows that are there come; then it is asked for a while, as a new leader may know less."""
@@ -211,20 +162,6 @@ def test_a_log_that_ends_too_early(kafka, topic, producer, monkeypatch, start):
         assert next(reading)["offset"].to_pylist() == list(range(start, 10))
     with pytest.raises(DataLossError, match=r"Expected offset 20 .* its log ends at 10\."):
         next(reading)
-
-
-def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monkeypatch):
-    """No such range is ever planned; nothing comes of it."""
-    monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
-    name = topic()
-    writer = producer(transactional_id=f"test-{uuid.uuid4()}")
-    writer.init_transactions(TIMEOUT)
-    writer.begin_transaction()
-    write(writer, name, 3)
-    with pytest.raises(KafkaError) as caught:
-        list(read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, 3)))
-    assert caught.value.condition == "EOS_SOURCE_STALLED"
-    writer.abort_transaction(TIMEOUT)
 
 
 def test_a_topic_that_is_missing(kafka):

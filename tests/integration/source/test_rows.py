@@ -6,21 +6,17 @@ import datetime
 import json
 import time
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
-from spark_eos.errors import DataLossError
 from spark_eos.source import raw, watch
 from spark_eos.spark.versions import ReadAllAvailable
 from tests.support.queries.source_calls import (
     Writer,
-    delete_before,
     fresh,
     rows,
     run,
     topics,
-    until_ends,
     until_new,
     until_stable,
     values,
@@ -83,16 +79,6 @@ def test_columns(reader, topic, cluster):
     assert rows[5]["timestamp"].year > 2023
 
 
-def test_a_limit_inside_of_the_writers_batches(reader, topic, write):
-    """Micro-batches that end inside of the producer's batches."""
-    name = topic()
-    write(name, *map(str, range(10_000)))
-    source = reader(name, maxOffsetsPerTrigger=7000)
-    batches, _ = run(source)
-    assert [len(batch) for batch in batches] == [0, 7000, 3000]
-    assert values(batches) == [str(i) for i in range(10_000)]
-
-
 def test_a_limit_gives_every_row_once(reader, topic, write):
     """Over several topics and partitions, and some of them empty."""
     names = [topic(4), topic(2)]
@@ -121,16 +107,6 @@ def test_partitions_added_later_are_read_from_their_beginning(reader, topic, wri
     assert topics(end) == {name: {"0": 1, "1": 0, "2": 1}}
 
 
-def test_a_topic_added_to_a_query_is_read_from_its_beginning(reader, topic, write):
-    """The checkpoint knows one topic, the new run subscribes to two."""
-    old, new = topic(), topic()
-    write(old, "a")
-    _, at = run(reader(old))
-    write(new, "b")
-    batches, _ = run(reader(f"{old},{new}"), at)
-    assert values(batches) == ["b"]
-
-
 # Transactions
 
 
@@ -152,24 +128,7 @@ def test_an_open_transaction_holds_the_end(reader, topic, write, transactions):
     assert values(batches) == ["inside", "after", "later"]
 
 
-def test_an_aborted_transaction_lets_the_end_go_on_without_its_rows(reader, topic, write, transactions):
-    """And its offsets are no loss."""
-    name = topic()
-    source = reader(name)
-    transactions.producer.begin_transaction()
-    transactions.put(name, "inside")
-    write(name, "after")
-    batches, at = run(source)
-    assert values(batches) == []
-    transactions.producer.abort_transaction(TIMEOUT)
-    until_new(source, at)
-    batches, end = run(source, at)
-    assert values(batches) == ["after"]
-    assert topics(end) == {name: {"0": 3}}
-
-
-@pytest.mark.parametrize("limit", [1, 2, 1000])
-def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, limit, monkeypatch):
+def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, monkeypatch):
     """With a limit of 1, most ranges hold nothing but one control record or one aborted record."""
     name = topic()
     for i in range(3):
@@ -178,21 +137,9 @@ def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, 
     until_stable(reader, name, 15)
     monkeypatch.setattr(raw, "_SHORT_STALL_S", PROGRAM_S)
     began = time.monotonic()
-    batches, end = run(reader(name, maxOffsetsPerTrigger=limit))
+    batches, end = run(reader(name, maxOffsetsPerTrigger=1))
     assert values(batches) == ["c0", "c1", "c2"]
     assert topics(end) == {name: {"0": 15}}
-    assert time.monotonic() - began < TIMEOUT
-
-
-def test_a_tail_of_aborted_records_does_not_wait(reader, topic, transactions, monkeypatch):
-    """The broker's word that the log ends there is enough; no time-out is involved."""
-    name = topic()
-    transactions.commit(name, "row")
-    transactions.abort(name, *map(str, range(3000)))
-    until_stable(reader, name, 3003)
-    monkeypatch.setattr(raw, "_SHORT_STALL_S", PROGRAM_S)
-    began = time.monotonic()
-    assert values([rows(reader(name), {name: {"0": 0}}, {name: {"0": 3003}})]) == ["row"]
     assert time.monotonic() - began < TIMEOUT
 
 
@@ -211,18 +158,6 @@ def test_available_now_ends_where_the_topic_ended_when_it_began(reader, topic, w
     assert values(run(fresh(source), at)[0]) == list("def")
 
 
-def test_available_now_reads_on_after_micro_batch_0_was_replayed(reader, topic, write):
-    """The replayed start equals the offset log: that must not look like the end of the work."""
-    name = topic()
-    write(name, *"abc")
-    crashed = reader(name)
-    logged = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
-    source = fresh(crashed)
-    source.prepareForTriggerAvailableNow()
-    assert rows(source, source.initialOffset(), logged) == []
-    assert values(run(source, logged)[0]) == list("abc")
-
-
 def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):
     """As Trigger.Once does: one micro-batch, whatever the limit."""
     name = topic()
@@ -232,36 +167,7 @@ def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):
     assert values([rows(source, start, source.latestOffset(start, ReadAllAvailable()))]) == list("abc")
 
 
-def test_trigger_once_from_latest_only_records_the_start(reader, topic, write):
-    """A replay would begin elsewhere."""
-    name = topic()
-    source = reader(name, "latest")
-    start = source.initialOffset()
-    write(name, *"abc")
-    until_ends(source, name, 3)
-    assert source.latestOffset(start, ReadAllAvailable()) == start
-
-
 # Replay
-
-
-@pytest.mark.parametrize("starting", ["latest", "earliest"])
-def test_a_replay_of_micro_batch_0_skips_and_repeats_nothing(reader, topic, write, admin, starting):
-    """Between the crash and the restart `latest` moves on, and retention moves `earliest`."""
-    name = topic()
-    write(name, *"ab")
-    crashed = reader(name, starting)
-    logged = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
-    write(name, *"cd")
-    if starting == "earliest":
-        delete_before(admin, name, 1)
-    source = fresh(crashed)
-    assert rows(source, source.initialOffset(), logged) == []
-    if starting == "latest":
-        assert values(run(source, logged)[0]) == ["c", "d"]
-    else:  # 'a' was promised by the offset log and is gone
-        with pytest.raises(DataLossError):
-            run(source, logged)
 
 
 def test_a_replay_reads_the_same_rows(reader, topic, write, transactions):

@@ -214,55 +214,27 @@ STARTS = {
 FIRST = {"earliest": 0, "latest": 2, "offsets": 1, "time": 2, "group": 1}
 
 
-@pytest.mark.parametrize("crash", ["0 logged", "0 committed", "1 logged", "1 committed"])
 @pytest.mark.parametrize("kind", STARTS)
-def test_a_start_that_was_resolved_once_is_kept(reader, topic, write, group, cluster, kind, crash):
-    """A restart at each point from the moment on at which Spark has logged micro-batch 0. Meanwhile rows come, which
-    moves `latest` and what is found for a time, and the group moves on."""
+def test_a_start_that_was_resolved_once_is_kept(reader, topic, write, group, cluster, kind):
+    """A restart when Spark has logged micro-batch 0. Meanwhile rows come, which moves `latest` and what is found for a
+    time, and the group moves on."""
     name = topic()
     write(name, *"ab", timestamp=NOON)
     given = group(name, {0: 1})
     options = STARTS[kind] | ({"kafka__group__id": given} if kind == "group" else {})
     options = {key: value.replace("TOPIC", name) if isinstance(value, str) else value for key, value in options.items()}
     crashed = reader(name, **options)
-    start = crashed.initialOffset()
-    zero = crashed.latestOffset(start, crashed.getDefaultReadLimit())
-    assert rows(crashed, start, zero) == []
-    seen: list[str] = []
-    if crash.startswith("1"):
-        write(name, "c", timestamp=NOON)
-        one = until_more(crashed, zero)
-        if crash == "1 committed":
-            seen += values([rows(crashed, zero, one)])
-    write(name, *("d" if crash.startswith("1") else "cd"), timestamp=NOON + 2)
+    zero = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
+    write(name, *"cd", timestamp=NOON + 2)
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": given, "log_level": 0})
     consumer.commit(offsets=[TopicPartition(name, 0, 4)], asynchronous=False)
     consumer.close()
     source = fresh(crashed)
-    at = zero
-    if crash == "0 logged":
-        assert rows(source, source.initialOffset(), zero) == []
-    elif crash == "1 logged":
-        seen += values([rows(source, zero, one)])
-        at = one
-    elif crash == "1 committed":
-        at = one
-    assert seen + values(run(source, at)[0]) == list("abcd")[FIRST[kind] :]
+    assert rows(source, source.initialOffset(), zero) == []
+    assert values(run(source, zero)[0]) == list("abcd")[FIRST[kind] :]
 
 
-# Columns and isolation
-
-
-def test_headers(reader, topic, write):
-    """In order, with names that occur twice, null and empty values; null for a record without."""
-    name = topic()
-    given = [("trace", b"1"), ("trace", b"\x00\xff"), ("empty", b""), ("none", None)]
-    write(name, "with", headers=given)
-    write(name, "without")
-    (_, batch), _ = run(reader(name, includeHeaders=True))
-    assert [row["headers"] for row in batch] == [[{"key": key, "value": value} for key, value in given], None]
-    (_, batch), _ = run(reader(name))
-    assert "headers" not in batch[0]
+# Isolation
 
 
 def test_uncommitted_rows_on_request(reader, topic, write, transactions):
