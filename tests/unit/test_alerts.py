@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shutil
@@ -13,7 +12,6 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-import spark_eos
 from spark_eos.datasource import restarts
 from spark_eos.ops.metrics.exporter import Exporter
 from tests.support.runs.page_programs import files_of
@@ -56,15 +54,6 @@ def test_every_metric_is_explained():
     names = {name for cell in told for name in re.findall(r"`(\w+)`", cell)}
     of_series = {re.sub("_(bucket|count|sum)$", "", name) for name in series()}
     assert names == {name.removeprefix("spark_eos_") for name in of_series}
-
-
-def test_the_collector_scrapes_where_the_endpoint_is():
-    """The example for OpenTelemetry asks at the default port, where no path is named, which is /metrics."""
-    receivers = yaml.safe_load((ROOT / "conf" / "otel-collector.yaml").read_text())["receivers"]
-    (scrape,) = receivers["prometheus"]["config"]["scrape_configs"]
-    port = inspect.signature(spark_eos.metrics).parameters["port"].default
-    assert scrape["static_configs"] == [{"targets": [f"localhost:{port}"]}]
-    assert "metrics_path" not in scrape
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
@@ -125,14 +114,3 @@ def test_the_example_of_the_tutorial_scrapes_the_job():
     assert scrape["static_configs"] == [{"targets": [f"HOST:{port}"]}]
     (rule,) = yaml.safe_load(FILES["orders-alerts.yaml"])["groups"][0]["rules"]
     assert f'up{{job="{scrape["job_name"]}"}}' in rule["expr"]
-
-
-def test_panels_do_not_overlap():
-    """Each place of the dashboard has one panel."""
-    taken: set[tuple[int, int]] = set()
-    for panel in PANELS:
-        at = panel["gridPos"]
-        places = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not places & taken, panel["title"]
-        assert max(x for x, _ in places) < 24
-        taken |= places

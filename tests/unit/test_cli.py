@@ -345,21 +345,6 @@ def test_help_is_fast():
     assert heavy & set(done.stderr.split()) == set()
 
 
-def test_commands_are_listed_each_by_a_whole_sentence():
-    """None is cut."""
-    for words in ([], ["mirror"], ["dead-letters"]):
-        listed = in_a_process(*words, "--help").stdout
-        assert "Commands:" in listed
-        assert "..." not in listed.partition("Commands:")[2]
-
-
-def test_shells_complete_commands_and_jobs():
-    """By what --install-completion installs."""
-    for words, found in (("spark-eos rec", "recover"), ("spark-eos run del", "delta_to_kafka")):
-        asked = {"_SPARK_EOS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        assert found in in_a_process(**asked).stdout
-
-
 def test_a_jobs_arguments_are_its_own(monkeypatch):
     """--help among them."""
     seen = []
@@ -413,9 +398,3 @@ def test_commands_that_are_named_exist_and_take_these_options(files):
             assert command is not None, f"{file.name}: spark-eos {words}"
             if command in COMMANDS and command not in PASSES_ON:
                 assert set(given) <= {*flags(command), "--help"}, f"{file.name}: {words} {given}"
-
-
-def test_hints_name_commands():
-    """The search for them finds some."""
-    found = {command_of(words) for words, _ in named_in(ERRORS.read_text())}
-    assert found >= {"doctor", "mirror position", "recover", "replay", "status"}

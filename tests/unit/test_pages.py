@@ -15,7 +15,7 @@ from spark_eos.options.table import SINK, SOURCE
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from _pages import code, failpoints, site  # noqa: E402
+from _pages import code, failpoints  # noqa: E402
 from _pages.elsewhere import ELSEWHERE  # noqa: E402
 
 MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
@@ -98,50 +98,6 @@ def test_where_tests_strike() -> None:
         "test_dies_or_fails": ({"prepare.wrote", "commit.entered"}, {"prepare.wrote"}, False, False),
         "test_kills_where_it_says": ({"abort.entered"}, {"abort.entered"}, False, False),
     }
-
-
-GITHUB = """\
-1. One,
-   continued.
-
-   ```sh
-   two
-   ```
-2. Two:
-   - three
-- four
-  five
-- six
-
-```yaml
-- a: b
-  c: d
-```
-"""
-WEBSITE = """\
-1. One,
-    continued.
-
-    ```sh
-    two
-    ```
-
-2. Two:
-    - three
-- four
-    five
-- six
-
-```yaml
-- a: b
-  c: d
-```
-"""
-
-
-def test_lists_are_indented_for_the_website() -> None:
-    """By four characters; Python-Markdown would end an item before its paragraphs, and make one list of nested ones."""
-    assert site.in_lists(GITHUB) == WEBSITE
 
 
 def test_every_option_of_sparks_own_format_is_compared() -> None:

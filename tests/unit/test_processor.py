@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import children
-from jobs.runner import fork_server, forked_python
 from spark_eos.tools.devcluster import watchdog
 from tests.support.judges import processor
 from tests.support.judges.processor import Load
-from tests.support.spark.forks import patient
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import wait_for
 
 USED_S = 0.3
 SPINS = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); sys.stdin.read()"
@@ -48,41 +45,6 @@ def test_a_process_that_spins_is_told(query, monkeypatch):
     wait_for(lambda: load.used_s() >= USED_S, "the processor time")
     with pytest.raises(AssertionError, match="something spins"):
         load.check()
-
-
-def test_what_an_ended_process_has_used_still_counts(query):
-    """As far as it was seen before its end."""
-    load = Load()
-    process = query(SPINS)
-    assert process.stdout is not None and process.stdin is not None
-    process.stdout.readline()
-    used = load.used_s()
-    assert used >= USED_S
-    process.stdin.close()
-    assert process.wait(TIMEOUT) == 0
-    assert load.check() >= used
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no Python process is a fork of a server")
-def test_a_worker_of_the_tests_session_counts(tmp_path, monkeypatch):
-    """It is a fork of a server, by whose name it goes."""
-    (tmp_path / "spins.py").write_text(SPINS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    monkeypatch.setattr(fork_server, "_running", [])
-    monkeypatch.setattr(forked_python, "__file__", patient(tmp_path))
-    added = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-    program = fork_server.start({})
-    assert program is not None
-    with subprocess.Popen(
-        [program, "-m", "spins"], env={**os.environ, **added}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as fork:
-        assert fork.stdout is not None
-        fork.stdout.readline()
-        (forked,), used = children(fork_server.pids()), processor._used_s()
-    for server in fork_server._running:
-        server.communicate(timeout=TIMEOUT)
-    assert used[forked] >= USED_S
 
 
 def test_a_daemon_of_a_program_counts(tmp_path):

@@ -96,29 +96,6 @@ def check(broker: DevCluster, frame) -> OutputFindings:
     return examine(servers, read_input(servers), expected(frame), GROUP)
 
 
-def test_the_loader_commits_every_row_once_and_leaves_aborted_copies_in_the_log(broker, frame, loaded):
-    """The demo's input has every flight once for read_committed readers, and aborted ones for all others."""
-    assert loaded == Loaded(rows=ROWS, aborted_rows=2_000, transactions=11, aborted_transactions=1)
-    with Reader(broker.bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
-        visible = [json.loads(row.value) for row in reader.to_end()]
-    assert sorted(row["id"] for row in visible) == list(range(ROWS))
-    assert not any(row["aborted"] for row in visible)
-    with Reader(broker.bootstrap_servers, [INPUT_TOPIC], committed=False) as reader:
-        assert sum(json.loads(row.value)["aborted"] for row in reader.to_end()) == 2_000
-
-
-def test_a_right_output_is_found_right(broker, frame, good, outputs):
-    """Also with rows of an aborted transaction between: they are counted as rewritten, and nothing else."""
-    write(broker, good[:500], commit=False)
-    write(broker, good)
-    publish_offsets(broker)
-    findings = check(broker, frame)
-    assert findings.ok
-    assert findings.rows_in == ROWS
-    assert findings.expected == findings.judgement.visible == len(good)
-    assert findings.rewritten == 500
-
-
 def test_wrong_outputs_are_found_wrong(broker, frame, good, outputs):
     """One row lost, two doubled, one moved behind its successors, one aborted copy visible, one changed."""
     lane = [row for row in good if (row.topic, row.partition) == (good[0].topic, good[0].partition)]

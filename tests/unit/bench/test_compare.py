@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.compare.__main__ import PAGE, chosen, load, save
+from bench.compare.__main__ import PAGE, load
 from bench.compare.cell import Cell
-from bench.compare.contenders import CONTENDERS
-from bench.compare.faults import FAULTS
 from bench.compare.judge import NoResult, Verdict, judge, verdict
 from bench.compare.page import page
-from bench.compare.picture import draw
 from bench.compare.scene import Instance, Scene
-from bench.machine import Others
 from jobs.runner.session import ROOT
 from tests.support.waiting import is_gone, wait_for
 
@@ -94,67 +86,11 @@ def test_nothing_is_said_of_an_output_whose_input_is_not_what_it_was_fed(monkeyp
     assert judge("nowhere", "in", "out", [1]) == Verdict(fed=1, lost=0, doubled=0, reordered=0, aborted=1, strange=0)
 
 
-@pytest.mark.parametrize(
-    ("only", "count"),
-    [
-        ([], 3 * len(FAULTS) * len(CONTENDERS) - 3),
-        (["copy"], 3 * len(FAULTS)),
-        (["/zombie"], 3 * len(CONTENDERS)),
-        (["copy/zombie/2", "rows/kill/1"], 2),
-        (["nobody"], 0),
-        (["spark/fence"], 0),
-    ],
-)
-def test_cells_are_chosen_by_system_fault_and_seed(only, count):
-    """Each part may be left out. Spark's own sink has no transactions that could be fenced."""
-    assert len(list(chosen(only, 3))) == count
-
-
-def test_results_are_read_as_they_were_written(tmp_path):
-    """And stand in the page: what was lost without a word, and who has stopped. What differs between few runs does
-    not."""
-    cells = [
-        Cell("spark", "kill", 1, Verdict(100, 0, 17, 0, 0), [20.5], [], stopped=False, busy=0.05),
-        Cell("quix", "kill", 1, Verdict(100, 0, 0, 0, 0, missing=30), [None], ["SomeError"] * 4, stopped=True),
-        Cell("flink", "kill", 1, Verdict(100, 3, 0, 0, 0), [9.5], ["SomeError"], stopped=False),
-        Cell("flink", "kill", 2, Verdict(100, 4, 0, 0, 0), [9.5], [], stopped=False),
-        Cell("streams", "kill", 1, Verdict(100, 0, 0, 0, 0), [9.5], [], stopped=False, stuck=True),
-        Cell("mirrormaker", "kill", 1, Verdict(100, 2, 0, 0, 0, 3, 4), [5.0, None], [], stopped=False, busy=0.05),
-    ]
-    save({cell.key: cell for cell in cells}, tmp_path / "compare.json")
-    found = load(tmp_path / "compare.json")
-    assert list(found.values()) == sorted(cells, key=lambda cell: cell.key)
-    text = page(found)
-    assert "| doubled in 1 of 1 runs (up to 17) | not run |" in text
-    assert "| missing in 1 of 1 runs (up to 30), stopped in 1 of 1 runs | not run |" in text
-    assert "| stood still in 1 of 1 runs | not run |" in text
-    assert "| runs differ, 2 of 10 made | not run |" in text
-    assert (
-        "| lost in 1 of 1 runs (up to 2), strange in 1 of 1 runs (up to 4), missing in 1 of 1 runs (up to 3) |" in text
-    )
-    more = [replace(cells[3], seed=seed) for seed in range(3, 11)]
-    many = page({cell.key: cell for cell in [*cells, *more]})
-    assert "| lost in 9 of 10 runs (up to 4), lost with an error in 1 of 10 runs (up to 3) | not run |" in many
-    assert "| 20.5 s, 20.5 s | not run |" in text
-    assert "| 5.0 s, 5.0 s, 1 × never | not run |" in text
-    assert text.count("| has no transactions |") == 3
-    assert "| not timed | not run |" in text
-
-
 @pytest.mark.parametrize(("busy", "stuck", "fair"), [(0.9, True, False), (0.05, True, True), (0.9, False, True)])
 def test_what_stands_still_beside_other_work_is_no_result(busy, stuck, fair):
     """It may only have been given no time."""
     cell = Cell("flink", "kill", 1, Verdict(100, 0, 0, 0, 0), [], [], stopped=False, busy=busy, stuck=stuck)
     assert cell.is_fair == fair
-
-
-def test_the_picture_shows_what_became_of_the_rows(tmp_path):
-    """With other results it is another one."""
-    files = [tmp_path / "clean.png", tmp_path / "again.png", tmp_path / "doubled.png"]
-    for file, doubled in zip(files, (0, 0, 17), strict=True):
-        draw([Cell("spark", "kill", 1, Verdict(100, 0, doubled, 0, 0), [20.5], [], stopped=False)], file)
-    clean, again, other = (file.read_bytes() for file in files)
-    assert clean == again != other
 
 
 def test_the_page_has_the_results():
@@ -181,17 +117,6 @@ def test_a_strike_whose_moment_does_not_come_is_no_result():
     with pytest.raises(TimeoutError, match="nothing is open within 60 s"):
         Scene.await_moment(Watched([1.5]), lambda: False, "nothing is open")
     assert not Scene.await_moment(Watched([1.5, None]), lambda: False, "nothing is open")
-
-
-def test_what_an_instance_leaves_behind_is_beside_its_log(tmp_path):
-    """It is killed, and its folder is removed with the cell's."""
-    program = "import os, tempfile, time; print(tempfile.mkdtemp(), os.environ['SPARK_SUBMIT_OPTS']); time.sleep(600)"
-    instance = Instance([sys.executable, "-c", program], tmp_path / "log")
-    wait_for(lambda: "\n" in (tmp_path / "log").read_text(), "its words")
-    instance.kill()
-    left, option = (tmp_path / "log").read_text().split()
-    assert Path(left).is_dir() and Path(left).parent == tmp_path
-    assert option == f"-Djava.io.tmpdir={tmp_path}"
 
 
 _STARTS = """
@@ -227,41 +152,3 @@ def test_an_instance_names_the_error_that_has_ended_it(tmp_path, log, error):
     instance = Instance([sys.executable, "-c", f"print({log!r})"], tmp_path / "log")
     wait_for(lambda: instance.has_ended, "its end")
     assert instance.error == error
-
-
-#: Works for a second when the parent with this id is gone, and then lives on to the end of its input.
-_BURNS = """
-import os, sys, time
-while os.getppid() == int(sys.argv[2]):
-    time.sleep(0.01)
-while time.process_time() < 1.0:
-    pass
-open(sys.argv[1], "w").close()
-sys.stdin.read()
-"""
-_DETACHED = """
-import os, subprocess, sys
-subprocess.Popen([sys.executable, "-c", *sys.argv[1:], str(os.getpid())], start_new_session=True)
-"""
-
-
-@pytest.mark.parametrize("is_own", [True, False])
-def test_the_work_of_others_is_told_from_the_own(tmp_path, is_own):
-    """A second of processor time counts where it is that of a process which nobody here has started. What else runs on
-    this machine meanwhile counts as well."""
-    done, others = tmp_path / "done", Others(0.05)
-    before, began = busy_s(), time.monotonic()
-    others.start()
-    script = (_BURNS, str(done), "0") if is_own else (_DETACHED, _BURNS, str(done))
-    with subprocess.Popen([sys.executable, "-c", *script], stdin=subprocess.PIPE):
-        wait_for(done.exists, "a second of processor time is used up")
-        found_s = others.stop() * (time.monotonic() - began) * os.cpu_count()
-    if is_own:
-        assert found_s < busy_s() - before - 0.6
-    else:
-        assert found_s > 0.6
-
-
-def busy_s():
-    """Seconds of all cores since the start."""
-    return sum(map(int, Path("/proc/stat").read_text().split()[1:4])) / os.sysconf("SC_CLK_TCK")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -11,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import drain, latency, machine, meter
+from bench import drain, latency
 from bench.meter import BROKER, CLIENT, Meter, ProcessUsage, UsageSample
-from bench.plot import plot
 from bench.result import ModeResult, Series
-from bench.turns import BenchPlan
 
 
 def batch(at: str, rows: int, ms: int) -> dict:
@@ -68,27 +65,6 @@ def test_only_workers_that_work_count():
     ).between(0.0, 1.0)
     assert cost is not None
     assert (cost.largest_worker_mib, cost.workers_mib) == (120, 210)
-
-
-def test_without_a_process_table_nothing_is_known(monkeypatch):
-    """Where processes cannot be listed, costs are left out rather than zero."""
-    monkeypatch.setattr(meter, "process_table", dict)
-    with Meter({CLIENT: [1], BROKER: [2]}) as blind:
-        pass
-    assert blind.between(0.0, time.time()) is None
-    assert drain.costs(None, 10) == {}
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_the_meter_sees_this_process_work():
-    """Half a second of it; its children, such as brokers of other tests, come on top."""
-    with Meter({CLIENT: [os.getpid()], BROKER: [os.getpid()]}) as seen:
-        begin, used = time.time(), time.process_time()
-        while time.process_time() - used < 0.5:
-            pass
-    cost = seen.between(begin, time.time())
-    assert cost is not None
-    assert cost.cpu[CLIENT] > 0.3
 
 
 #: Waits for a line, and works half a second in a child, which ends at the end of its input. The last line comes
@@ -186,81 +162,3 @@ def test_there_is_no_ratio_of_what_is_too_small_or_unknown():
     for n, (mine, theirs) in enumerate([(20.0, 10.0), (20.0, 9.0), (9.0, 20.0), (None, 20.0), (20.0, None)]):
         result.series += [Series("a", str(n), [{"x": mine}]), Series("b", str(n), [{"x": theirs}])]
     assert [result.ratio_text(series) for series in result.series[::2]] == ["× 2.00", "–", "–", "–", "–"]
-
-
-def test_a_table_is_aligned_and_says_what_is_unknown():
-    """Columns line up, and a missing number is a dash."""
-    result = ModeResult("m", baseline="b", compared="rows_per_second")
-    result.series = [
-        Series("a", "1 B", [{"rows_per_second": n, "client_core_us": None, "rows": 1} for n in (1e6, 2e6, 3e6)]),
-        Series("b", "1 B", [{"rows_per_second": 1000.0, "client_core_us": 2.5, "rows": 1}]),
-    ]
-    head, first, second = result.table().splitlines()
-    assert head.split() == ["case", "what", "rows/s", "client", "µs/row", "rows/s,", "runs", "ratio"]
-    assert first.split() == ["1", "B", "a", "2,000,000", "–", "1,000,000", "to", "3,000,000", "×", "2000.00"]
-    assert second.split() == ["1", "B", "b", "1,000", "2.50", "–", "×", "1.00"]
-    assert len(head) == len(first) == len(second)
-
-
-CIRCUMSTANCES = {
-    "cpu": "Some CPU 3000",
-    "cores": 2,
-    "memory_gib": 7.8,
-    "system": "Linux x86_64",
-    "python": "3.11.9",
-    "java": "17.0.1",
-    "kafka": "4.3.0",
-    "spark-eos": "0.1",
-    "pyspark": "4.2.0",
-}
-
-
-def test_a_picture_names_machine_versions_runs_and_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """And has a dash where a run was too short, instead of a bar that means nothing."""
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    drawn: list = []
-    monkeypatch.setattr(figure, "savefig", lambda self, file, **how: drawn.append(self))
-    result = ModeResult("source", "kafka", "rows_per_second", "from a Kafka topic into nothing")
-    for case, speeds in {"100 B": (2e6, 1e6), "1024 B": (3e5, None)}.items():
-        for name, speed in zip(("eos-kafka", "kafka"), speeds, strict=True):
-            result.series.append(Series(name, case, [{"rows_per_second": speed}] * 3))
-    assert plot(result, machine.describe(CIRCUMSTANCES), tmp_path / "source.png")
-    (picture,) = drawn
-    texts = [text.get_text() for axes in picture.axes for text in axes.texts]
-    assert texts == ["2,000,000   × 2.00", "1,000,000   × 1.00", "300,000   –", "–"]
-    assert [[round(bar.get_width()) for bar in axes.patches] for axes in picture.axes] == [[2e6, 1e6], [3e5]]
-    assert picture.get_suptitle() == "source: from a Kafka topic into nothing"
-    assert picture.get_supxlabel().splitlines() == [
-        "medians of 3 runs; × is the ratio of rows/s to kafka; – is too short to tell; a dot is a run",
-        "Some CPU 3000, 2 cores, 8 GiB, Linux x86_64",
-        "spark-eos 0.1, Spark 4.2.0, Kafka 4.3.0, Python 3.11.9, Java 17.0.1",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("cpuinfo", "name"),
-    [
-        ("processor\t: 0\nmodel\t\t: 85\nmodel name\t: Intel(R) Xeon(R)  CPU @ 2.50GHz\n", "Intel Xeon CPU @ 2.50GHz"),
-        ("processor\t: 0\nCPU part\t: 0xd0c\n", "Neoverse-N1"),
-    ],
-)
-def test_the_processor_has_a_name(cpuinfo: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """From /proc, or, as on ARM, where it is not there, from lscpu."""
-    file, lscpu = tmp_path / "cpuinfo", tmp_path / "lscpu"
-    file.write_text(cpuinfo)
-    lscpu.write_text("#!/bin/sh\necho 'Model name:   Neoverse-N1'\n")
-    lscpu.chmod(0o755)
-    monkeypatch.setattr(machine, "_CPU_INFO", file)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert machine.cpu_model() == name
-
-
-def test_rows_come_in_units():
-    """A scaled number of rows is a multiple of what the case needs, and never zero."""
-    assert [BenchPlan(scale, 1, 1).rows(1000, 32) for scale in (0.0001, 0.05, 1.0)] == [32, 64, 992]
-
-
-def test_turns_go_back_and_forth():
-    """The order of the compared changes from turn to turn, so that none is always first."""
-    turns = BenchPlan(1.0, repeats=2, warm_ups=1).turns("ab")
-    assert list(turns) == [(0, "b"), (0, "a"), (1, "a"), (1, "b"), (2, "b"), (2, "a")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from release.archives import differences, files_in, in_wheel, normalize
+from release.archives import differences, in_wheel, normalize
 
 CONTENT = {"pkg-1/README.md": b"read me", "pkg-1/pkg/__init__.py": b"", "pkg-1/run.sh": b"#!/bin/sh"}
 TIME_S = 1_700_000_000
@@ -46,21 +46,6 @@ def test_sdists_of_two_builds_are_equal_once_they_are_normalized(tmp_path):
     assert differences(first, second) == []
 
 
-def test_a_normalized_sdist_has_what_it_had(tmp_path):
-    """Every file with its bytes; what can be run stays so."""
-    packed = sdist(tmp_path / "pkg-1.tar.gz", CONTENT, mtime=TIME_S, user="one")
-    before = files_in(packed)
-    normalize(packed, TIME_S)
-    assert files_in(packed) == before
-    with tarfile.open(packed) as archive:
-        assert {m.name: m.mode for m in archive.getmembers()} == {
-            "pkg-1/README.md": 0o644,
-            "pkg-1/pkg/__init__.py": 0o644,
-            "pkg-1/run.sh": 0o755,
-        }
-        assert {(m.mtime, m.uname) for m in archive.getmembers()} == {(TIME_S, "")}
-
-
 @pytest.mark.parametrize(
     ("second", "named"),
     [
@@ -74,13 +59,6 @@ def test_the_files_in_which_two_wheels_differ_are_named(tmp_path, second, named)
     """Changed, missing or added ones."""
     first = wheel(tmp_path / "first.whl", {"a.py": b"1", "b.py": b"2"})
     assert differences(first, wheel(tmp_path / "second.whl", second)) == named
-
-
-def test_wheels_that_differ_in_times_only_are_not_equal(tmp_path):
-    """The bytes count, not the files."""
-    content = {"a.py": b"1"}
-    first, second = (wheel(tmp_path / f"{year}.whl", content, year) for year in (2024, 2025))
-    assert differences(first, second) == ["none: how files are packed differs"]
 
 
 def test_where_a_wheel_has_the_files_of_a_checkout():
