@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import kafka.errors
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.admin.configs import topic_config
-from spark_eos.kafka.admin.groups import active_members, committed_offsets
-from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.options.parse import SinkOptions, stream_options
+from spark_eos.options.parse import stream_options
 from spark_eos.source.range_math import Task
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.judges.recorder import judged, of_topics
 from tests.support.kills.scene import Scene, topics_of
-from tests.support.models.open_query import checked
 from tests.support.queries.data_paths import also_by
 from tests.support.queries.sink_queries import VALUE, Files, Sink
 from tests.support.servers.healed_brokers import BROKERS, heal
@@ -111,93 +101,3 @@ def test_a_leader_that_changes_while_a_task_reads(fate, brokers, view):
         assert reader.latestOffset({topic: {"0": 0}}, reader.getDefaultReadLimit())[topic] == {"0": count}
     finally:
         brokers.start(leader)
-
-
-def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):
-    """It does not learn by itself that there is another one."""
-    topic = topics_of(brokers)(3)
-    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers, "client.id": topic})
-    assert topic_partitions(broker_client(kafka), [topic]) == {topic: 3}
-    brokers.kill(broker_client(kafka).metadata([topic]).controller_id)
-    assert topic_partitions(broker_client(kafka), [topic]) == {topic: 3}
-
-
-def test_a_group_whose_coordinator_moves(brokers, view):
-    """Again and again, while it is asked: for a moment one broker names another that is no longer the one."""
-    topic, group = topics_of(brokers)(), "moving"
-    consumer = Consumer({"bootstrap.servers": brokers.bootstrap_servers, "group.id": group, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
-    consumer.close()
-    properties = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
-    over, asked = threading.Event(), []
-
-    client = broker_client(properties)
-
-    def ask() -> None:
-        while not over.is_set():
-            asked.append((committed_offsets(client, group, {topic: [0]}), active_members(client, group)))
-
-    home = java_hash(group) % len(view.partitions("__consumer_offsets"))
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        try:
-            for turn in range(12):
-                lead(view, home, turn % BROKERS)
-        finally:
-            over.set()
-        asking.result()
-    assert asked
-    assert all(answer == ({topic: {0: 5}}, []) for answer in asked)
-
-
-def java_hash(text: str) -> int:
-    """By which the brokers assign a group to a partition of their offsets."""
-    number = 0
-    for character in text:
-        number = (31 * number + ord(character)) % 2**32
-    return abs(number - 2**32 if number >= 2**31 else number)
-
-
-def lead(view: KafkaView, partition: int, broker: int) -> None:
-    """Make this broker the leader of a partition of the offsets, and its groups' coordinator."""
-    topic = "__consumer_offsets"
-    order = [(broker + i) % BROKERS for i in range(BROKERS)]
-    view.kafka_python.alter_partition_reassignments({kafka.TopicPartition(topic, partition): order})
-
-    def led() -> bool:
-        with contextlib.suppress(kafka.errors.KafkaError):  # it leads already, or is not in sync yet
-            view.kafka_python.elect_leaders(0, {topic: [partition]})
-        return view.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions[partition].leader == broker
-
-    wait_for(led, f"broker {broker} to lead")
-
-
-def test_a_ledger_that_was_created_a_moment_ago(brokers, view):
-    """Not every broker knows it at once."""
-    topic = topics_of(brokers)()
-    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
-    for i in range(20):
-        facts = checked(SinkOptions(kafka, topic=topic, ledger_topic=f"new-ledger-{i}"))
-        assert facts.ledger_partitions > 0
-
-
-def test_a_ledger_is_created_as_safe_as_the_coordinators_state(brokers):
-    """As many replicas, and no leader that lacks what was acknowledged, whatever the cluster does by default."""
-    topic = topics_of(brokers)()
-    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
-    checked(SinkOptions(kafka, topic=topic, ledger_topic="safe-ledger"))
-    assert topic_config(broker_client(kafka), "safe-ledger")["unclean.leader.election.enable"] == "false"
-    (made,) = broker_client(kafka).metadata(["safe-ledger"]).topics
-    assert {len(p.replica_nodes) for p in made.partitions} == {BROKERS}
-
-
-def test_a_client_finds_a_broker_that_is_awake(brokers):
-    """Though the one that it asks first may sleep with its port open."""
-    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
-    brokers.pause(1)
-    try:
-        for _ in range(6):
-            assert len(BrokerClient(kafka).brokers()) == BROKERS
-    finally:
-        brokers.resume(1)
-        brokers.wait_ready()

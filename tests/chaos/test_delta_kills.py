@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +19,6 @@ from deltalake import DeltaTable
 
 from demo import processes
 from jobs.delta.table import PACKAGE
-from jobs.runner.local_checkpoint import LOCK
 from tests.support.judges.recorder import judged, of_topics
 from tests.support.kills.job_program import drained, held_at, started
 from tests.support.tables.delta import ToDelta, ToKafka, history, rows_of, settings
@@ -199,52 +196,6 @@ def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, vie
     assert sorted((key, change) for key, all_ in found.items() for change in all_) == sorted(changes)
     for all_ in found.values():
         assert [version for version, _, _ in all_] == sorted(version for version, _, _ in all_)
-
-
-def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view, tmp_path):
-    """Two jobs live with a checkpoint each, one of them the other's copy, and take turns: the one whose micro-batch has
-    other rows than the table's stops by name, and the other one writes every row."""
-    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
-
-    def send(key: str) -> None:
-        producer.produce(there.topic, "v", key, partition=0)
-        assert producer.flush(TIMEOUT) == 0
-
-    sql, target = "SELECT string(key) AS k, topic, partition, offset, false AS deleted FROM input", ", merge: [k]"
-    send("a")
-    drained("kafka_to_delta", there.config(sql, target=target, more=spark()), tmp_path)
-    first, copy = tmp_path / "first", tmp_path / "copy"
-    first.mkdir()
-    copy.mkdir()
-    shutil.copytree(there.checkpoint, copy / "checkpoint", ignore=shutil.ignore_patterns(LOCK))
-    configs = {}
-    for folder, checkpoint in ((first, there.checkpoint), (copy, copy / "checkpoint")):
-        there.checkpoint = checkpoint
-        text = there.config(sql, target=target, more=spark()).read_text()
-        configs[folder] = folder / "job.yaml"
-        configs[folder].write_text(text.replace("availableNow", "100 milliseconds"))
-
-    def says(folder: Path, text: str) -> None:
-        log = folder / "kafka_to_delta.log"
-        wait_for(lambda: text in log.read_text(), log.read_text, PROGRAM_S)
-
-    with (
-        started("kafka_to_delta", configs[first], first) as one,
-        started("kafka_to_delta", configs[copy], copy) as other,
-    ):
-        for folder in (first, copy):
-            says(folder, "idle: ")
-        with ExitStack() as first_stands_still, ExitStack() as copy_stands_still:
-            first_stands_still.enter_context(processes.frozen(one.pid))
-            send("b")
-            says(copy, "1 in, 1 out")
-            copy_stands_still.enter_context(processes.frozen(other.pid))
-            send("c")
-            first_stands_still.close()
-            assert one.wait(PROGRAM_S) == 1, (first / "kafka_to_delta.log").read_text()
-        wait_for(lambda: len(rows_of(there.table)) == 3, lambda: str(rows_of(there.table)), PROGRAM_S)
-    assert "EOS_TABLE_TWO_QUERIES" in (first / "kafka_to_delta.log").read_text()
-    assert rows_of(there.table) == [("a",), ("b",), ("c",)]
 
 
 def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: ToKafka, view, tmp_path):

@@ -73,13 +73,6 @@ class Unlucky:
         wait_for(lambda: self.replicas()[0] == follower, "the other replica leads")
         return self.write(NEW)
 
-    def change_leader(self) -> None:
-        """Cleanly: the other replica has everything."""
-        leader, follower = self.replicas()
-        self.brokers.kill(leader)
-        broker_client(self.kafka).forget_leader(self.topic, 0)
-        wait_for(lambda: self.replicas()[0] == follower, "the other replica leads")
-
 
 @pytest.fixture
 def unlucky(brokers: DevCluster) -> Iterator[Unlucky]:
@@ -146,22 +139,6 @@ def test_a_task_notices_what_was_lost_after_its_micro_batch_was_planned(unlucky)
         with pytest.raises(DataLossError) as caught:
             fresh(readers[name]).partitions(start, end)
         assert caught.value.condition == "EOS_SOURCE_LOG_DIVERGED", name
-
-
-def test_the_source_goes_on_after_a_clean_change_of_the_leader(unlucky):
-    """To and fro."""
-    reader, at, read = reader_of(unlucky), None, []
-    for _ in range(2):
-        written = unlucky.keep()
-        batches, at = run(reader, at)
-        read += values(batches)
-        unlucky.change_leader()
-        written += unlucky.write(5)
-        batches, at = run(fresh(reader), at)
-        read += values(batches)
-        assert read[-len(written) :] == written
-        heal(unlucky.brokers)
-    assert len(read) == unlucky.written
 
 
 def test_a_copy_stops(unlucky, view: KafkaView, topic, spark, tmp_path):

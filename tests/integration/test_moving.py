@@ -104,61 +104,6 @@ def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
     assert move.visible() == sorted(move.expected)
 
 
-def test_a_micro_batch_that_the_other_sink_left_under_way_is_repeated(move):
-    """Why a committed one must be the last: nobody knows what the other sink has written of it."""
-    move.feed("files")
-    move.to_files()
-    last = move.newest("commits")
-    move.ours().forget(last)
-    move.ours(ledger__begin=str(last)).run(move.frame())
-    assert move.visible() == sorted(2 * move.expected)
-
-
-def test_a_checkpoint_is_taken_over_where_status_says(move, view):
-    """Before any start. The group has the offsets of what was written since."""
-    move.feed("files")
-    move.to_files()
-    batch = move.newest("commits") + 1
-    found = move.next()
-    assert "EOS_LEDGER_HEAD_MISSING" in found
-    assert f"set the option 'ledger.begin' to {batch} to continue here" in found
-    move.feed("taken over")
-    move.ours(ledger__begin=str(batch), offsets__group__id="adopted").run(move.frame())
-    assert move.visible() == sorted(move.expected)
-    assert view.group("adopted", move.source) == view.ends(move.source)
-
-
-def test_status_tells_of_a_micro_batch_under_way(move):
-    """The other sink has to finish it; unless only our start has planned it."""
-    move.feed("files")
-    move.to_files()
-    last = move.newest("commits")
-    move.ours().forget(last)
-    found = move.next()
-    assert f"its checkpoint is at micro-batch {last}" in found
-    assert "if another sink wrote until now and has not finished that micro-batch, start the query once more" in found
-    move.to_files()
-    move.feed("taken over")
-    move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
-    planned = move.newest("offsets")
-    found = move.next()
-    assert "if a start with this sink has planned it, and stopped with this error, set" in found
-    assert f"set the option 'ledger.begin' to {planned}" in found
-    move.ours(ledger__begin=str(planned)).run(move.frame())
-    assert move.visible() == sorted(move.expected)
-
-
-def test_the_state_of_a_query_is_taken_over_with_its_checkpoint(move, view):
-    """What it has seen before is not written again."""
-    move.feed("same")
-    move.to_files(move.frame().dropDuplicates(["value"]))
-    begin = str(move.newest("commits") + 1)
-    move.feed("same")
-    move.feed("other")
-    move.ours(ledger__begin=begin).run(move.frame().dropDuplicates(["value"]))
-    assert sorted(view.values(move.out)) == sorted(value for value in move.expected if value.startswith("other"))
-
-
 def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, caplog):
     """Not for the one that the query began with, and not where the user has none of their own."""
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "5"}

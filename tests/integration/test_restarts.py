@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from jobs.delta.errors import named
 from spark_eos.errors import ConnectionFailed, EosError, Superseded
-from tests.support.waiting import TIMEOUT
 
 AWAY = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")
 OTHER = Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop one of them.")
@@ -78,13 +76,6 @@ def test_a_query_is_started_again_where_that_helps(script):
     ]
 
 
-def test_a_bound_counts_from_the_last_finished_micro_batch(script):
-    """Three failures in all, with one restart allowed: two of them come after a micro-batch that was finished."""
-    query = script(None, AWAY, None, AWAY, None, AWAY, None)
-    query.run(attempts=1)
-    assert [r.attempt for r in query.told] == [1, 1, 1]
-
-
 def test_when_the_restarts_are_used_up_the_error_is_raised(script):
     """With pauses that double, and nothing left running."""
     query = script(AWAY, AWAY, AWAY, None)
@@ -112,15 +103,6 @@ def test_errors_of_others_count_where_somebody_explains_them(script):
     query.run(explain=lambda error: spark_eos.reason(named(error) or error))
     assert [restart.reason.condition for restart in query.told] == ["EOS_DELTA_CONFLICT"]
     assert query.began[1][0] == 0
-
-
-def test_a_stop_in_the_pause_is_heard(script):
-    """The call returns, and nothing is started any more."""
-    query = script(AWAY, None)
-    began = time.monotonic()
-    query.run(pause_s=3600, stop=lambda: bool(query.told))
-    assert len(query.began) == 1
-    assert time.monotonic() - began < TIMEOUT  # the longest pause is 300 s
 
 
 def test_a_query_that_cannot_be_started_counts_as_one_that_failed():

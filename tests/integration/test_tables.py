@@ -72,15 +72,3 @@ def test_what_spark_does_not_pass_on_is_said(cluster, spark, names, statement, c
     with pytest.raises(PySparkException) as caught:
         spark.sql(statement.format(*names, options=options))
     assert spark_eos.reason(caught.value).condition == condition
-
-
-def test_a_table_is_not_overwritten(cluster, spark, topic, names):
-    """Rows of a topic stay."""
-    name, (written, _) = topic(1), names
-    spark.sql(
-        f"CREATE TABLE {written} USING `eos-kafka` OPTIONS ('kafka.bootstrap.servers' '{cluster.bootstrap_servers}', "
-        f"topic '{name}')"
-    )
-    with pytest.raises(PySparkException) as caught:
-        spark.sql(f"INSERT OVERWRITE {written} (value) VALUES (X'33')")
-    assert spark_eos.reason(caught.value).condition == "EOS_USE_UNSUPPORTED"

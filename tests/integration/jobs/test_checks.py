@@ -135,7 +135,6 @@ def used(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("used")
-@pytest.mark.parametrize("options", [(), ("--check",)], ids=["run", "check"])
 @pytest.mark.parametrize(
     ("job", "config", "condition"),
     [
@@ -154,11 +153,11 @@ def used(tmp_path: Path) -> Iterator[None]:
         ("delta_to_kafka", no_source_table, "EOS_DELTA_NO_TABLE"),
     ],
 )
-def test_a_mistake_is_named_before_spark_starts(job, config, condition, options, topics, checked, tmp_path):
+def test_a_mistake_is_named_before_spark_starts(job, config, condition, topics, checked, tmp_path):
     """And nothing was made: no checkpoint, no table, no lock."""
     given = config(topics)
     before = sorted(tmp_path.rglob("*"))
-    code, said = checked(job, given, *options)
+    code, said = checked(job, given)
     assert code == 1 and f"failed: [{condition}] " in said
     assert "starting Spark" not in said
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "job.yaml"])

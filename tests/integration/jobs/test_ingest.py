@@ -28,7 +28,6 @@ from tests.support.runs.case_cover import one_for_every_day
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
-each_way = pytest.mark.parametrize("way", WAYS)
 POINTS = [
     "prepare.wrote",
     "prepare.prepared",
@@ -129,23 +128,13 @@ def test_columns_of_parquet_that_are_the_topics(setting: Setting):
     assert setting.names() == ["a.parquet", "b.parquet"]
 
 
-@pytest.mark.parametrize("sql", [None, "SELECT value FROM input"], ids=["past the JVM", "through Spark"])
-def test_a_row_that_is_too_large(sql: str | None, setting: Setting):
+def test_a_row_that_is_too_large(setting: Setting):
     """The error names the longest record of the files, and nothing of the micro-batch is visible."""
     setting.put("a", "one")
     setting.put("b", "two", "x" * 1_500_000, "three")
-    message = setting.fails("EOS_ROW_TOO_LARGE", format="text", sql=sql)
+    message = setting.fails("EOS_ROW_TOO_LARGE", format="text", sql=None)
     assert f"line 2 of file://{setting.folder}/b, with 1,500,000 bytes" in message
     assert setting.there() == []
-
-
-def test_parquet_files_with_other_schemas_are_other_micro_batches(setting: Setting):
-    """Columns and types are those of the files."""
-    pq.write_table(pa.table({"n": [1, 2], "t": ["a", None]}), setting.folder / "a.parquet")
-    pq.write_table(pa.table({"n": [3.5]}), setting.folder / "b.parquet")
-    setting.run(format="parquet", sql="SELECT to_json(struct(*)) AS value FROM (SELECT * EXCEPT (_file) FROM input)")
-    assert setting.there() == ['{"n":1,"t":"a","_line":1}', '{"n":2,"_line":2}', '{"n":3.5,"_line":1}']
-    assert [note["tasks"] for note in setting.noted()] == [1, 1]
 
 
 def test_a_file_that_changed_after_it_was_taken(setting: Setting):
@@ -197,7 +186,7 @@ def test_digests_by_tasks_and_by_the_driver(bytes_here: int, setting: Setting, m
     assert setting.there() == ["b 0", "c 0", "c 1"]
 
 
-@each_way
+@pytest.mark.parametrize("way", [THROUGH_SPARK, "past the JVM"])
 def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
     """Also where its size and time are what they were: the tasks compare what they have read. What they had begun is
     aborted when the job has its error."""
@@ -295,13 +284,6 @@ def test_spark_parses_without_pandas(setting: Setting, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pandas", None)
     setting.run(**WAYS[THROUGH_SPARK])
     assert setting.there() == ["1", "2"]
-
-
-def test_no_rows_are_taken_as_well(setting: Setting):
-    """Spark may need no task to know that; the file counts as taken."""
-    setting.put("a", "1", "2")
-    setting.run(sql="SELECT value FROM input WHERE value > '9'")
-    assert setting.there() == [] and setting.names() == ["a"]
 
 
 def test_two_at_once(setting: Setting):

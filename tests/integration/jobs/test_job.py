@@ -268,24 +268,14 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     assert setting.output() == []
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "says"),
-    [
-        ("checkpoint:", "chekpoint:", ["[EOS_CONFIG_UNKNOWN_KEY]", "Did you mean 'checkpoint'?"]),
-        ("subscribe: ", "subscribe: not-", ["[EOS_TOPIC_MISSING]", "no topic or partition not-"]),
-        ("subscribe:", "failOnDataLos: 1, subscribe:", ["[EOS_OPTION_UNKNOWN]", "Did you mean 'failOnDataLoss'?"]),
-        ("{bootstrap", "{ack: 1, bootstrap", ["[EOS_OPTION_UNKNOWN]", "kafka.acks"]),
-    ],
-    ids=["key", "topic", "option", "property of the client"],
-)
-def test_a_mistake_is_said_before_spark_starts(setting: Setting, right: str, wrong: str, says: list[str]):
-    """Misspelt keys, topics, options and client properties cost no start of Spark."""
+def test_a_mistake_is_said_before_spark_starts(setting: Setting):
+    """A misspelt key costs no start of Spark."""
     config = setting.config()
-    config.write_text(config.read_text().replace(right, wrong))
+    config.write_text(config.read_text().replace("checkpoint:", "chekpoint:"))
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1
     failure, restart = done.stderr.splitlines()[-2:]
-    assert failure.startswith("failed: ") and all(part in failure for part in says)
+    assert failure.startswith("failed: [EOS_CONFIG_UNKNOWN_KEY]") and "Did you mean 'checkpoint'?" in failure
     assert restart == "restarting will not help until this is fixed (exit code 1)"
     assert "starting Spark" not in done.stderr
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import re
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from jobs.consume_transform_produce import ConsumeTransformProduce, plan, start_copy
+from jobs.consume_transform_produce import ConsumeTransformProduce, start_copy
 from jobs.runner.config import load
-from spark_eos.errors import ConfigError, SchemaError
+from spark_eos.errors import ConfigError
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.copies import copied
 from tests.support.waiting import PROGRAM_S, TIMEOUT
@@ -111,13 +110,6 @@ def test_a_wrong_transform_is_told_by_its_key(transform, config):
     assert caught.value.parameters["key"].startswith("transform")
 
 
-def test_sql_that_is_not_of_each_row_is_refused_before_spark_starts(config):
-    """As by `spark_eos.copy`."""
-    job, _, _ = config("{sql: 'SELECT count(*) AS value FROM input', engine: duckdb}")
-    with pytest.raises(SchemaError, match="it groups or aggregates rows"):
-        plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka"))
-
-
 @pytest.mark.chaos
 def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config, view, write):
     """Every row once, by more tasks than the source has partitions; the sink's line of a micro-batch says how much
@@ -151,12 +143,3 @@ def run(job: ConsumeTransformProduce, *arguments: str) -> subprocess.CompletedPr
     command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file), *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(command, cwd=CONF.parent, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
-
-
-def test_sparks_own_connector_has_no_part_in_it(config):
-    """Its sources and sinks take rows."""
-    job, _, _ = config("{copy: same}")
-    with pytest.raises(ConfigError) as caught:
-        plan(job, argparse.Namespace(source="kafka", sink="eos-kafka"))
-    assert caught.value.condition == "EOS_CONFIG_INVALID_VALUE"
-    assert plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).clusters

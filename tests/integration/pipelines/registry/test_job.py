@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from jobs.consume_transform_produce import ConsumeTransformProduce, read, registry_columns, start_copy, write
+from jobs.consume_transform_produce import ConsumeTransformProduce, read, registry_columns, write
 from jobs.runner.config import load
 from jobs.runner.lines import counted
 from jobs.runner.noted_schemas import FILE
@@ -83,10 +83,6 @@ class Setting:
             columns=columns,
         )
         self._ends(write(counted(rows, config.letters), config, "eos-kafka"))
-
-    def run_past_the_jvm(self, on_malformed: str = "fail", version: int | None = None) -> None:
-        """The same by DuckDB."""
-        self._ends(start_copy(self._spark, self._config(BY_DUCKDB, on_malformed, version)))
 
     def _ends(self, query: StreamingQuery) -> None:
         assert query.awaitTermination(TIMEOUT)
@@ -205,13 +201,6 @@ def test_records_that_cannot_be_decoded_are_left_out(setting, on_malformed, view
     assert letters[b"none"]["__streams.errors.offset"] == "1"
 
 
-def test_records_with_an_unknown_id_are_left_out(setting):
-    """As many as there are, where nothing else reads them."""
-    setting.produce(FIRST, {"id": 1}, b"\0\0\1\0\0x", {"id": 2})
-    setting.run("drop")
-    assert [copy[1] for copy in setting.copies()] == [2, 4]
-
-
 def test_an_id_that_becomes_known_between_rows_and_dead_letters_loses_no_record(
     before, spark, cluster, view, topic, tmp_path
 ):
@@ -235,31 +224,6 @@ def test_rows_that_the_schema_cannot_hold_are_an_error_at_the_start(setting, spa
     encoding = writing(registry_settings(registry.url), Schema("AVRO", COPY), topic=setting.target)
     with pytest.raises(EosError, match="EOS_AVRO_COLUMN"):
         encoded_rows(rows, Columns(value_out=encoding))
-
-
-def test_rows_need_not_pass_through_the_jvm(setting):
-    """The same file with DuckDB: decoded, SQL, encoded; the version stays, and one that is set is taken."""
-    setting.produce(FIRST, {"id": 1}, {"id": 1000}, None)
-    setting.produce(SECOND, {"id": 2, "more": "x"})
-    setting.run_past_the_jvm()
-    assert setting.copies() == [("key 0", 2, {"id": 1}), ("key 0", 4, {"id": 2})]
-    setting.produce(FIRST, {"id": 3})
-    setting.run_past_the_jvm(version=1)
-    assert setting.copies()[2:] == [("key 0", 6, {"id": 3})]
-    notes = json.loads((setting.checkpoint / FILE).read_text())
-    assert [(note["column"], note["version"]) for note in notes] == [("value", 2), ("key", 1), ("value", 1)]
-
-
-def test_records_that_cannot_be_decoded_past_the_jvm(setting):
-    """They stop the query, with the place and the reason, or are left out."""
-    setting.produce(FIRST, {"id": 1}, b"none", {"id": 2})
-    with pytest.raises(PySparkException) as caught:
-        setting.run_past_the_jvm()
-    reason = spark_eos.reason(caught.value)
-    assert reason is not None and reason.condition == "EOS_RECORD_REJECTED"
-    assert f"offset 1 of {setting.source}-0" in reason.message
-    setting.run_past_the_jvm("drop")
-    assert [copy[1] for copy in setting.copies()] == [2, 4]
 
 
 def test_a_registry_that_vanishes_or_is_made_anew_changes_no_row(spark, cluster, other_registry, view, topic, tmp_path):
