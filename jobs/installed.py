@@ -28,7 +28,7 @@ def check_installed(job: str, extras: Iterable[str] = ()) -> None:
     missing = {extra: [module for module in _MODULES[extra] if find_spec(module) is None] for extra in needed}
     if modules := [module for each in missing.values() for module in each]:
         names = [extra for extra, lacks in missing.items() if lacks]
-        listed = {"job": job, "modules": ", ".join(modules), "extras": ",".join(names)}
+        listed = {"use": f"Job {job}", "modules": ", ".join(modules), "extra": ",".join(names)}
         if "delta" in names:
             raise stop("EOS_NOT_INSTALLED.job_delta", **listed)
-        raise stop("EOS_NOT_INSTALLED.job", **listed)
+        raise stop("EOS_NOT_INSTALLED.extra", **listed)

@@ -81,7 +81,11 @@ class JobCluster:
             if waited >= TIMEOUT_S:
                 servers = self.kafka.bootstrap_servers
                 raise stop(
-                    "EOS_KAFKA_UNREACHABLE.bootstrap", bootstrap_servers=servers, waited_s=round(waited, 1), reason=why
+                    "EOS_KAFKA_UNREACHABLE.brokers",
+                    bootstrap_servers=servers,
+                    waited_s=round(waited, 1),
+                    reason=why,
+                    about="",
                 )
         silence.broken()
         describe_topics(broker_client(self.kafka), self.required)

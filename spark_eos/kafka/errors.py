@@ -39,14 +39,32 @@ class Cause:
         return cls(Code.REQUEST_TIMED_OUT, Code.REQUEST_TIMED_OUT.name, text)
 
 
+#: The rights that a query needs on its transactional ids.
+ID_RIGHTS = "WRITE and DESCRIBE on the transactional ids with the query's prefix ('transactionalIdPrefix')"
+
+
+def unauthorized(operation: str, rights: str, **parameters: object) -> EosError:
+    """The error of an operation for which this user lacks rights: "This user may not OPERATION. Hint: Grant RIGHTS"."""
+    return stop("EOS_UNAUTHORIZED", operation=operation, rights=rights, **parameters)
+
+
 def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
     """The error for ``failed`` rows that were not written under this transactional id."""
     if cause.code == Code.MESSAGE_TOO_LARGE:
-        return stop("EOS_ROW_TOO_LARGE.broker", text=cause.text)
+        return stop(
+            "EOS_ROW_TOO_LARGE.broker",
+            who="The broker",
+            what=f"a row or a batch of rows ({cause.text})",
+            less="shrink the rows",
+        )
     if cause.code in FENCED:
         return fenced(name)
     if cause.code in UNAUTHORIZED:
-        return stop("EOS_UNAUTHORIZED.delivery", reason=cause.name, failed=failed, text=cause.text)
+        return unauthorized(
+            f"write {failed} row(s): {cause.text}. Nothing of the batch is visible",
+            "WRITE and DESCRIBE on the topics and on the transactional ids with the query's prefix",
+            reason=cause.name,
+        )
     if cause.code in ABOUT_THE_ROWS:
         return stop("EOS_ROW_REFUSED", reason=cause.name, failed=failed, cause=cause)
     return stop("EOS_DELIVERY_FAILED.rows", reason=cause.name, failed=failed, text=cause.text)
@@ -56,51 +74,72 @@ def too_large(place: TopicPartition, rows: int, size: int) -> EosError:
     """The error for a record batch of ``size`` bytes that a partition does not take."""
     topic, partition = place
     less = "shrink the row" if rows == 1 else "lower 'kafka.batch.size', so that a batch has fewer rows"
-    return stop("EOS_ROW_TOO_LARGE.batch", topic=topic, bytes=size, partition=partition, rows=rows, less=less)
+    return stop(
+        "EOS_ROW_TOO_LARGE.broker",
+        topic=topic,
+        partition=partition,
+        less=less,
+        who=f"Partition {partition} of topic {topic}",
+        what=f"a batch of {rows} row(s) and {size} bytes",
+    )
 
 
 def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
     """The error for an InitProducerId that was refused."""
     if cause.code == Code.INVALID_TRANSACTION_TIMEOUT:
-        return stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG.init", timeout_ms=timeout_ms)
+        return stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG", timeout_ms=timeout_ms, most="")
     if cause.code in FENCED:
         return fenced(name)
     if cause.code in UNAUTHORIZED:
-        return stop("EOS_UNAUTHORIZED.transactions", reason=cause.name, name=name, text=cause.text)
-    return stop("EOS_KAFKA_REFUSED.transactions", reason=cause.name, name=name, text=cause.text)
+        return unauthorized(
+            f"begin transactions of {name}: {cause.text}",
+            ID_RIGHTS,
+            reason=cause.name,
+        )
+    return stop(
+        "EOS_KAFKA_REFUSED.other",
+        reason=cause.name,
+        servers="The coordinator",
+        what=f"the transactional producer {name}",
+        answer=cause.text,
+    )
 
 
 def two_phase_unavailable(bootstrap_servers: str, brokers: list[int], why: str) -> EosError:
     """The error for brokers that do not offer two-phase commit; ``why`` completes "these brokers …"."""
-    return stop(
-        "EOS_TWO_PHASE_UNAVAILABLE.brokers",
-        brokers=brokers,
-        bootstrap_servers=bootstrap_servers,
-        why=why,
-        broker_ids=", ".join(map(str, brokers)),
-    )
+    named = ", ".join(map(str, brokers))
+    return stop("EOS_TWO_PHASE_UNAVAILABLE.brokers", why=f"these brokers of {bootstrap_servers} {why}: {named}")
 
 
 def two_phase_refused(name: str) -> EosError:
     """The error for an InitProducerId with two-phase commit that was refused with code 53, whatever the reason."""
-    return stop(
-        "EOS_TWO_PHASE_UNAVAILABLE.refused",
-        transactional_id=name,
-        error_name=name_of(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-    )
+    answer = name_of(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    why = f"the coordinator of {name} refuses it, by its setting or for lack of a right (it answers {answer} to both)"
+    return stop("EOS_TWO_PHASE_UNAVAILABLE.brokers", why=why, refused=True, transactional_id=name)
 
 
 def group_unauthorized(bootstrap_servers: str, group: str) -> EosError:
-    return stop("EOS_UNAUTHORIZED.group", group=group, bootstrap_servers=bootstrap_servers)
+    return unauthorized(
+        f"READ the consumer group {group} on {bootstrap_servers}",
+        "READ on it: 'offsets.group.id' needs it, and so does startingOffsets = group",
+    )
 
 
 def configs_unreadable(topic: str, bootstrap_servers: str) -> EosError:
-    return stop("EOS_UNAUTHORIZED.topic_configs", topic=topic, bootstrap_servers=bootstrap_servers)
+    return unauthorized(
+        f"DESCRIBE_CONFIGS of the topic {topic} on {bootstrap_servers}",
+        "DESCRIBE_CONFIGS on it: its settings say whether the ledger is durable and how large dead letters may be",
+        topic=topic,
+    )
 
 
 def unreadable(topic: str, bootstrap_servers: str) -> EosError:
     """The error for an output topic that this user may write and not read."""
-    return stop("EOS_UNAUTHORIZED.topic_log", topic=topic, bootstrap_servers=bootstrap_servers)
+    return unauthorized(
+        f"READ the topic {topic} on {bootstrap_servers}",
+        "READ, WRITE and DESCRIBE on it: its log tells how transactions ended that the coordinator has forgotten",
+        topic=topic,
+    )
 
 
 def no_coordinator(name: str, waited_s: float, answer: int | None = None) -> EosError:
@@ -108,7 +147,12 @@ def no_coordinator(name: str, waited_s: float, answer: int | None = None) -> Eos
     if answer == Code.CONCURRENT_TRANSACTIONS:
         return stop("EOS_KAFKA_UNREACHABLE.coordinator_ending", name=name, waited_s=waited_s, answer=name_of(answer))
     why = "" if answer is None else f" ({name_of(answer)})"
-    return stop("EOS_KAFKA_UNREACHABLE.coordinator", name=name, waited_s=waited_s, why=why)
+    return stop(
+        "EOS_KAFKA_UNREACHABLE.coordinator",
+        waited_s=waited_s,
+        why=why,
+        who=f"the coordinator of transactional id {name}",
+    )
 
 
 def fenced(name: str) -> EosError:
@@ -132,9 +176,15 @@ def refusal(
     if code in TOPIC_RETRIES:
         return _unanswered(servers, topic, code, elapsed_s, reason)
     if code in UNAUTHORIZED:
-        return stop("EOS_UNAUTHORIZED.topic", topic=topic, servers=servers)
+        return unauthorized(
+            f"READ, WRITE or DESCRIBE the topic {topic} on {servers}",
+            "READ on it, and WRITE where the query writes to it; DESCRIBE comes with either",
+            topic=topic,
+        )
     answer = reason or name_of(code)
-    return stop("EOS_KAFKA_REFUSED.topic", topic=topic, reason=name_of(code), servers=servers, answer=answer)
+    return stop(
+        "EOS_KAFKA_REFUSED.other", topic=topic, reason=name_of(code), servers=servers, what=topic, answer=answer
+    )
 
 
 def group_refusal(
@@ -144,7 +194,10 @@ def group_refusal(
     of "."""
     what = f"{of}group {group}"
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
-        return stop("EOS_UNAUTHORIZED.group_topics", group=group, bootstrap_servers=servers)
+        return unauthorized(
+            f"READ a topic of the consumer group {group} on {servers}",
+            "READ on the topics whose offsets the group has or gets",
+        )
     if code in UNAUTHORIZED:
         return group_unauthorized(servers, group)
     if code in TOPIC_RETRIES - UNKNOWN_TOPIC:
@@ -158,14 +211,14 @@ def settings_refusal(servers: str, code: int, elapsed_s: float) -> EosError:
     what = "the brokers' settings"
     if code in ADMIN_RETRIES:
         return _unanswered(servers, what, code, elapsed_s, None)
-    return stop("EOS_KAFKA_REFUSED.settings", what=what, reason=name_of(code), servers=servers, answer=name_of(code))
+    return stop("EOS_KAFKA_REFUSED.other", reason=name_of(code), servers=servers, what=what, answer=name_of(code))
 
 
 def _unanswered(servers: str, what: str, code: int, elapsed_s: float, reason: str | None) -> EosError:
     return stop(
-        "EOS_KAFKA_UNREACHABLE.question",
+        "EOS_KAFKA_UNREACHABLE.brokers",
         bootstrap_servers=servers,
         waited_s=round(elapsed_s, 1),
         reason=reason or name_of(code),
-        what=what,
+        about=f" about {what}",
     )

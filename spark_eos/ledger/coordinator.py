@@ -12,7 +12,7 @@ from spark_eos.base import failpoints
 from spark_eos.base.retry import Waiting, retrying
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, UNAUTHORIZED, Code, meaning_of, name_of
-from spark_eos.kafka.errors import Cause, init_error
+from spark_eos.kafka.errors import ID_RIGHTS, Cause, init_error, unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import (
@@ -230,8 +230,14 @@ def _description(state: TransactionState) -> Description:
 
 
 def _silent(call: str, names: Iterable[str]) -> EosError:
-    return stop("EOS_KAFKA_UNREACHABLE.coordinators", retry_s=RETRY_S, request=call, names=", ".join(sorted(names)))
+    return stop(
+        "EOS_KAFKA_UNREACHABLE.coordinator",
+        request=call,
+        who="transaction coordinators",
+        waited_s=RETRY_S,
+        why=f" ({call}: {', '.join(sorted(names))})",
+    )
 
 
 def _refused(call: str, name: str, code: int) -> EosError:
-    return stop("EOS_UNAUTHORIZED.transaction", code=code, request=call, name=name, answer=name_of(code))
+    return unauthorized(f"{call} transaction {name} ({name_of(code)})", ID_RIGHTS, request=call)

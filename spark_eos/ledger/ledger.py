@@ -139,7 +139,7 @@ class KafkaTerm:
         gone = {name_of(code) for code in TRANSACTION_GONE}
         if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in gone:
             raise NotPublished(failure.message)
-        if failure.entry == "EOS_UNAUTHORIZED.delivery":
+        if failure.condition == "EOS_UNAUTHORIZED" and "reason" in failure.parameters:
             raise ledger_unauthorized(f"write the ledger topic {place[0]}: {failure.parameters['reason']}")
         raise stop("EOS_LEDGER_NOT_WRITABLE.head", ledger=place[0], why=failure.message)
 

@@ -159,7 +159,11 @@ class LedgerReader:
         coordinator of its transaction, and the leader of its partition. Raises as `read`.
         """
         if any(self._is_another(self._log.topic_id(known_to)) for known_to in (taken_by, self.partition)):
-            raise stop("EOS_LEDGER_TRUNCATED.recreated", topic=self.topic)
+            raise stop(
+                "EOS_LEDGER_TRUNCATED",
+                topic=self.topic,
+                sign=f"{self.topic} was deleted and recreated since this process read it",
+            )
 
     def _is_another(self, found: str) -> bool:
         """Whether this id shows that the topic is another one than before. If so, forget everything that was read; if
@@ -325,11 +329,13 @@ class LedgerReader:
 
     def _truncated(self, partition: int, end: int, least: int) -> EosError:
         return stop(
-            "EOS_LEDGER_TRUNCATED.shorter",
-            end=end,
-            least=least,
+            "EOS_LEDGER_TRUNCATED",
             partition=partition,
             topic=self.topic,
+            sign=(
+                f"partition {partition} of {self.topic} ends at offset {end}, and this process has seen it end at "
+                f"{least}"
+            ),
         )
 
     def _ambiguous(self) -> EosError:

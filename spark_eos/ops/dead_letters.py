@@ -392,12 +392,18 @@ def _targets(
         place = f"offset {letter.offset} of {letters.topic}-{letter.partition}"
         target, partition = (to, None) if to is not None else letter.origin or (None, None)
         if target is None or target == letters.topic:
-            raise stop("EOS_LETTER_UNSENDABLE.origin", place=place)
+            raise stop("EOS_LETTER_UNSENDABLE.to", place=place, problem="does not say which topic it belongs to")
         if to is None and letter.cluster not in (None, reader.cluster):
             raise stop("EOS_LETTER_UNSENDABLE.cluster", place=place, topic=target, cluster=letter.cluster)
         into = reader.target(target)
         if partition is not None and partition >= into.partitions:
-            raise stop("EOS_LETTER_UNSENDABLE.partition", place=place, topic=target, partition=partition)
+            raise stop(
+                "EOS_LETTER_UNSENDABLE.to",
+                place=place,
+                topic=target,
+                partition=partition,
+                problem=f"belongs to partition {partition} of {target}, which is not there any more",
+            )
         unfit = unfit_setting(into.settings, letter.time_ms, reader.began_ms)
         if unfit is not None:
             fields = {"time": utc(letter.time_ms), "setting": unfit, "value": into.settings[unfit]}

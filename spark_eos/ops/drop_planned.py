@@ -150,7 +150,10 @@ def _check_only_this_sink(logs: Logs, head: Head) -> None:
     """Raise ReplayError where Spark keeps state for the query, or has committed micro-batches that this ledger does not
     have: another sink may have written the planned one."""
     if logs.stateful:
-        raise stop("EOS_DROP_REFUSED.stateful", location=logs.checkpoint.location)
+        raise stop(
+            "EOS_DROP_REFUSED.stateful",
+            why=f"the query in {logs.checkpoint.location} keeps state, which may already include its rows",
+        )
     last = head.decision
     if logs.done and (last is None or last.batch < logs.done[-1]):
         known = "nothing" if last is None else f"micro-batch {last.batch} as the last decision"
@@ -158,7 +161,7 @@ def _check_only_this_sink(logs: Logs, head: Head) -> None:
 
 
 def _other_sink(why: str) -> EosError:
-    return stop("EOS_DROP_REFUSED.other_sink", why=why)
+    return stop("EOS_DROP_REFUSED.stateful", why=f"it is not known whether it was written: {why}")
 
 
 def _nothing(location: str, why: str) -> EosError:

@@ -95,7 +95,7 @@ def draw(timeline: Timeline, file: Path) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise stop("EOS_NOT_INSTALLED.plot") from None
+        raise stop("EOS_NOT_INSTALLED.extra", use="A plot", modules="matplotlib", extra="plot") from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
     heights = (2.6, 1.2) if timeline.unknown else (2.6, 1.4, 1.2)
     all_axes = list(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))

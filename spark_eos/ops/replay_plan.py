@@ -142,7 +142,12 @@ def _check_back(batch: int, then: Sequence[SourceLine], now: Sequence[SourceLine
         for topic, partition in _further(was, current):
             at, offset = (line.position.offsets[topic][partition] for line in (current, was))
             raise stop(
-                "EOS_REPLAY_REFUSED.forward", batch=batch, topic=topic, partition=partition, offset=offset, now=at
+                "EOS_REPLAY_REFUSED.skips",
+                batch=batch,
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                limit=f"the query is at {at} by now, as after its log was cut or recreated",
             )
 
 
@@ -156,7 +161,9 @@ def milliseconds(text: str) -> int:
     """Milliseconds since 1970, from such a number or a time in ISO 8601. Raises ReplayError."""
     number = whole_number(text)
     if number is not None and number < _FIRST_MS:
-        raise stop("EOS_REPLAY_REFUSED.early_timestamp", text=text)
+        raise stop(
+            "EOS_REPLAY_REFUSED.timestamp", text=text, why=", which as milliseconds would be a time in early 1970"
+        )
     if number is not None:
         return number
     try:
@@ -164,7 +171,7 @@ def milliseconds(text: str) -> int:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise stop("EOS_REPLAY_REFUSED.timestamp", text=text)
+        raise stop("EOS_REPLAY_REFUSED.timestamp", text=text, why="")
     return int(at.timestamp() * 1000)
 
 
@@ -215,5 +222,9 @@ def check_heads(heads: Sequence[SinkHead], request: ReplayRequest) -> None:
             raise stop("EOS_REPLAY_REFUSED.foreach_batch_topic")
         if request.topic is not None and sink.known.may_write_to(request.topic):
             if sink.known.more_topics:
-                raise stop("EOS_REPLAY_REFUSED.maybe_same_topic", topic=request.topic)
-            raise stop("EOS_REPLAY_REFUSED.same_topic", topic=request.topic)
+                raise stop(
+                    "EOS_REPLAY_REFUSED.same_topic",
+                    topic=request.topic,
+                    more=", or may have, as it has written to more than 200 topics",
+                )
+            raise stop("EOS_REPLAY_REFUSED.same_topic", topic=request.topic, more=", or did")

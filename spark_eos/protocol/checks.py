@@ -120,17 +120,18 @@ def check_none_lost(decision: Decision, verdicts: Mapping[Pair, Verdict]) -> Non
 def left_behind(batch: int, last: Decision) -> EosError:
     """The error where a write within foreachBatch failed half-way, and Spark went on all the same."""
     return stop(
-        "EOS_WRITE_LEFT_BEHIND.lost",
+        "EOS_WRITE_LEFT_BEHIND",
         batch=batch,
         last_batch=last.batch,
         lost=len(last.lost),
-        transactions=len(last.written),
+        failed_batch=last.batch,
+        how=f"lost {len(last.lost)} of its {len(last.written)} transactions",
     )
 
 
 def never_written(batch: int, unwritten: int) -> EosError:
     """The error where a write within foreachBatch failed, and Spark went on all the same."""
-    return stop("EOS_WRITE_LEFT_BEHIND.failed", batch=batch, failed_batch=unwritten)
+    return stop("EOS_WRITE_LEFT_BEHIND", batch=batch, failed_batch=unwritten, how="failed")
 
 
 def check_written(head: Head, batch: int) -> None:
@@ -147,13 +148,21 @@ def lost_head() -> EosError:
 def heads_lost(head: Head, known: str) -> EosError:
     """The error where the brokers know of decisions, or of runs, that are newer than the newest head; ``known``: by
     what."""
-    return stop("EOS_LEDGER_TRUNCATED.generation", generation=head.generation, found=known)
+    return stop(
+        "EOS_LEDGER_TRUNCATED",
+        generation=head.generation,
+        sign=f"the newest one of the query has generation {head.generation}, and the brokers know {known}",
+    )
 
 
 def decision_lost(head: Head, done: int) -> EosError:
     """The error where a micro-batch is committed, and the newest head knows of none as late as that."""
     last = "none" if head.decision is None else f"micro-batch {head.decision.batch}"
-    return stop("EOS_LEDGER_TRUNCATED.decision", done=done, last=last, generation=head.generation)
+    return stop(
+        "EOS_LEDGER_TRUNCATED",
+        generation=head.generation,
+        sign=f"micro-batch {done} is committed, and the last decision is {last}",
+    )
 
 
 def missing_head(batch: int) -> EosError:
@@ -298,11 +307,16 @@ def expires(transactional_id: str, timeout_ms: int) -> EosError:
 
 
 def decision_unclear(batch: int) -> EosError:
-    return stop("EOS_DECISION_UNCLEAR.unwritten", batch=batch)
+    return stop("EOS_DECISION_UNCLEAR", batch=batch, why="the ledger topic could not be written and read back")
 
 
 def decided_unheard(batch: int, transactional_id: str) -> EosError:
-    return stop("EOS_DECISION_UNCLEAR.unheard", transactional_id=transactional_id, batch=batch)
+    return stop(
+        "EOS_DECISION_UNCLEAR",
+        transactional_id=transactional_id,
+        batch=batch,
+        why=f"its transaction {transactional_id} is committed, and the ledger topic does not have the decision",
+    )
 
 
 def ledger_busy() -> EosError:

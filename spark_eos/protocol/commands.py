@@ -409,7 +409,11 @@ def _used(unfinished: Unfinished, head: Head) -> EosError:
     before = head.marks.unfinished
     if before is not None:
         check_not_halted(head)
-    return stop("EOS_REPLAY_REFUSED.target_known", to=unfinished.to)
+    return stop(
+        "EOS_REPLAY_REFUSED.target_used",
+        location=unfinished.to,
+        why="a query of the ledger topic began there by an earlier replay",
+    )
 
 
 # Hand over: a mirror takes topics from another one

@@ -145,6 +145,11 @@ def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Descript
             offset=w.probe.offset,
             topic=w.probe.topic,
             partition=w.probe.partition,
+            why=(
+                f"the coordinator does not have it, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} "
+                "is no longer in the log: retention or compaction removed it, or the topic was truncated, deleted or "
+                "recreated"
+            ),
         )
     return None if found is None else _BY_THE_LOG.get(found)
 
@@ -348,7 +353,14 @@ def undecided_broken(broken: Broken) -> EosError:
 def decided_broken(broken: Broken) -> EosError:
     if broken.outcome_gone:
         return stop(
-            "EOS_OUTCOME_GONE.broken", transactional_id=broken.pair.id, topic=broken.topic, partition=broken.partition
+            "EOS_OUTCOME_GONE.log",
+            transactional_id=broken.pair.id,
+            topic=broken.topic,
+            partition=broken.partition,
+            why=(
+                "either it was committed, and a late request opened it once more, or it was aborted in "
+                f"{broken.topic}-{broken.partition} only, and retention has removed the records that would show which"
+            ),
         )
     abort_rest = (
         "spark-eos --bootstrap-servers … recover --query "

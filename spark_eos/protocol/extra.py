@@ -114,4 +114,8 @@ def _check_reports(kind: Kind | None, batch: int, reports: Sequence[Reported]) -
     own = None if kind is None else kind.name
     others = {report.extra.kind for report in reports if report.extra is not None} - {own}
     if others:
-        raise stop("EOS_MIXED_VERSIONS.extras", batch=batch, kinds=", ".join(sorted(others)), own=own or PLAIN)
+        raise stop(
+            "EOS_MIXED_VERSIONS",
+            batch=batch,
+            sign=f"they reported on {', '.join(sorted(others))}, and its commit is of {own or PLAIN}",
+        )

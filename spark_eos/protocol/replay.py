@@ -25,7 +25,9 @@ def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
     """Raise ProtocolStop where tasks have digested in different ways: their sums cannot be compared."""
     if batch.reports and len(digests) > 1:
         raise stop(
-            "EOS_MIXED_VERSIONS.digests", batch=batch.id, digests=", ".join(sorted(digest.value for digest in digests))
+            "EOS_MIXED_VERSIONS",
+            batch=batch.id,
+            sign=f"their digests were made in different ways ({', '.join(sorted(each.value for each in digests))})",
         )
 
 

@@ -154,7 +154,11 @@ def check_held(pair: Pair, described: Description | None, *, two_phase: bool = F
             raise expires(pair.id, described.timeout_ms)
         return
     found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
-    raise stop("EOS_TRANSACTION_NOT_HELD.coordinator", transactional_id=pair.id, expected=_of(pair), found=found)
+    raise stop(
+        "EOS_TRANSACTION_NOT_HELD",
+        transactional_id=pair.id,
+        difference=f"the task wrote as {_of(pair)}, but the coordinator has {found}",
+    )
 
 
 #: The offset of the first record, for each partition, (topic, number), that a transaction was written to.
@@ -172,14 +176,17 @@ def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
     if unlike:
         (topic, partition), more = unlike[0], len(unlike) - 1
         begin = begins.get(unlike[0])
+        state = "is not open" if begin is None else f"begins at offset {begin}"
+        and_more = f"; also in {more} more partitions" if more else ""
         raise stop(
-            "EOS_TRANSACTION_NOT_HELD.begin",
+            "EOS_TRANSACTION_NOT_HELD",
             transactional_id=pair.id,
             topic=topic,
             partition=partition,
-            first=firsts[unlike[0]],
-            state="is not open" if begin is None else f"begins at offset {begin}",
-            and_more=f"; also in {more} more partitions" if more else "",
+            difference=(
+                f"the task's first record in {topic}-{partition} is at offset {firsts[unlike[0]]}, but the transaction "
+                f"{state} there, as somebody has aborted it{and_more}"
+            ),
         )
 
 
@@ -193,12 +200,14 @@ def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
         last = lasts.get((probe.topic, probe.partition))
         if None not in (last, probe.last) and last != probe.last:
             raise stop(
-                "EOS_TRANSACTION_NOT_HELD.end",
+                "EOS_TRANSACTION_NOT_HELD",
                 transactional_id=pair.id,
                 topic=probe.topic,
                 partition=probe.partition,
-                last=last,
-                log_last=probe.last,
+                difference=(
+                    f"the task's last record in {probe.topic}-{probe.partition} has the sequence number {last}, but "
+                    f"the transaction ends with {probe.last} there, as after an unclean leader election"
+                ),
             )
 
 
@@ -215,11 +224,11 @@ def check_target(head: Head, write: BatchWrite) -> None:
     if head.decision is None or not isinstance(before, BatchWrite) or before.topic == write.topic:
         return
     raise stop(
-        "EOS_JOB_DIFFERS.topic",
-        job=write.job_id,
-        rows=head.decision.rows,
-        old_topic=_named(before.topic),
-        new_topic=_named(write.topic),
+        "EOS_JOB_DIFFERS",
+        name=f"The batch write with job.id '{write.job_id}'",
+        differences=(
+            f"{head.decision.rows:,} rows to {_named(before.topic)}, but would now write to {_named(write.topic)}"
+        ),
     )
 
 

@@ -286,4 +286,4 @@ class Attempt:
 
 
 def _not_found(pair: Pair, places: Iterable[TopicPartition]) -> EosError:
-    return stop("EOS_TRANSACTION_NOT_FOUND.sink", places=places, transactional_id=pair.id)
+    return stop("EOS_TRANSACTION_NOT_FOUND", transactional_id=pair.id, where=f"no leader of {places} knows it")

@@ -123,7 +123,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             if isinstance(error, Superseded):
                 hint = f"Wait until the other run with the same job.id has ended. {again} if it fails."
             elif error.condition == "EOS_REPLAY_DIVERGED":
-                return stop("EOS_JOB_DIFFERS.rows", name=name, differences=_differences(error), write=str(self))
+                return stop("EOS_JOB_DIFFERS", name=name, differences=_differences(error), write=str(self))
             elif error.restart_helps:
                 hint = f"{again}: it finds out what was written, and writes what is missing, nothing twice."
         return error.reworded(message, hint, **error.parameters | {"write": str(self)})

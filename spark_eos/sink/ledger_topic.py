@@ -67,9 +67,23 @@ def check_ledger(
     config = topic_config(client, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
-        raise stop("EOS_LEDGER_UNSUITABLE.not_compacted", policy=policy, topic=topic)
+        raise stop(
+            "EOS_LEDGER_UNSUITABLE.setting",
+            topic=topic,
+            setting="cleanup.policy",
+            value=policy,
+            consequence="decisions would be deleted",
+            needed="compact",
+        )
     if config["unclean.leader.election.enable"] == "true":
-        raise stop("EOS_LEDGER_UNSUITABLE.unclean_election", topic=topic)
+        raise stop(
+            "EOS_LEDGER_UNSUITABLE.setting",
+            topic=topic,
+            setting="unclean.leader.election.enable",
+            value="true",
+            consequence="a new leader may lack decisions, and their rows would be written again",
+            needed="false",
+        )
     in_sync = int(config["min.insync.replicas"])
     description = _check_in_sync(client, topic, in_sync)
     for text in less_durable(topic, min(len(p.replica_nodes) for p in description.partitions), in_sync, broker):

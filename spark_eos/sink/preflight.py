@@ -19,7 +19,7 @@ from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.errors import Cause, init_error
+from spark_eos.kafka.errors import Cause, init_error, unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
@@ -146,13 +146,8 @@ def check_output(client: BrokerClient, topic: str) -> None:
     allowed = allowed_operations(described)
     for operation, why in _NEEDED.items():
         if allowed is not None and operation not in allowed:
-            raise stop(
-                "EOS_UNAUTHORIZED.topic_output",
-                topic=topic,
-                operation=operation,
-                bootstrap_servers=client.bootstrap_servers,
-                why=why,
-            )
+            output = f"{operation} the output topic {topic} on {client.bootstrap_servers}"
+            raise unauthorized(output, f"READ, WRITE and DESCRIBE on it; {why}", topic=topic)
     check_for_rows(client, {topic: topic_of(described)})
 
 
@@ -165,7 +160,7 @@ def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     chosen = options.transaction_timeout_ms
     if most is not None and chosen is not None and chosen > most and not options.two_phase:
-        raise stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG.preflight", timeout_ms=chosen, max_timeout_ms=most)
+        raise stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG", timeout_ms=chosen, most=f", which is {most}")
     return chosen or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 

@@ -56,17 +56,18 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
             raise stop(
                 "EOS_SCHEMA_INVALID.type",
                 column=field.name,
-                simplestring=field.dataType.simpleString(),
                 types=_TYPES[field.name],
                 remedy=_remedy(field),
+                type=field.dataType.simpleString(),
+                where="",
             )
     if len(names) < len(schema.fields):
         twice = next(field.name for field in schema.fields if schema.names.count(field.name) > 1)
-        raise stop("EOS_SCHEMA_INVALID.twice", twice=twice)
+        raise stop("EOS_SCHEMA_INVALID.twice", column=twice, where="")
     if "value" not in names:
-        raise stop("EOS_SCHEMA_INVALID.value")
+        raise stop("EOS_SCHEMA_INVALID.value", column="value", where="", why="")
     if "topic" not in names and topic_option is None:
-        raise stop("EOS_SCHEMA_INVALID.topic")
+        raise stop("EOS_SCHEMA_INVALID.topic", where="")
     return Columns(
         key="key" in names,
         topic="topic" in names and topic_option is None,
@@ -80,7 +81,7 @@ def _unknown(name: str) -> EosError:
     near = difflib.get_close_matches(name.lower(), SINK_COLUMNS, n=1)
     if near:
         return stop("EOS_SCHEMA_INVALID.unknown_near", column=name, nearest=near[0])
-    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(SINK_COLUMNS))
+    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(SINK_COLUMNS), where="")
 
 
 def _remedy(field: StructField) -> str:

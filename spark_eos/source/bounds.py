@@ -103,7 +103,9 @@ def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: P
     """The committed offsets of the group. An empty partition without one begins at its end."""
     members = active_members(client, group)
     if members:
-        raise stop("EOS_GROUP_ACTIVE.source", group=group, count=len(members), members=", ".join(sorted(set(members))))
+        raise stop(
+            "EOS_GROUP_ACTIVE.other", group=group, count=len(members), members=", ".join(sorted(set(members))), at=""
+        )
     committed = committed_offsets(client, group, {topic: list(offsets) for topic, offsets in begin.items()})
     result: PartitionOffsets = {}
     lacking = []

@@ -144,11 +144,11 @@ class LeaderEpochs:
             except Unanswered as unanswered:
                 reason = str(unanswered)
         raise stop(
-            "EOS_KAFKA_UNREACHABLE.question",
-            what=f"{name_of_place(place)} at offset {offset}",
+            "EOS_KAFKA_UNREACHABLE.brokers",
             bootstrap_servers=self._ask.servers,
             waited_s=self._ask.timeout_s,
             reason=reason,
+            about=f" about {name_of_place(place)} at offset {offset}",
         )
 
     def _answered(

@@ -262,7 +262,7 @@ class SimulatedCoordinator:
         )
         if reply is not None and reply.code == ID_UNAUTHORIZED:
             request, answer = "commit" if commit else "abort", "the user may not"
-            raise stop("EOS_UNAUTHORIZED.transaction", request=request, name=pair.id, answer=answer)
+            raise stop("EOS_UNAUTHORIZED", operation=f"{request} {pair.id}: {answer}", rights="WRITE", request=request)
         return _ANSWERS[None if reply is None else reply.code]
 
     def fence(self, names: Collection[str]) -> Collection[str]:

@@ -571,10 +571,11 @@ class BrokerClient:
         if isinstance(error, Refused):
             return self._unauthenticated(error)
         return stop(
-            "EOS_KAFKA_UNREACHABLE.bootstrap",
+            "EOS_KAFKA_UNREACHABLE.brokers",
             bootstrap_servers=self.bootstrap_servers,
             waited_s=round(waited_s, 1),
             reason=_text(error),
+            about="",
         )
 
     def _unauthenticated(self, refused: Refused) -> EosError:

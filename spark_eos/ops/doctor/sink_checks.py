@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from spark_eos.base.log import logger
-from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
+from spark_eos.errors import ConnectionFailed, EosError, Unauthorized
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import ClientKind
 from spark_eos.kafka.config.librdkafka import check as check_client
+from spark_eos.kafka.errors import unauthorized
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.ledger.own_topics import check_for_rows
@@ -74,7 +75,7 @@ def _without_warnings() -> Iterator[None]:
 def _fix(rule: Rule, error: EosError, query: PlannedQuery, brokers: int) -> tuple[str, ...]:
     if error.condition == "EOS_TOPIC_MISSING":
         return (Tools(query.servers).create(rule.subject.rpartition(" ")[2], brokers),)
-    if isinstance(error, Unauthorized) or error.entry == "EOS_TWO_PHASE_UNAVAILABLE.refused":
+    if isinstance(error, Unauthorized) or error.parameters.get("refused"):
         return (acls_command(query),)
     return ()
 
@@ -100,7 +101,7 @@ def check_input(client: BrokerClient, topic: str) -> None:
     check_for_rows(client, {topic: topic_of(described)})
     allowed = allowed_operations(described)
     if allowed is not None and "READ" not in allowed:
-        raise stop("EOS_UNAUTHORIZED.topic_input", topic=topic, bootstrap_servers=client.bootstrap_servers)
+        raise unauthorized(f"READ the input topic {topic} on {client.bootstrap_servers}", "READ and DESCRIBE on it")
 
 
 def rules(query: PlannedQuery) -> list[Rule]:

@@ -93,7 +93,7 @@ def check(port: int | None) -> None:
     """Raise UnsupportedError if an endpoint is wanted and its library is not installed. ``port``: None for no
     endpoint."""
     if port is not None and find_spec("prometheus_client") is None:
-        raise stop("EOS_NOT_INSTALLED.metrics")
+        raise stop("EOS_NOT_INSTALLED.extra", use="The metrics' endpoint", modules="prometheus_client", extra="metrics")
 
 
 def _registry(consumers: list[Consumer]) -> CollectorRegistry:

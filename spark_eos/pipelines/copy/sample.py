@@ -7,7 +7,7 @@ read these records: what the function raises, and records that cannot be decoded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -110,12 +110,16 @@ def _one(transform: T, apply: Callable[[T, Chunk], object], record: pa.RecordBat
     apply(copied(transform), Chunk(record, record.column(OFFSET)[0].as_py()))
 
 
+def _named(place: Mapping[str, object]) -> str:
+    return "the record at offset {offset} of {topic}-{partition}".format_map(place)
+
+
 def _apart(check: Callable[[], R], one: Callable[[pa.RecordBatch], None], found: Sequence[Chunk]) -> R | None:
     """See `apart`."""
 
     def beyond(record: pa.RecordBatch, why: OutOfBounds) -> EosError:
         place = {name: record.column(name)[0].as_py() for name in ("topic", "partition", OFFSET)}
-        return stop("EOS_TRANSFORM_RESULT.beyond", **place, why=why)
+        return stop("EOS_TRANSFORM_RESULT.beyond", where=_named(place), why=why, **place)
 
     return apart(check, one, [chunk.rows for chunk in found], beyond) if found else None
 
@@ -218,9 +222,12 @@ def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Ch
         return {"topic": topic, "partition": partition, "offset": chunk.rows.column(OFFSET)[number].as_py()}
 
     def differs(number: int, *, at_once: bool) -> EosError:
+        at, count = place(number), chunk.rows.num_rows
         if at_once:
-            return stop("EOS_TRANSFORM_RESULT.changes", **place(number), records=chunk.rows.num_rows)
-        return stop("EOS_TRANSFORM_RESULT.sample", **place(number), records=chunk.rows.num_rows)
+            return stop("EOS_TRANSFORM_RESULT.changes", where=_named(at), records=count, **at)
+        return stop(
+            "EOS_TRANSFORM_RESULT.sample", how=f"in pieces instead of together: near {_named(at)}", records=count, **at
+        )
 
     where = f"{topic}-{partition} from offset {chunk.first} on"
     check_rows(

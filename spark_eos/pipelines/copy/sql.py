@@ -145,7 +145,8 @@ class SqlTransform:
         result, failed = self.rejecting(batch)
         for place, error in sorted(failed.items()):
             at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
-            raise stop("EOS_TRANSFORM_SQL_ROW.record", **at, error=error)
+            where = "the record at offset {offset} of {topic}-{partition}".format_map(at)
+            raise stop("EOS_TRANSFORM_SQL_ROW.record", where=where, error=error, **at)
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.Table, dict[int, str]]:
@@ -162,7 +163,7 @@ def check_sql(query: str, schema: pa.Schema) -> None:
     try:
         import duckdb
     except ImportError:
-        raise stop("EOS_NOT_INSTALLED.sql") from None
+        raise stop("EOS_NOT_INSTALLED.extra", use="SQL past the JVM", modules="duckdb", extra="sql") from None
 
     if (twice := name_twice(list(schema))) is not None:
         raise stop("EOS_TRANSFORM_SQL.names", column=twice)

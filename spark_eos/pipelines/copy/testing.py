@@ -28,5 +28,5 @@ def check_transform(transform: Function, batch: pa.RecordBatch, *, table: bool =
     whole = apply(batch)
     for size in sorted({1, 2, 3, max(1, batch.num_rows // 2)}):
         if differing(apply, batch, whole, repeat(size, -(-batch.num_rows // size)), place) is not None:
-            raise stop("EOS_TRANSFORM_RESULT.not_by_row", size=size, records=batch.num_rows)
+            raise stop("EOS_TRANSFORM_RESULT.sample", how=f"{size} at a time", records=batch.num_rows)
     apply(batch.slice(0, 0))

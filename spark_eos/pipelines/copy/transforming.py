@@ -214,7 +214,13 @@ def without_rejected(
     if ERROR not in result.schema.names:
         return result, {}
     if place not in result.schema.names:
-        raise stop("EOS_SCHEMA_INVALID.transform_error", column=ERROR, place=place)
+        raise stop(
+            "EOS_SCHEMA_INVALID.transform_reject",
+            column=ERROR,
+            place=place,
+            error=ERROR,
+            problem=f"comes without the column '{place}'",
+        )
     errors, offsets = result.column(ERROR), result.column(place)
     _check_rejecting(errors.type, offsets.type, place)
     rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, place])
@@ -236,10 +242,9 @@ def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, place: str) -> N
             raise stop(
                 "EOS_SCHEMA_INVALID.transform_reject",
                 column=column,
-                type=type_,
-                wanted=wanted,
                 error=ERROR,
                 place=place,
+                problem=f"is {type_}, not {wanted}",
             )
 
 
@@ -305,7 +310,7 @@ def transform_to(
     SchemaError."""
     columns = columns_of(rows.schema.names, topic is None)
     if topic is None and not columns.topic:
-        raise stop("EOS_SCHEMA_INVALID.transform_topic", column="topic")
+        raise stop("EOS_SCHEMA_INVALID.topic", column="topic", where=" in the transform's result")
     return Transform(function, name, columns, on_malformed=on_malformed)
 
 
@@ -314,9 +319,14 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     names = batch.schema.names
     unknown = [name for name in names if name not in TYPES]
     if unknown:
-        raise stop("EOS_SCHEMA_INVALID.transform_unknown", column=unknown[0], types=", ".join(TYPES))
+        raise stop(
+            "EOS_SCHEMA_INVALID.unknown",
+            column=unknown[0],
+            columns=", ".join(TYPES),
+            where=" in the transform's result",
+        )
     if "value" not in names:
-        raise stop("EOS_SCHEMA_INVALID.transform_value", column="value")
+        raise stop("EOS_SCHEMA_INVALID.value", column="value", where=" in the transform's result", why="")
     return pa.RecordBatch.from_arrays([as_column(name, batch.column(name)) for name in names], names=names)
 
 
@@ -326,7 +336,11 @@ def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the use
     batch = _one_batch(result)
     names = batch.schema.names
     if len(set(names)) < len(names):
-        raise stop("EOS_SCHEMA_INVALID.transform_twice", column=next(name for name in names if names.count(name) > 1))
+        raise stop(
+            "EOS_SCHEMA_INVALID.twice",
+            column=next(name for name in names if names.count(name) > 1),
+            where=" in the transform's result",
+        )
     for place, field in enumerate(batch.schema):
         wanted = plain_type(field.type)
         if wanted != field.type:
@@ -365,7 +379,14 @@ def as_column(name: str, column: pa.Array) -> pa.Array:
 
 
 def _unfit(name: str, type_: pa.DataType, error: object) -> EosError:
-    return stop("EOS_SCHEMA_INVALID.transform_type", column=name, type=type_, wanted=TYPES[name], error=error)
+    return stop(
+        "EOS_SCHEMA_INVALID.type",
+        column=name,
+        type=f"{type_}, which cannot be converted: {error}",
+        types=TYPES[name],
+        remedy="cast it in the transform",
+        where=" in the transform's result",
+    )
 
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

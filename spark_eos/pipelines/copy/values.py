@@ -121,7 +121,7 @@ class SchemaTransform:
         bad: dict[int, str] = {}
         for column, encoding in self.encode.items():
             if column not in rows.schema.names:
-                raise stop("EOS_SCHEMA_INVALID.transform_value", column=column)
+                raise stop("EOS_SCHEMA_INVALID.value", column=column, where=" in the transform's result", why="")
             found = encoding.encode(rows.column(column))
             rows = rows.set_column(rows.schema.get_field_index(column), column, found.values)
             for place, reason in found.bad.items():

@@ -167,7 +167,7 @@ def store_of(location: str, settings: HadoopSettings) -> Store:
     try:
         return open_store(location, settings)
     except NoStore as error:
-        raise stop("EOS_FILE_UNREADABLE.store", uri=location, error=error) from None
+        raise stop("EOS_FILE_UNREADABLE.read", uri=location, why=error) from None
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def _file(uri: str, info: FileInfo, store: Store) -> File | None:
     describe one: only seconds count there. Raises FileError for a store that gives no times."""
     if info.mtime_ns is None:
         why = "its file system does not say when a file was written, so that a change could not be seen"
-        raise stop("EOS_FILE_UNREADABLE.store", uri=uri, error=why)
+        raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=why)
     if not store.local:
         return File(uri, info.size, info.mtime_ns - info.mtime_ns % _SECOND_NS)
     try:

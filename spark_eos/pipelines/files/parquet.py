@@ -101,10 +101,18 @@ def _check(file: File, parquet: pq.ParquetFile) -> None:
     names = parquet.schema_arrow.names
     file_column, line_column = ADDED
     if {name.lower() for name in names} & {*ADDED}:
-        raise stop("EOS_FILE_MALFORMED.reserved", uri=file.uri, file_column=file_column, line_column=line_column)
+        raise stop(
+            "EOS_FILE_MALFORMED.columns",
+            uri=file.uri,
+            why=f"{file_column} and {line_column}, in whatever letters, are names of columns that the job adds",
+        )
     alike = Counter(name.lower() for name in names)
     if twice := [name for name in names if alike[name.lower()] > 1]:
-        raise stop("EOS_FILE_MALFORMED.names", uri=file.uri, names=", ".join(twice))
+        raise stop(
+            "EOS_FILE_MALFORMED.columns",
+            uri=file.uri,
+            why=f"the names {', '.join(twice)} are equal, or differ only in capital letters",
+        )
     if is_by_old_calendar(parquet.metadata) and any(map(has_times, parquet.schema_arrow.types)):
         raise stop("EOS_FILE_MALFORMED.calendar", uri=file.uri)
 
@@ -129,7 +137,11 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
             for leaf in _leaves(found):
                 StructType.fromDDL(f"x {leaf.simpleString()}")
         except PySparkException:
-            problem = stop("EOS_FILE_MALFORMED.column_type", uri=file.uri, field_name=field.name, type=field.type)
+            problem = stop(
+                "EOS_FILE_MALFORMED.columns",
+                uri=file.uri,
+                why=f"{field.name} is of type {field.type}, which Spark does not have",
+            )
             raise problem from None
         struct.add(field.name, found)
     return struct

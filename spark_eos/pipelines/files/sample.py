@@ -40,7 +40,8 @@ def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Sche
         return False
 
     def beyond(row: pa.RecordBatch, why: OutOfBounds) -> EosError:
-        return stop("EOS_TRANSFORM_RESULT.beyond_file", file=file.uri, line=row.column(LINE)[0].as_py(), why=why)
+        where = f"line {row.column(LINE)[0].as_py()} of {file.uri}"
+        return stop("EOS_TRANSFORM_RESULT.beyond", where=where, why=why, file=file.uri)
 
     apart(partial(_check, transform, file, rows), partial(_one, transform, file), [rows], beyond)
     return True
@@ -62,9 +63,12 @@ def _told(file: File, rows: pa.RecordBatch) -> Told:
         return {"file": file.uri, "line": lines[number].as_py()}
 
     def differs(number: int, *, at_once: bool) -> EosError:
+        where, at = f"line {lines[number].as_py()} of {file.uri}", place(number)
         if at_once:
-            return stop("EOS_TRANSFORM_RESULT.changes_file", **place(number), records=count)
-        return stop("EOS_TRANSFORM_RESULT.sample_file", **place(number), records=count)
+            return stop("EOS_TRANSFORM_RESULT.changes", where=where, records=count, **at)
+        return stop(
+            "EOS_TRANSFORM_RESULT.sample", how=f"in pieces instead of together: near {where}", records=count, **at
+        )
 
     return Told(f"the first lines of {file.uri}", place, differs, LINE)
 

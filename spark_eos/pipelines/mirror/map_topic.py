@@ -136,7 +136,12 @@ class MapPartition:
             if found is not None and found.error == OK and found.after > at:
                 return found
         raise stop(
-            "EOS_KAFKA_UNREACHABLE.leader", reason="Timed out", topic=log.topic, number=self.number, seconds=log.seconds
+            "EOS_KAFKA_UNREACHABLE.coordinator",
+            reason="Timed out",
+            topic=log.topic,
+            who=f"the leader of {log.topic}-{self.number}",
+            waited_s=log.seconds,
+            why="",
         )
 
 

@@ -129,9 +129,11 @@ def not_covered(topic: str, partition: int, offset: int, there: Sequence[Transla
     spans = " and ".join(f"{found.begin} to {found.end}" for found in there) or "nothing"
     what = {"topic": topic, "partition": partition, "offset": offset, "spans": spans}
     if any(found.doubled for found in there):
-        return stop("EOS_MIRROR_GROUP_REFUSED.mirrored_twice", **what)
+        why = "Its rows were mirrored more than once, as by a mirror that began again, and are at two positions there."
+        return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **what)
     if any(len(found.targets) > 1 for found in there):
-        return stop("EOS_MIRROR_GROUP_REFUSED.several_targets", **what)
+        why = "Its rows were mirrored to several topics, of which none has all the rows that follow."
+        return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **what)
     if any(found.rowless for found in there):
         return stop("EOS_MIRROR_GROUP_REFUSED.no_row", **what)
     return stop("EOS_MIRROR_GROUP_REFUSED.not_covered", **what)

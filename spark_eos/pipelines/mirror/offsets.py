@@ -166,11 +166,11 @@ class GroupMover:
         members = active_members(client, self.group, to_commit=side == "target")
         if members:
             raise stop(
-                "EOS_GROUP_ACTIVE.mirror",
+                "EOS_GROUP_ACTIVE.other",
                 group=self.group,
                 count=len(members),
-                side=side,
                 members=", ".join(sorted(set(members))),
+                at=f" at the {side}",
             )
 
     def _translated(
@@ -565,7 +565,7 @@ class MirrorState:
             raise _unknown(topic, None, "it was mirrored to several topics" if found else _NEVER_MIRRORED)
         if not left:
             gone = min(name for name, _ in found)
-            raise stop("EOS_MIRROR_TARGET_RECREATED.position", topic=gone, source_topic=topic)
+            raise stop("EOS_MIRROR_TARGET_RECREATED.start", topic=gone, and_recreated=" or recreated", name=topic)
         return left[0]
 
     def unread(self) -> list[TopicPartition]:

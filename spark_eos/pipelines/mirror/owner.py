@@ -325,7 +325,9 @@ class _Takeover:
         for query in sorted(live):
             for claim in self._earlier[query]:
                 if claim.source not in self._followed.new:
-                    raise stop("EOS_MIRROR_OWNED.read_before", **_parameters(claim))
+                    raise stop(
+                        "EOS_MIRROR_OWNED.both", is_at="has mirrored it and is at other offsets", **_parameters(claim)
+                    )
             orphans = [
                 claim.source
                 for claim in self._claims
@@ -350,7 +352,7 @@ class _Takeover:
                 others |= {claim.source: claim for claim in claims}
         for name, claim in others.items():
             if name not in self._followed.at:
-                raise stop("EOS_MIRROR_OWNED.replay", **_parameters(claim))
+                raise stop("EOS_MIRROR_OWNED.both", is_at="is about to repeat rows of it", **_parameters(claim))
         checked = [
             name
             for name in self._topics

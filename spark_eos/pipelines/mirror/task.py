@@ -133,7 +133,11 @@ def rows_in_log(client: BrokerClient, pair: Pair, topic: str, partition: int, ro
             break
     if sum(count for _, count in runs) != rows:
         raise stop(
-            "EOS_TRANSACTION_NOT_FOUND.mirror", transactional_id=pair.id, topic=topic, partition=partition, rows=rows
+            "EOS_TRANSACTION_NOT_FOUND",
+            transactional_id=pair.id,
+            topic=topic,
+            partition=partition,
+            where=f"the log of {topic}-{partition} does not show its {rows} rows",
         )
     return runs
 

@@ -210,7 +210,7 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
-        raise stop("EOS_NOT_INSTALLED.registry", module=error.name) from None
+        raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=error.name, extra="registry") from None
     try:
         client = SchemaRegistryClient(settings.client_conf(_RETRIES))
     except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings

@@ -28,7 +28,7 @@ try:
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7, specification_with
 except ImportError as missing:
-    raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
+    raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
 
 _NOT_JSON = "it is not JSON"
 #: The most levels of arrays and objects within one another. Python's own limit depends on who calls.

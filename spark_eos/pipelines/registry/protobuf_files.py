@@ -32,7 +32,7 @@ try:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError
 except ImportError as missing:
-    raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
+    raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
 
 #: Packages with the modules of files that are known without a reference.
 _PACKAGES = ("google.protobuf", "google.type", "confluent_kafka.schema_registry.confluent")
@@ -148,7 +148,9 @@ def _known() -> dict[str, FileDescriptorProto]:
                     descriptor = importlib.import_module(module.name).DESCRIPTOR
                     files[descriptor.name] = FileDescriptorProto.FromString(descriptor.serialized_pb)
     except ImportError as missing:
-        raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
+        raise stop(
+            "EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry"
+        ) from None
     return files
 
 

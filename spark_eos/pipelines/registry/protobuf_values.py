@@ -42,7 +42,7 @@ try:
     from spark_eos.pipelines.registry.protobuf_files import message_at, message_named, path_of
     from spark_eos.pipelines.registry.protobuf_repeats import counting, is_twice
 except ImportError as missing:
-    raise stop("EOS_NOT_INSTALLED.registry", module=missing.name) from None
+    raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
 
 _DAMAGED = "it is not a message of Protobuf"
 _OUT_OF_RANGE = "a number out of its range"

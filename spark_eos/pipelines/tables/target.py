@@ -152,5 +152,18 @@ def until_known(
     assert error is not None
     last = cause(error)
     if batch is None:
-        raise stop("EOS_TABLE_UNCLEAR.columns", path=table, seconds=patience_s, cause=last)
-    raise stop("EOS_TABLE_UNCLEAR.batch", batch=batch.number, path=table, seconds=patience_s, cause=last)
+        raise stop(
+            "EOS_TABLE_UNCLEAR",
+            path=table,
+            seconds=patience_s,
+            cause=last,
+            what=f"the table {table} has the new columns",
+        )
+    raise stop(
+        "EOS_TABLE_UNCLEAR",
+        batch=batch.number,
+        path=table,
+        seconds=patience_s,
+        cause=last,
+        what=f"micro-batch {batch.number} is in the table {table}",
+    )

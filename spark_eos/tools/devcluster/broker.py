@@ -141,11 +141,12 @@ class Broker:
     def trouble(self, what: str) -> EosError:
         """The error EOS_DEVCLUSTER_FAILED, with the end of the log."""
         return stop(
-            "EOS_DEVCLUSTER_FAILED.broker",
-            broker=self.id,
-            log_file=str(self.log_file),
+            "EOS_DEVCLUSTER_FAILED",
+            program=f"Broker {self.id}",
             what=what,
-            log_tail=self.log_tail(),
+            output=f"Its log, {self.log_file},",
+            log=self.log_tail(),
+            usual="one of the given settings",
         )
 
 

@@ -351,12 +351,10 @@ class DevCluster:
         for what, wanted in asked.items():
             if state[what] != wanted:
                 raise stop(
-                    "EOS_DEVCLUSTER_CONFIG.data",
+                    "EOS_DEVCLUSTER_CONFIG.folder",
                     data_dir=str(self._folder),
                     folder=self._folder,
-                    setting=what,
-                    value=state[what],
-                    wanted=wanted,
+                    why=f"its cluster was created with {what}={state[what]}, not {wanted}",
                 )
         return state
 

@@ -31,7 +31,9 @@ def find_java() -> Java:
     """
     java = _ask(_candidate())
     if java.version < MINIMUM_VERSION:
-        raise stop("EOS_JAVA_NOT_FOUND.version", java=java.path, version=java.version)
+        raise stop(
+            "EOS_JAVA_NOT_FOUND", why=f"{java.path} is Java {java.version}, but Spark and Apache Kafka need 17 or newer"
+        )
     return java
 
 
@@ -40,11 +42,11 @@ def _candidate() -> str:
     if home:
         java = Path(home, "bin", "java")
         if not os.access(java, os.X_OK):
-            raise stop("EOS_JAVA_NOT_FOUND.java_home", java_home=home, java=java)
+            raise stop("EOS_JAVA_NOT_FOUND", why=f"JAVA_HOME is {home}, but there is no program {java}")
         return str(java)
     found = shutil.which("java")
     if found is None:
-        raise stop("EOS_JAVA_NOT_FOUND.not_found")
+        raise stop("EOS_JAVA_NOT_FOUND", why="no `java` on the PATH, and no JAVA_HOME")
     return found
 
 
@@ -53,11 +55,11 @@ def _ask(path: str) -> Java:
     try:
         answer = subprocess.run([path, "-version"], check=False, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise stop("EOS_JAVA_NOT_FOUND.not_runnable", java=path, error=error) from error
+        raise stop("EOS_JAVA_NOT_FOUND", why=f"{path} could not be run: {error}") from error
     output = (answer.stderr + answer.stdout).strip()
     # "17.0.15", "21", "25-ea"; Java 8 and older call themselves "1.8.0_452".
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     if answer.returncode != 0 or match is None:
         # macOS has a `java` that only prints where to get one.
-        raise stop("EOS_JAVA_NOT_FOUND.unusable", java=path, output=output[:300])
+        raise stop("EOS_JAVA_NOT_FOUND", why=f"{path} says {output[:300]!r}")
     return Java(path, int(match.group(1)), output)

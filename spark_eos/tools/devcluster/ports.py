@@ -42,6 +42,10 @@ def free_ports(count: int) -> list[int]:
 def check_free(port: int) -> None:
     """Raise DevClusterError (EOS_DEVCLUSTER_CONFIG) where something listens there, or nothing can."""
     if not 1 <= port <= _HIGHEST:
-        raise stop("EOS_DEVCLUSTER_CONFIG.no_port", port=port)
+        raise stop(
+            "EOS_DEVCLUSTER_CONFIG.port",
+            port=port,
+            why="ports are from 1 to 65535, and broker i listens on the given one + i",
+        )
     if not is_free(port):
-        raise stop("EOS_DEVCLUSTER_CONFIG.port", port=port)
+        raise stop("EOS_DEVCLUSTER_CONFIG.port", port=port, why="it is in use")

@@ -88,7 +88,14 @@ class DevRegistry:
 
     def _trouble(self) -> Exception:
         what = "does not answer" if self.process.running else "has ended"
-        return stop("EOS_DEVCLUSTER_FAILED.registry", what=what, log_tail=self.process.log_tail(60))
+        return stop(
+            "EOS_DEVCLUSTER_FAILED",
+            program="The schema registry",
+            what=what,
+            output="Its log",
+            log=self.process.log_tail(60),
+            usual="that another process has taken its port",
+        )
 
 
 def _command(port: int) -> list[str]:

@@ -85,4 +85,6 @@ def lock_folder(lock: IO[str], folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise stop("EOS_DEVCLUSTER_CONFIG.folder_in_use", data_dir=str(folder), folder=folder) from error
+        raise stop(
+            "EOS_DEVCLUSTER_CONFIG.folder", data_dir=str(folder), folder=folder, why="another cluster uses it"
+        ) from error

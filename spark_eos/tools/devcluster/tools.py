@@ -101,4 +101,11 @@ def _record(text: str) -> ConsoleRecord:
 
 
 def _failed(main_class: str, what: str, output: str) -> EosError:
-    return stop("EOS_DEVCLUSTER_FAILED.tool", main_class=main_class, what=what, output=output[-3000:])
+    return stop(
+        "EOS_DEVCLUSTER_FAILED",
+        program=main_class,
+        what=what,
+        output="Its output",
+        log=output[-3000:],
+        usual="a wrong argument; without arguments the tool prints its usage",
+    )

@@ -73,14 +73,16 @@ class TableIds:
             return column.cast(pa.binary())
         if any(is_one(kind) for is_one in _AS_TEXT):
             return column.cast(pa.string())
-        raise stop("EOS_VERIFY_IMPOSSIBLE.id_type", table=self.table, column=name, type=kind)
+        raise stop("EOS_VERIFY_IMPOSSIBLE.id_column", table=self.table, column=name, why=f"its type is {kind}")
 
 
 def check_columns(table: str, needed: Sequence[str], there: Sequence[str]) -> None:
     """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where the table lacks one."""
     for name in needed:
         if name not in there:
-            raise stop("EOS_VERIFY_IMPOSSIBLE.no_column", table=table, column=name, there=", ".join(there))
+            raise stop(
+                "EOS_VERIFY_IMPOSSIBLE.id_column", table=table, column=name, why=f"its columns are {', '.join(there)}"
+            )
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:

@@ -314,7 +314,7 @@ def test_columns_of_parquet_that_are_the_topics(spark: SparkSession, tmp_path: P
         ({"key": ["c"]}, "EOS_SCHEMA_INVALID.value"),
         ({"value": ["c"], "timestamp": pa.array([1], pa.timestamp("us"))}, "EOS_SCHEMA_INVALID.type"),
         ({"value": ["c"], "timestamp": pa.array([1], pa.timestamp("ns", "UTC"))}, "EOS_FILE_MALFORMED.content"),
-        ({"value": ["c"], "_line": [1]}, "EOS_FILE_MALFORMED.reserved"),
+        ({"value": ["c"], "_line": [1]}, "EOS_FILE_MALFORMED.columns"),
     ],
 )
 def test_what_is_no_column_of_a_topic(columns: dict[str, object], entry: str, spark: SparkSession, tmp_path: Path):

@@ -152,7 +152,7 @@ def test_many_letters_are_several_transactions(office, write, monkeypatch):
 @pytest.mark.parametrize(
     ("headers", "entry"),
     [
-        (lambda office: malformed_in(office.source, 7), "EOS_LETTER_UNSENDABLE.partition"),
+        (lambda office: malformed_in(office.source, 7), "EOS_LETTER_UNSENDABLE.to"),
         (
             lambda office: [*malformed_in(office.source), ("__spark_eos.source.cluster", b"elsewhere")],
             "EOS_LETTER_UNSENDABLE.cluster",

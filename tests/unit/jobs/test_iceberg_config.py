@@ -157,7 +157,7 @@ def test_without_pyiceberg_the_extra_is_named_before_spark_starts(read: Read, mo
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UnsupportedError) as caught:
         plan(config, argparse.Namespace())
-    assert caught.value.entry == "EOS_NOT_INSTALLED.iceberg"
+    assert caught.value.entry == "EOS_NOT_INSTALLED.extra" and "[iceberg]" in caught.value.hint
 
 
 def test_a_mistake_ends_the_job_with_the_file_and_the_key(tmp_path: Path, capsys) -> None:

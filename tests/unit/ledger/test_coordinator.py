@@ -40,7 +40,7 @@ def test_rights_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch):
     """And nothing else is called that."""
     assert Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED in UNAUTHORIZED
     for code in UNAUTHORIZED:
-        with pytest.raises(Unauthorized, match="Check the ACLs"):
+        with pytest.raises(Unauthorized, match="WRITE and DESCRIBE on the transactional ids"):
             answered(monkeypatch, code)
 
 

@@ -266,7 +266,7 @@ def test_what_may_not_be_described_is_not_missing(monkeypatch):
 
     def facts(name: str) -> TopicFacts | None:
         if name == DEFAULT_LEDGER_TOPIC:
-            raise stop("EOS_UNAUTHORIZED.topic_input", topic=name, bootstrap_servers="h:1")
+            raise stop("EOS_UNAUTHORIZED", operation=f"READ {name}", rights="READ")
         if name == "flights":
             raise refusal("h:1", name, 42, 1.0)
         return topic()

@@ -95,7 +95,7 @@ def test_no_replay_to_a_micro_batch_goes_forward(where, monkeypatch):
     newest.write_text(newest.read_text().replace('"in":{"0":6}', '"in":{"0":3}'))
     with pytest.raises(EosError) as caught:
         replay_plan.plan(Checkpoint(where), known, request)
-    assert caught.value.entry == "EOS_REPLAY_REFUSED.forward"
+    assert caught.value.entry == "EOS_REPLAY_REFUSED.skips"
     assert "offset 5 of in-0, but the query is at 3" in caught.value.message
 
 

@@ -216,7 +216,7 @@ def test_an_extra_that_is_missing(kind, monkeypatch) -> None:
     write_checkpoint(kind, 0, 0)
 
     def place(*_: object) -> None:
-        raise options.stop("EOS_NOT_INSTALLED.tables")
+        raise options.stop("EOS_NOT_INSTALLED.extra", use="The table", modules="deltalake", extra="tables")
 
     monkeypatch.setattr(options.DeltaOptions, "place", place)
     monkeypatch.setattr(options.IcebergOptions, "place", place)

@@ -281,11 +281,11 @@ def refused(brokers: Brokers, own: Ports) -> Ports:
 
         def end(self, pairs: dict[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
             if not commit:
-                raise stop("EOS_UNAUTHORIZED.transaction", request="end", name="any", answer="no")
+                raise stop("EOS_UNAUTHORIZED", operation="end any", rights="none")
             return own.coordinator.end(pairs, commit=commit)
 
         def fence(self, names: Collection[str]) -> Collection[str]:
-            raise stop("EOS_UNAUTHORIZED.transaction", request="fence", name="any", answer="no")
+            raise stop("EOS_UNAUTHORIZED", operation="fence any", rights="none")
 
     return replace(own, coordinator=Refusing())  # type: ignore[arg-type]
 

@@ -128,7 +128,12 @@ def rows_of(result: pa.RecordBatch, changes: Changes | None) -> pa.RecordBatch:
     rows = result.drop_columns([name for name in (CHANGE_TYPE, COMMIT_VERSION) if name in result.schema.names])
     rows = conformed(rows)
     if "key" not in rows.schema.names:
-        raise stop("EOS_SCHEMA_INVALID.changes_key", column="key")
+        raise stop(
+            "EOS_SCHEMA_INVALID.value",
+            column="key",
+            where=" in the transform's result",
+            why=" The changes of a key are written in the order in which they were made.",
+        )
     names = [name for name in rows.schema.names if name != "headers"]
     theirs = rows.column("headers") if "headers" in rows.schema.names else None
     headers = _headers(rows.num_rows, theirs, changes)

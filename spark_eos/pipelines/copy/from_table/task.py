@@ -143,7 +143,14 @@ def _transformed(transform: Transform, read: Read, table: SourceTable) -> pa.Rec
     result, failed = called(transform.function, read.rows, where, tolerant=True)
     if failed:
         place, error = min(failed.items())
-        raise stop("EOS_TRANSFORM_SQL_ROW.file", file=read.file.path, table=path, row=read.number(place), error=error)
+        raise stop(
+            "EOS_TRANSFORM_SQL_ROW.record",
+            file=read.file.path,
+            table=path,
+            row=read.number(place),
+            error=error,
+            where=f"row {read.number(place)} of the file {read.file.path}, table {path}",
+        )
     rows = conformed(result) if read.changes is None else rows_of(result, read.changes)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(result.schema.names))

@@ -203,7 +203,13 @@ class _Commit:
         path, batch = self.table.location.path, self.batch.number
         age_ms = system.time_of_day() * 1000 - oldest.modification_time
         if age_ms > retention_ms(handle.metadata().configuration.get(RETENTION)) / _SHARE:
-            raise stop("EOS_TABLE_FILES_OLD.late", path=path, batch=batch, hours=age_ms / 3_600_000)
+            raise stop(
+                "EOS_TABLE_FILES_OLD.late",
+                path=path,
+                batch=batch,
+                hours=age_ms / 3_600_000,
+                limit=", more than a quarter of 'delta.deletedFileRetentionDuration', after which VACUUM may remove it",
+            )
         if not self.table.location.has(oldest.path):
             raise stop("EOS_TABLE_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
 

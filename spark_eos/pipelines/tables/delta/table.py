@@ -142,7 +142,9 @@ def location_of(path: str, settings: HadoopSettings) -> Location:
     try:
         import deltalake  # noqa: F401  # whether it is there
     except ImportError:
-        raise stop("EOS_NOT_INSTALLED.tables") from None
+        raise stop(
+            "EOS_NOT_INSTALLED.extra", use="Writing to a table past the JVM", modules="deltalake", extra="tables"
+        ) from None
     path = absolute(path)  # a task's own folder may be another one
     scheme, colon, rest = path.partition(":")
     is_path = not colon or "/" in scheme

@@ -91,7 +91,13 @@ class Commit:
         path, batch = self.known.name.table, self.batch.number
         hours = (system.time_of_day() - oldest.written_at_ms / 1000) / 3600
         if hours > MOST_HOURS:
-            raise stop("EOS_TABLE_FILES_OLD.orphans", path=path, batch=batch, hours=hours)
+            raise stop(
+                "EOS_TABLE_FILES_OLD.late",
+                path=path,
+                batch=batch,
+                hours=hours,
+                limit=", and files in no snapshot may be removed after a day (remove_orphan_files)",
+            )
         if not self._has(table, oldest):
             raise stop("EOS_TABLE_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
 

@@ -39,7 +39,9 @@ def place_of(
     try:
         import pyiceberg  # noqa: F401  # whether it is there
     except ImportError:
-        raise stop("EOS_NOT_INSTALLED.iceberg") from None
+        raise stop(
+            "EOS_NOT_INSTALLED.extra", use="Writing to an Iceberg table", modules="pyiceberg", extra="iceberg"
+        ) from None
     return IcebergPlace(TableName(table, catalog, Properties(properties)), partition_by, after_rollback)
 
 

@@ -30,7 +30,9 @@ class DeltaSnapshot:
         try:
             from deltalake import DeltaTable
         except ImportError:
-            raise stop("EOS_NOT_INSTALLED.verify", table=str(address), module="deltalake", extra="tables") from None
+            raise stop(
+                "EOS_NOT_INSTALLED.extra", use=f"Reading {address!s}", modules="deltalake", extra="tables"
+            ) from None
         self._address = address
         scheme, colon, rest = address.name.partition("://")
         is_s3 = colon and scheme in ("s3", "s3a", "s3n")

@@ -28,7 +28,9 @@ class IcebergSnapshot:
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError:
-            raise stop("EOS_NOT_INSTALLED.verify", table=str(address), module="pyiceberg", extra="iceberg") from None
+            raise stop(
+                "EOS_NOT_INSTALLED.extra", use=f"Reading {address!s}", modules="pyiceberg", extra="iceberg"
+            ) from None
         self._address, self._secrets = address, dict[str, str]()
         given = address.settings
         properties = {name.removeprefix("catalog."): given[name] for name in given if name.startswith("catalog.")}

@@ -39,7 +39,7 @@ def test_a_transform_that_is_none_of_each_row_is_refused_before_anything_is_writ
     assert query.checkpoint.exists()
     query = copy(2)
     write(query.source, *(b"%d" % n for n in range(300)), partition=1)
-    message = rf"128 records in pieces instead of together: near offset 172 of {query.source}-1"
+    message = rf"128 records in pieces instead of together: near the record at offset 172 of {query.source}-1"
     with pytest.raises(RowError, match=message) as caught:
         query.start(backwards)
     assert caught.value.condition == "EOS_TRANSFORM_RESULT"

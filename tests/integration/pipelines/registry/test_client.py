@@ -345,4 +345,4 @@ def test_without_the_extra_the_error_names_it():
     missing = mock.patch.dict("sys.modules", {"confluent_kafka.schema_registry": None})
     with missing, pytest.raises(EosError) as caught:
         client._new_client(registry_settings("http://127.0.0.1:1"))
-    assert caught.value.entry == "EOS_NOT_INSTALLED.registry"
+    assert caught.value.entry == "EOS_NOT_INSTALLED.extra" and "[registry]" in caught.value.hint

@@ -138,19 +138,19 @@ def test_the_code_of_a_refusal_is_one_that_refuses(codes):
 
 
 @pytest.mark.parametrize(
-    ("code", "entry"),
+    ("code", "condition", "says"),
     [
-        (3, "EOS_KAFKA_REFUSED.group"),
-        (25, "EOS_KAFKA_REFUSED.group"),
-        (29, "EOS_UNAUTHORIZED.group_topics"),
-        (30, "EOS_UNAUTHORIZED.group"),
-        (16, "EOS_KAFKA_UNREACHABLE.question"),
+        (3, "EOS_KAFKA_REFUSED", "about "),
+        (25, "EOS_KAFKA_REFUSED", "about "),
+        (29, "EOS_UNAUTHORIZED", "READ a topic of the consumer "),
+        (30, "EOS_UNAUTHORIZED", "READ the consumer "),
+        (16, "EOS_KAFKA_UNREACHABLE", "about "),
     ],
 )
-def test_a_refusal_is_about_the_group(code, entry):
+def test_a_refusal_is_about_the_group(code, condition, says):
     """Not about a topic that is named like it."""
     error = refused({0: code})
-    assert error.entry == entry
+    assert error.condition == condition and says in error.message
     assert "group g" in error.message and "topic group" not in error.message and "topic the" not in error.message
 
 

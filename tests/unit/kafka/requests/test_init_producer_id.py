@@ -24,7 +24,7 @@ class Client:
 @pytest.mark.parametrize(
     ("answer", "says", "moved"),
     [
-        (None, "did not answer for", False),
+        (None, "No answer from the coordinator", False),
         ((51, -1, -1), "could not end the open transaction", False),
         ((15, -1, -1), "COORDINATOR_NOT_AVAILABLE", True),
     ],

@@ -76,7 +76,7 @@ def test_a_function_of_each_row_passes(count):
 @pytest.mark.parametrize(("wrong", "offset"), [(sorted_backwards, 40), (numbered, 50), (without_neighbours, 50)])
 def test_a_function_that_looks_at_other_records_is_refused_by_the_place(wrong, offset):
     """By halves, whose second one begins at 50."""
-    message = rf"20 records in pieces instead of together: near offset {offset} of t-3"
+    message = rf"20 records in pieces instead of together: near the record at offset {offset} of t-3"
     with pytest.raises(RowError, match=message) as caught:
         tried(wrong)
     place = {name: caught.value.parameters[name] for name in ("topic", "partition", "offset")}
@@ -89,14 +89,14 @@ def test_a_function_that_looks_at_other_records_is_refused_by_the_place(wrong, o
 def test_what_only_some_numbers_of_records_show_is_found_too():
     """Here single records; but only while there is time."""
     wrong = lambda batch: values(batch) if batch.num_rows != 1 else values(batch).slice(1)  # noqa: E731
-    with pytest.raises(RowError, match=r"in pieces.*: near offset 42 of t-3"):
+    with pytest.raises(RowError, match=r"in pieces.*: near the record at offset 42 of t-3"):
         tried(wrong)
     tried(wrong, for_s=-1)
 
 
 def test_a_function_that_is_not_deterministic_is_named_as_that():
     """It differs when it gets the same records again."""
-    with pytest.raises(RowError, match="the same 20 records again: near offset 40 of t-3") as caught:
+    with pytest.raises(RowError, match="the same 20 records again: near the record at offset 40 of t-3") as caught:
         tried(by_chance)
     assert caught.value.entry == "EOS_TRANSFORM_RESULT.changes"
 
@@ -113,7 +113,7 @@ def test_a_record_that_is_rejected_in_some_pieces_alone_is_found(on_malformed: O
             [batch["value"], batch["offset"], pa.array(errors, pa.string())], schema=schema
         )
 
-    with pytest.raises(RowError, match="near offset 40 of t-3"):
+    with pytest.raises(RowError, match="near the record at offset 40 of t-3"):
         tried(rejects, on_malformed=on_malformed)
 
 
@@ -286,6 +286,6 @@ def test_a_function_that_takes_much_for_each_record_is_left_to_the_tasks(monkeyp
 
 def test_a_sample_is_tried_in_a_process_of_its_own():
     """Also what it finds wrong gets here."""
-    with pytest.raises(RowError, match="near offset 40 of t-3") as caught:
+    with pytest.raises(RowError, match="near the record at offset 40 of t-3") as caught:
         check_chunks(checked(sorted_backwards, "f", EMPTY, "out"), [Chunk(records(20), 40)], transformed)
     assert caught.value.entry == "EOS_TRANSFORM_RESULT.sample"

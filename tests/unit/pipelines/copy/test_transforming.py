@@ -219,7 +219,7 @@ def test_a_column_of_another_kind_of_values_is_refused_before_anything_runs(colu
 
     with pytest.raises(SchemaError, match=f"column '{column}'") as caught:
         checked(function, "f", EMPTY, "out")
-    assert caught.value.entry == "EOS_SCHEMA_INVALID.transform_type"
+    assert caught.value.entry == "EOS_SCHEMA_INVALID.type"
 
 
 NOON = 1_704_110_400

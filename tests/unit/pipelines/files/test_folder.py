@@ -51,7 +51,7 @@ def test_a_store_without_times_is_refused():
     fsspec.filesystem("memory").pipe("/without-times/a.txt", b"x")
     with pytest.raises(FileError, match="does not say when a file was written") as caught:
         Folder("memory://without-times").files()
-    assert caught.value.entry == "EOS_FILE_UNREADABLE.store"
+    assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
 
 
 def test_files_of_a_folder_by_their_real_place(tmp_path: Path):

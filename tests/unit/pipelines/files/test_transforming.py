@@ -241,8 +241,8 @@ def counting(batch: pa.RecordBatch) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (numbered, r"4 rows in pieces instead of together: near line 3 of file://.*/a"),
-        (counting, r"gets the same 4 rows again: near line 1 of file://.*/a"),
+        (numbered, r"4 records in pieces instead of together: near line 3 of file://.*/a"),
+        (counting, r"gets the same 4 records again: near line 1 of file://.*/a"),
         (
             other_columns,
             r"returned columns value, key, but.*It got a sample of records: the first lines of file://.*/a",

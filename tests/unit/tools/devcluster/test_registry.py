@@ -14,6 +14,6 @@ def test_a_registry_that_ends_at_once_is_an_error_with_its_log(monkeypatch):
     found = registry.DevRegistry()
     with pytest.raises(DevClusterError, match="the port is taken") as caught:
         found.open()
-    assert caught.value.entry == "EOS_DEVCLUSTER_FAILED.registry"
+    assert caught.value.entry == "EOS_DEVCLUSTER_FAILED"
     assert not found.process.home.exists()
     found.close()

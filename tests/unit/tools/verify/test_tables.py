@@ -56,7 +56,7 @@ def test_a_column_that_no_id_can_be_read_from_is_refused(type_: pa.DataType) -> 
     """By name and type, not for one row."""
     with pytest.raises(CommandError, match="the id") as raised:
         ids_of(pa.record_batch({"the id": pa.array([None], type_)}), "column:the id")
-    assert raised.value.entry == "EOS_VERIFY_IMPOSSIBLE.id_type"
+    assert raised.value.entry == "EOS_VERIFY_IMPOSSIBLE.id_column"
 
 
 @pytest.mark.parametrize("before", ["", " "])
@@ -217,7 +217,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch, text, module) -> No
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UnsupportedError, match=module) as raised:
         address_of(text).open()
-    assert raised.value.entry == "EOS_NOT_INSTALLED.verify"
+    assert raised.value.entry == "EOS_NOT_INSTALLED.extra"
 
 
 @pytest.mark.parametrize("user", ["bob:pa/sswd", "bob:pa@sswd", "bob:pa-sswd"])

@@ -139,7 +139,7 @@ def test_headers_are_the_rows_own_and_then_version_and_kind(own) -> None:
         ({"_commit_version": pa.array([None], pa.int64())}, "EOS_DELTA_NULL_ORDER.change"),
         ({"_change_type": pa.array(["INSERT"])}, "EOS_DELTA_NULL_ORDER.change"),
         ({"_change_type": pa.array([None], pa.string())}, "EOS_DELTA_NULL_ORDER.change"),
-        ({"key": None}, "EOS_SCHEMA_INVALID.changes_key"),
+        ({"key": None}, "EOS_SCHEMA_INVALID.value"),
     ],
 )
 def test_what_orders_changes_has_to_stay_as_it_is(columns, entry) -> None:

@@ -177,7 +177,7 @@ def test_a_transform_to_a_table_is_checked_by_its_users_as_well() -> None:
     check_transform(named, batch, table=True)
     with pytest.raises(RowError) as caught:
         check_transform(lambda given: pa.table({"n": range(given.num_rows)}), batch, table=True)
-    assert caught.value.entry == "EOS_TRANSFORM_RESULT.not_by_row"
+    assert caught.value.entry == "EOS_TRANSFORM_RESULT.sample"
 
 
 # The start
@@ -293,7 +293,7 @@ def test_decoded_values_are_columns_of_the_table(tmp_path, topic) -> None:
         ("SELECT 1 AS n FROM input", ("day",), "EOS_TABLE_COLUMNS.partition"),
         ("SELECT value AS n, 1 AS m FROM input", ("n",), "EOS_TABLE_COLUMNS.partition_type"),
         ("SELECT 1 AS n FROM input", ("n",), "EOS_TABLE_COLUMNS.no_data"),
-        ("SELECT 1 AS n, '' AS error FROM input", (), "EOS_SCHEMA_INVALID.transform_error"),
+        ("SELECT 1 AS n, '' AS error FROM input", (), "EOS_SCHEMA_INVALID.transform_reject"),
     ],
 )
 def test_what_cannot_become_a_table_is_refused(tmp_path, topic, function, partition_by, entry) -> None:

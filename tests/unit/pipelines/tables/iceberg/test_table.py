@@ -183,7 +183,7 @@ def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(EosError) as error:
         place_of("a.b", "default", {})
-    assert error.value.entry == "EOS_NOT_INSTALLED.iceberg"
+    assert error.value.entry == "EOS_NOT_INSTALLED.extra" and "[iceberg]" in error.value.hint
 
 
 @pytest.mark.parametrize("trouble", ["locked", "away"])
