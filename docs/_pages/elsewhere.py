@@ -58,7 +58,7 @@ ELSEWHERE = (
     Elsewhere(
         "Trigger.Continuous",
         "absent: Spark does not offer it to Python data sources; use a short processing-time interval",
-        "absent, as for the source",
+        "absent, as for the source; real-time mode takes no Python sinks either",
     ),
     Elsewhere(
         "df.write", sink="better: all rows appear at once or not at all; with `job.id` it can be [run again](batch.md)"

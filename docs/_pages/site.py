@@ -19,7 +19,11 @@ _ABOVE = {
     "CODE_OF_CONDUCT.md": "CODE_OF_CONDUCT.md",
     "SECURITY.md": "security-policy.md",
 }
-_LINK = re.compile(r"\]\((?:docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json|ipynb)\b)")
+#: Rooms of `spark_eos.pipelines` with a README.md, which is a page of the website, too.
+_ROOMS = ("copy", "files", "mirror", "registry", "tables")
+_LINK = re.compile(r"\]\((?:(?:\.\./)*docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json|ipynb)\b)")
+_ROOM = re.compile(rf"\]\((?:spark_eos/pipelines/)?({'|'.join(_ROOMS)})/README\.md")
+_CODE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*\w[\w/]*\.py\)")
 _ITEM = re.compile(r"^(- |\d\. )")
 _PICTURE = re.compile(r"^!\[.*\]\((.+)\)$", re.MULTILINE)
 
@@ -31,6 +35,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     above = Path(config.docs_dir).parent
     for name, shown in _ABOVE.items():
         files.append(File.generated(config, shown, content=(above / name).read_text()))
+    for room in _ROOMS:
+        text = (above / "spark_eos" / "pipelines" / room / "README.md").read_text()
+        files.append(File.generated(config, f"room-{room}.md", content=text))
     files.append(File.generated(config, "site.css", content=Path(__file__).with_name("site.css").read_text()))
     for path in sorted(above.glob("conf/*")) + sorted(above.glob("notebooks/*.ipynb")):
         files.append(File.generated(config, f"{path.parent.name}/{path.name}", content=path.read_text()))
@@ -68,8 +75,9 @@ def in_lists(markdown: str) -> str:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links as they are when all pages are in one folder; pictures lead to themselves, as phones show them small."""
-    markdown = _LINK.sub("](", markdown)
+    """Links as they are when all pages are in one folder, without those to code, which is not on the website; pictures
+    lead to themselves, as phones show them small."""
+    markdown = _ROOM.sub(r"](room-\1.md", _LINK.sub("](", _CODE.sub(r"\1", markdown)))
     markdown = in_lists(_PICTURE.sub(r"[\g<0>](\1)", markdown))
     for name, shown in _ABOVE.items():
         markdown = markdown.replace(f"]({name}", f"]({shown}")

@@ -37,6 +37,10 @@ CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 #: Spark's own choice for a local disk starts a program for most steps of writing a file, and this one for few of them.
 #: Both look whether a file is there before they rename another one to its name; this one does not notice if it has
 #: come in between. And it has checksums of its own, so that Spark's, in files of their own, are not needed.
+#: With two writers and a delay between look and rename, both managers let the second one replace the first one's file
+#: in 40 of 40 tries; without the delay, this one in 6 of 300. Spark's own takes 44 ms for a file, this one 11. Files
+#: of state stores are written by tasks, over those that are there, with either manager: what keeps another driver's
+#: state out is that there is no other driver.
 FASTER = {
     MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     CHECKSUMS: "false",

@@ -280,6 +280,7 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
         kept = [w for w in last.written if w.verdict is not Verdict.LOST]
         written = tuple(sorted([*kept, *batch.written], key=lambda w: w.partition))
         repaired = replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
+        # As the option is now: the cluster may have withdrawn two-phase commit since.
         return replace(repaired, two_phase=batch.two_phase)
     abort_all(ports, batch.pairs)
     if batch.kind is not None and batch.kind.is_read:

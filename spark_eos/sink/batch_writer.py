@@ -42,6 +42,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         self._options, self._events = options.sink, events
         self._generated = options.write is None
         self._write: Write = options.write or BatchWrite(str(uuid.uuid4()), options.sink.topic)
+        # Spark pickles the writer for the tasks and again for commit or abort: all of these are one run.
         self._run, self._batch = options.run or str(uuid.uuid4()), options.batch
         with self._naming_itself():
             self._job = SinkJob.plan(self._client, self._options, rows, self._write)

@@ -73,14 +73,26 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+#: Pages beside the code of a room.
+ROOMS = sorted((ROOT / "spark_eos").rglob("README.md"))
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     """Every relative link in the pages points at a file that exists, and at a heading in it."""
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOMS]:
         for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
             if "://" not in target:
                 found = page.parent / target if target else page
                 assert found.exists(), f"{page.name}: {target}"
                 assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+
+
+def test_design_and_rooms_name_files_that_exist() -> None:
+    """By their paths in the room, in the package or in the checkout."""
+    for page in (ROOT / "docs" / "design.md", *ROOMS):
+        for name in re.findall(r"`([\w/]+(?:\.py|/))`", page.read_text()):
+            folders = (page.parent, ROOT / "spark_eos", ROOT)
+            assert any((folder / name).exists() for folder in folders), f"{page.relative_to(ROOT)}: {name}"
 
 
 def test_every_page_is_in_the_index() -> None:

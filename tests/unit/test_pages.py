@@ -15,7 +15,7 @@ from spark_eos.options.table import SINK, SOURCE
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from _pages import code, failpoints  # noqa: E402
+from _pages import code, failpoints, site  # noqa: E402
 from _pages.elsewhere import ELSEWHERE  # noqa: E402
 
 MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
@@ -98,6 +98,24 @@ def test_where_tests_strike() -> None:
         "test_dies_or_fails": ({"prepare.wrote", "commit.entered"}, {"prepare.wrote"}, False, False),
         "test_kills_where_it_says": ({"abort.entered"}, {"abort.entered"}, False, False),
     }
+
+
+@pytest.mark.parametrize(
+    ("link", "shown"),
+    [
+        ("[s](sink.md#columns)", "[s](sink.md#columns)"),
+        ("[s](docs/sink.md)", "[s](sink.md)"),
+        ("[r](../README.md#try-it)", "[r](index.md#try-it)"),
+        ("[c](../spark_eos/pipelines/copy/README.md)", "[c](room-copy.md)"),
+        ("[c](spark_eos/pipelines/copy/README.md)", "[c](room-copy.md)"),
+        ("[t](../tables/README.md)", "[t](room-tables.md)"),
+        ("[s](../../../docs/sink.md#columns)", "[s](sink.md#columns)"),
+        ("[`plan`](../spark_eos/source/plan.py) decides", "`plan` decides"),
+    ],
+)
+def test_links_lead_to_pages_of_the_website(link: str, shown: str) -> None:
+    """All of its pages are in one folder, those of rooms among them; code is not on it."""
+    assert site.on_page_markdown(link) == shown
 
 
 def test_every_option_of_sparks_own_format_is_compared() -> None:

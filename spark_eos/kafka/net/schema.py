@@ -11,6 +11,9 @@ each field::
     FIND = Request("FindCoordinator", 10, 4, 4, asks=record(key_type=INT8, keys=array(STRING)),
                    answers=FindCoordinatorResponse)
     FIND.asks.write({"key_type": 1, "keys": ["my-transactional-id"]})
+
+kio has all requests, generated from Kafka's definitions; tests compare these with its. To import it would more than
+double what a worker takes to start (0.25 s of processor time instead of 0.1).
 """
 
 from __future__ import annotations

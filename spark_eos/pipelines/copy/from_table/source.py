@@ -158,7 +158,8 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin.commit is not None:
             self._log.check(*begin.commit)
         groups = list(files_between(self._log, begin, to, self._path))
-        # The changes of a key have an order, which only one task and its one transaction can keep.
+        # The changes of a key have an order, which only one task and its one transaction can keep. Shared out by keys,
+        # each task would have to read and transform all rows, as the transform makes the keys.
         is_shared = not self._plan.table.changes or in_any_order(groups)
         return dealt(groups, self._plan.tasks if is_shared else 1)
 
