@@ -22,8 +22,9 @@ from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.take import taking
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import TIMEOUT_MS, Brokers, on_brokers
 
+from . import by_hand
+from .by_hand import TIMEOUT_MS, Brokers
 from .ledger import PREFIX
 
 BATCHES = 6
@@ -163,7 +164,7 @@ def play(seed: int) -> Sink:
         sinks.append(Sink(brokers, random.Random(seed)))
         sinks[0].live()
 
-    on_brokers(steps)
+    by_hand.play(steps)
     return sinks[0]
 
 

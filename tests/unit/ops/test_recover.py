@@ -17,10 +17,10 @@ from spark_eos.protocol.commands import abort_undecided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import Broken
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
+from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import QUERY
 from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_broken import in_two_partitions
-from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 from tests.unit.protocol.test_whole import taken_by_retention
 
 CLUSTER: Any = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None)
@@ -146,44 +146,38 @@ def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize("abort_broken", [False, True])
-def test_a_recovery_does_not_overtake_itself(closed: bool, broken: bool, abort_broken: bool):
+@on_brokers
+def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, broken: bool, abort_broken: bool):
     """Whatever it publishes: of a run that was killed after its decision, or was closed since, with and without rows
     that are lost. That it closes the query comes first."""
-
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        if closed:
-            abort_undecided(brokers.ports(), QUERY)
-        if broken:
-            taken_by_retention(brokers, pair)
-        plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Part.ALL)
-        cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
-        wanted = Wanted(yes=True, abort_broken=abort_broken)
-        if broken and not abort_broken:
-            stopped("EOS_DECISION_BROKEN", lambda: recovery._carried_out(cluster, plan, wanted))
-        else:
-            done = recovery._carried_out(cluster, plan, wanted)
-            assert dict(done.verdicts) == {pair: Verdict.LOST if broken else Verdict.COMMITTED}
-        assert brokers.ports().ledger.read().run == NOBODY
-
-    on_brokers(steps)
+    pair, batch = in_two_partitions(brokers)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    if closed:
+        abort_undecided(brokers.ports(), QUERY)
+    if broken:
+        taken_by_retention(brokers, pair)
+    plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Part.ALL)
+    cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
+    wanted = Wanted(yes=True, abort_broken=abort_broken)
+    if broken and not abort_broken:
+        stopped("EOS_DECISION_BROKEN", lambda: recovery._carried_out(cluster, plan, wanted))
+    else:
+        done = recovery._carried_out(cluster, plan, wanted)
+        assert dict(done.verdicts) == {pair: Verdict.LOST if broken else Verdict.COMMITTED}
+    assert brokers.ports().ledger.read().run == NOBODY
 
 
 @pytest.mark.parametrize("abort_broken", [False, True])
-def test_a_recovery_of_another_head_changes_nothing(abort_broken: bool):
+@on_brokers
+def test_a_recovery_of_another_head_changes_nothing(brokers: Brokers, abort_broken: bool):
     """The query was started, and has decided, since the plan was made."""
-
-    def steps(brokers: Brokers) -> None:
-        plan = recovery._plan(QUERY, None, brokers.open("r1"), [], Part.ALL)
-        _, batch = in_two_partitions(brokers)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
-        before = brokers.ports().ledger.read()
-        wanted = Wanted(yes=True, abort_broken=abort_broken)
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: recovery._carried_out(cluster, plan, wanted))
-        assert brokers.ports().ledger.read() == before
-
-    on_brokers(steps)
+    plan = recovery._plan(QUERY, None, brokers.open("r1"), [], Part.ALL)
+    _, batch = in_two_partitions(brokers)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
+    before = brokers.ports().ledger.read()
+    wanted = Wanted(yes=True, abort_broken=abort_broken)
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: recovery._carried_out(cluster, plan, wanted))
+    assert brokers.ports().ledger.read() == before

@@ -32,9 +32,10 @@ from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import query_of_replay
 from spark_eos.protocol.ports import Ports
+from tests.simulation import by_hand
+from tests.simulation.by_hand import OUTPUT, Brokers
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.simulation.ledger import ports as simulated
-from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers
 
 SETTINGS = HadoopSettings()
 #: What a command that has stalled may end with; anything else is no answer to an operator.
@@ -308,7 +309,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]
         for module in (checkpoint_files, checkpoints):
             monkeypatch.setattr(module, "open_store", watched_store)
         monkeypatch.setattr(recovery, "find", lambda *_: [])
-        on_brokers(found.play)
+        by_hand.play(found.play)
         return found
 
     return play

@@ -13,12 +13,12 @@ from spark_eos.protocol.end import WHOLE_MS, abort_broken, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
+from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.codes import OK
 from tests.simulation.ledger import LEDGER, QUERY
 from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_end import open_once_more
-from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, taken_by_retention
 
 BESIDE = ("output", 1)
@@ -48,113 +48,99 @@ def late_add(brokers: Brokers, pair: Pair) -> int:
 
 
 @VERSIONS
-def test_what_was_aborted_in_one_partition_and_committed_is_not_written_again(version: int):
+@on_brokers
+def test_what_was_aborted_in_one_partition_and_committed_is_not_written_again(brokers: Brokers, version: int):
     """The other partition shows the commit. To take it for lost would write that one's row twice."""
-
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
-        aborted_by_hand(brokers, pair)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.ended", kill), batch)
-        assert visible(brokers) == [0, 1]
-        if version == 1:
-            assert late_add(brokers, pair) == OK
-            stopped("EOS_ROWS_MISSING", lambda: settle_decided(brokers.ports(), QUERY, and_abort_broken=True))
-        brokers.world.sleep(WEEK_MS)
-        brokers.cluster.expire()
-        stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
-
-    on_version(version, steps)
+    brokers.cluster.transaction_version = version
+    pair, batch = in_two_partitions(brokers)
+    aborted_by_hand(brokers, pair)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.ended", kill), batch)
+    assert visible(brokers) == [0, 1]
+    if version == 1:
+        assert late_add(brokers, pair) == OK
+        stopped("EOS_ROWS_MISSING", lambda: settle_decided(brokers.ports(), QUERY, and_abort_broken=True))
+    brokers.world.sleep(WEEK_MS)
+    brokers.cluster.expire()
+    stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
 
 
 @VERSIONS
-def test_what_retention_has_taken_of_an_open_transaction_is_written_again(version: int):
+@on_brokers
+def test_what_retention_has_taken_of_an_open_transaction_is_written_again(brokers: Brokers, version: int):
     """The abort of the rest is told by its marker, which comes after what was taken."""
-
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        taken_by_retention(brokers, pair)
-        stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
-        assert dict(settle_decided(brokers.ports(), QUERY, and_abort_broken=True).verdicts) == {pair: Verdict.LOST}
-        assert brokers.open("r3").decision.written[0].verdict is Verdict.LOST
-
-    on_version(version, steps)
+    brokers.cluster.transaction_version = version
+    pair, batch = in_two_partitions(brokers)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    taken_by_retention(brokers, pair)
+    stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
+    assert dict(settle_decided(brokers.ports(), QUERY, and_abort_broken=True).verdicts) == {pair: Verdict.LOST}
+    assert brokers.open("r3").decision.written[0].verdict is Verdict.LOST
 
 
 @VERSIONS
-def test_who_still_commits_what_an_operator_has_aborted_is_told(version: int):
+@on_brokers
+def test_who_still_commits_what_an_operator_has_aborted_is_told(brokers: Brokers, version: int):
     """A driver that is alive between its decision and the end. A late request opens nothing that it could commit."""
+    brokers.cluster.transaction_version = version
+    pair, batch = in_two_partitions(brokers)
 
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
+    def meanwhile() -> None:
+        aborted_by_hand(brokers, pair)
+        abort_broken(brokers.ports(), batch.written)
+        assert late_add(brokers, pair) != OK
 
-        def meanwhile() -> None:
-            aborted_by_hand(brokers, pair)
-            abort_broken(brokers.ports(), batch.written)
-            assert late_add(brokers, pair) != OK
-
-        stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports("commit.decided", meanwhile), batch))
-        assert visible(brokers) == [0, 0]
-
-    on_version(version, steps)
+    stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports("commit.decided", meanwhile), batch))
+    assert visible(brokers) == [0, 0]
 
 
-def test_all_that_are_broken_are_aborted_at_once():
+@on_brokers
+def test_all_that_are_broken_are_aborted_at_once(brokers: Brokers):
     """Also where the leader has forgotten its producers, so that the log has to tell of each."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared_by_two(brokers.open("r1"))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        for pair in batch.pairs:
-            aborted_by_hand(brokers, pair)
-        own, began_ms = brokers.ports(), brokers.world.now
-        own.data.partition = lambda *_: None
-        ended = settle_decided(own, QUERY, and_abort_broken=True)
-        assert dict(ended.verdicts) == dict.fromkeys(batch.pairs, Verdict.LOST)
-        assert brokers.world.now < began_ms + 1_000
-
-    on_brokers(steps)
+    batch = brokers.prepared_by_two(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    for pair in batch.pairs:
+        aborted_by_hand(brokers, pair)
+    own, began_ms = brokers.ports(), brokers.world.now
+    own.data.partition = lambda *_: None
+    ended = settle_decided(own, QUERY, and_abort_broken=True)
+    assert dict(ended.verdicts) == dict.fromkeys(batch.pairs, Verdict.LOST)
+    assert brokers.world.now < began_ms + 1_000
 
 
-def test_what_is_open_in_any_partition_was_not_committed():
+@on_brokers
+def test_what_is_open_in_any_partition_was_not_committed(brokers: Brokers):
     """Retention has passed one, and an operator has aborted the other; where the end does not fence, an open one in
     which nothing is open may have been committed before."""
-
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
-        taken_by_retention(brokers, pair)
-        stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
-        assert brokers.state(pair) is State.ONGOING
-
-    on_version(1, steps)
+    brokers.cluster.transaction_version = 1
+    pair, batch = in_two_partitions(brokers)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
+    taken_by_retention(brokers, pair)
+    stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
+    assert brokers.state(pair) is State.ONGOING
 
 
-def test_a_decision_behind_an_earlier_transaction_without_its_marker_is_left_to_an_operator():
+@on_brokers
+def test_a_decision_behind_an_earlier_transaction_without_its_marker_is_left_to_an_operator(brokers: Brokers):
     """It begins before its task's first row. It has all its rows, and whatever ends it ends the earlier one, too, of
     which nobody knows the outcome."""
-
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        log = brokers.cluster.log(BESIDE)
-        later = [replace(w, begins=tuple(_one_on(probe) for probe in w.begins)) for w in batch.written]
-        error = stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), later))
-        assert "would not end alone" in error.message and "--start-offset 0" in error.hint
-        assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*BESIDE, 0)
-        stopped("EOS_DECISION_BROKEN", lambda: abort_broken(brokers.ports(), later))
-        assert log.is_open(pair.producer_id, pair.epoch)
-        log.mark(pair.producer_id, pair.epoch, commit=False)
-        abort_broken(brokers.ports(), later)
-        assert settle(brokers.ports(), later) == {pair: Verdict.LOST}
-
-    on_brokers(steps)
+    pair, batch = in_two_partitions(brokers)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    log = brokers.cluster.log(BESIDE)
+    later = [replace(w, begins=tuple(_one_on(probe) for probe in w.begins)) for w in batch.written]
+    error = stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), later))
+    assert "would not end alone" in error.message and "--start-offset 0" in error.hint
+    assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*BESIDE, 0)
+    stopped("EOS_DECISION_BROKEN", lambda: abort_broken(brokers.ports(), later))
+    assert log.is_open(pair.producer_id, pair.epoch)
+    log.mark(pair.producer_id, pair.epoch, commit=False)
+    abort_broken(brokers.ports(), later)
+    assert settle(brokers.ports(), later) == {pair: Verdict.LOST}
 
 
 def _one_on(probe: Probe) -> Probe:
@@ -162,61 +148,53 @@ def _one_on(probe: Probe) -> Probe:
     return replace(probe, offset=probe.offset + 1) if is_behind else probe
 
 
-def test_a_stall_between_the_looks_at_two_clocks():
+@on_brokers
+def test_a_stall_between_the_looks_at_two_clocks(brokers: Brokers):
     """It counts: what was begun a minute ago is looked at before its end, whatever came between."""
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    verified = False
 
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        verified = False
+    def now_ms() -> int:
+        nonlocal verified
+        seen = brokers.world.now
+        if not verified:
+            verified = True
+            brokers.world.now += WHOLE_MS - 10_000
+        return seen
 
-        def now_ms() -> int:
-            nonlocal verified
-            seen = brokers.world.now
-            if not verified:
-                verified = True
-                brokers.world.now += WHOLE_MS - 10_000
-            return seen
+    def later() -> None:
+        brokers.world.now += WHOLE_MS - 15_000
+        aborted_by_hand(brokers, pair)
 
-        def later() -> None:
-            brokers.world.now += WHOLE_MS - 15_000
-            aborted_by_hand(brokers, pair)
-
-        own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)
-        stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
-
-    on_brokers(steps)
+    own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)
+    stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
 
 
-def test_who_was_overtaken_while_it_began_does_not_say_that_the_ledger_is_lost():
+@on_brokers
+def test_who_was_overtaken_while_it_began_does_not_say_that_the_ledger_is_lost(brokers: Brokers):
     """It has taken the ledger and read nothing; before it asks what the coordinators know, another start publishes."""
+    own = brokers.ports()
+    known, asked = own.coordinator.known, []
 
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports()
-        known, asked = own.coordinator.known, []
+    def overtaken() -> object:
+        asked.append(brokers.cluster.log(LEDGER).end)
+        if len(asked) == 2:
+            brokers.prepared(brokers.open("r1"))
+        return known()
 
-        def overtaken() -> object:
-            asked.append(brokers.cluster.log(LEDGER).end)
-            if len(asked) == 2:
-                brokers.prepared(brokers.open("r1"))
-            return known()
-
-        own.coordinator.known = overtaken  # type: ignore[method-assign]
-        assert brokers.open("r2", own=own).run == "r2"
-        assert len(asked) == 2
-
-    on_brokers(steps)
+    own.coordinator.known = overtaken  # type: ignore[method-assign]
+    assert brokers.open("r2", own=own).run == "r2"
+    assert len(asked) == 2
 
 
-def test_a_commit_shows_in_any_partition_of_its_transaction():
+@on_brokers
+def test_a_commit_shows_in_any_partition_of_its_transaction(brokers: Brokers):
     """Where retention has emptied the one with its first record, another one tells."""
-
-    def steps(brokers: Brokers) -> None:
-        pair, batch = in_two_partitions(brokers)
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.ended", kill), batch)
-        open_once_more(brokers, pair)
-        taken_by_retention(brokers, pair)
-        assert brokers.open("r2").decision.written[0].verdict is Verdict.COMMITTED
-
-    on_version(1, steps)
+    brokers.cluster.transaction_version = 1
+    pair, batch = in_two_partitions(brokers)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.ended", kill), batch)
+    open_once_more(brokers, pair)
+    taken_by_retention(brokers, pair)
+    assert brokers.open("r2").decision.written[0].verdict is Verdict.COMMITTED

@@ -13,9 +13,9 @@ from spark_eos.protocol.commands import begin, check_still, intend, known_head, 
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Head, Marks, Offsets, Unfinished
 from spark_eos.protocol.ports import NotPublished, Ports, State
+from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import PREFIX, QUERY, SimulatedTerm
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
 FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1))
 
@@ -25,164 +25,140 @@ def halt(own: Ports, unfinished: Unfinished) -> Head:
     return commands.halt(own, unfinished, known_head(own.ledger.read(), QUERY))[0]
 
 
-def test_a_micro_batch_that_is_not_decided_is_dropped():
+@on_brokers
+def test_a_micro_batch_that_is_not_decided_is_dropped(brokers: Brokers):
     """What it has open is aborted, no start gets past the mark, and then it is decided as it is planned anew."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
-        batch, own = brokers.prepared(brokers.open("r2", 1), 1), brokers.ports()
-        before = own.ledger.read()
-        halted = halt(own, SECOND)
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-        error = stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r3", 1))
-        assert "spark-eos --bootstrap-servers … recover /c --drop-planned --yes" in error.hint
-        assert "micro-batch 1" in error.message
-        assert not error.restart_helps
-        head = resume(own, SECOND, halted)
-        assert (head.run, head.marks, head.decision) == (NOBODY, Marks(), before.decision)
-        commit(own, brokers.prepared(brokers.open("r4", 1), 1))
-        assert own.ledger.read().decision.batch == 1
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
+    batch, own = brokers.prepared(brokers.open("r2", 1), 1), brokers.ports()
+    before = own.ledger.read()
+    halted = halt(own, SECOND)
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+    error = stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r3", 1))
+    assert "spark-eos --bootstrap-servers … recover /c --drop-planned --yes" in error.hint
+    assert "micro-batch 1" in error.message
+    assert not error.restart_helps
+    head = resume(own, SECOND, halted)
+    assert (head.run, head.marks, head.decision) == (NOBODY, Marks(), before.decision)
+    commit(own, brokers.prepared(brokers.open("r4", 1), 1))
+    assert own.ledger.read().decision.batch == 1
 
 
-def test_a_run_that_is_alive_decides_nothing_after_that():
+@on_brokers
+def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
     """Neither while it is unfinished, nor later, when the query has gone on or not."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        halted = halt(brokers.ports(), FIRST)
-        assert isinstance(stopped("EOS_DROP_UNFINISHED", lambda: commit(brokers.ports(), batch)), Superseded)
-        resume(brokers.ports(), FIRST, halted)
-        stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
-        after = brokers.open("r2")
-        stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
-        commit(brokers.ports(), brokers.prepared(after))
-        assert brokers.ports().ledger.read().run == "r2"
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    halted = halt(brokers.ports(), FIRST)
+    assert isinstance(stopped("EOS_DROP_UNFINISHED", lambda: commit(brokers.ports(), batch)), Superseded)
+    resume(brokers.ports(), FIRST, halted)
+    stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
+    after = brokers.open("r2")
+    stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
+    commit(brokers.ports(), brokers.prepared(after))
+    assert brokers.ports().ledger.read().run == "r2"
 
 
-def test_a_decision_that_comes_first_is_kept():
+@on_brokers
+def test_a_decision_that_comes_first_is_kept(brokers: Brokers):
     """A run that decides in the last moment: the command has to take the ledger, and then reads that."""
+    batch = brokers.prepared(brokers.open("r1"))
+    refused = []
 
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        refused = []
+    def drops() -> None:
+        refused.append(stopped("EOS_DROP_REFUSED", lambda: halt(brokers.ports(), FIRST)))
 
-        def drops() -> None:
-            refused.append(stopped("EOS_DROP_REFUSED", lambda: halt(brokers.ports(), FIRST)))
-
-        commit(brokers.ports("commit.decided", drops), batch)
-        (error,) = refused
-        assert isinstance(error, ReplayError)
-        assert "Start the query" in error.hint
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-        assert brokers.ports().ledger.read().run == "r1"
-
-    on_brokers(steps)
+    commit(brokers.ports("commit.decided", drops), batch)
+    (error,) = refused
+    assert isinstance(error, ReplayError)
+    assert "Start the query" in error.hint
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
+    assert brokers.ports().ledger.read().run == "r1"
 
 
-def test_what_was_decided_last_waits_for_the_next_start():
+@on_brokers
+def test_what_was_decided_last_waits_for_the_next_start(brokers: Brokers):
     """A micro-batch before, whose commit was interrupted: its transaction is left alone, and the head keeps it."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        (pair,) = batch.pairs
-        halted = halt(brokers.ports(), SECOND)
-        assert brokers.state(pair) is State.ONGOING
-        head = resume(brokers.ports(), SECOND, halted)
-        assert head.decision.pairs == {pair}
-        brokers.open("r2", 1)
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    (pair,) = batch.pairs
+    halted = halt(brokers.ports(), SECOND)
+    assert brokers.state(pair) is State.ONGOING
+    head = resume(brokers.ports(), SECOND, halted)
+    assert head.decision.pairs == {pair}
+    brokers.open("r2", 1)
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
-def test_killed_when_it_was_published():
+@on_brokers
+def test_killed_when_it_was_published(brokers: Brokers):
     """Repeated, it aborts what is left; and whoever had published the mark before can go on no more."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        with pytest.raises(Killed):
-            halt(brokers.ports("drop.halted", kill), FIRST)
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.ONGOING
-        before = brokers.ports().ledger.read()
-        halted = halt(brokers.ports(), FIRST)
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, before))
-        with pytest.raises(Killed):
-            resume(brokers.ports("drop.resumed", kill), FIRST, halted)
-        head = brokers.ports().ledger.read()
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, halted))
-        assert brokers.ports().ledger.read() == head
-        assert head.marks == Marks()
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        halt(brokers.ports("drop.halted", kill), FIRST)
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.ONGOING
+    before = brokers.ports().ledger.read()
+    halted = halt(brokers.ports(), FIRST)
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, before))
+    with pytest.raises(Killed):
+        resume(brokers.ports("drop.resumed", kill), FIRST, halted)
+    head = brokers.ports().ledger.read()
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, halted))
+    assert brokers.ports().ledger.read() == head
+    assert head.marks == Marks()
 
 
-def test_two_commands_do_not_mix():
+@on_brokers
+def test_two_commands_do_not_mix(brokers: Brokers):
     """Another micro-batch, another location: the error names what has to be finished first."""
-
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports()
-        brokers.open("r1")
-        halt(own, FIRST)
-        elsewhere = replace(FIRST, checkpoint="/d", to="/d")
-        for mark in (elsewhere, SECOND):
-            error = stopped("EOS_REPLAY_NOT_FINISHED", lambda mark=mark: halt(own, mark))
-            assert error.entry.endswith(".drop") and "recover /c --drop-planned" in error.hint
-
-    on_brokers(steps)
+    own = brokers.ports()
+    brokers.open("r1")
+    halt(own, FIRST)
+    elsewhere = replace(FIRST, checkpoint="/d", to="/d")
+    for mark in (elsewhere, SECOND):
+        error = stopped("EOS_REPLAY_NOT_FINISHED", lambda mark=mark: halt(own, mark))
+        assert error.entry.endswith(".drop") and "recover /c --drop-planned" in error.hint
 
 
-def test_nothing_is_dropped_of_a_query_that_a_replay_has_not_finished():
+@on_brokers
+def test_nothing_is_dropped_of_a_query_that_a_replay_has_not_finished(brokers: Brokers):
     """It has begun nothing yet."""
-
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports()
-        intend(own, Unfinished("old", "/c", "/n", 0, ("line",)), Head("r", 3, (), 5, prefix=PREFIX))
-        error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST))
-        assert error.entry.endswith(".replay") and "replay /c --new /n --yes" in error.hint
-
-    on_brokers(steps)
+    own = brokers.ports()
+    intend(own, Unfinished("old", "/c", "/n", 0, ("line",)), Head("r", 3, (), 5, prefix=PREFIX))
+    error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST))
+    assert error.entry.endswith(".replay") and "replay /c --new /n --yes" in error.hint
 
 
-def test_what_has_changed_since_it_was_judged():
+@on_brokers
+def test_what_has_changed_since_it_was_judged(brokers: Brokers):
     """A run that has begun by then, and files that are others: nothing is published. After an answer that got lost,
     the mark is published once more."""
+    own, judged = brokers.ports(), brokers.open("r1")
+    brokers.open("r2")
+    before = brokers.heads
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged))
 
-    def steps(brokers: Brokers) -> None:
-        own, judged = brokers.ports(), brokers.open("r1")
-        brokers.open("r2")
-        before = brokers.heads
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged))
+    def changed() -> None:
+        raise overtaken("it has changed")
 
-        def changed() -> None:
-            raise overtaken("it has changed")
+    judged = own.ledger.read()
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged, changed))
+    assert brokers.heads == before
+    with pytest.MonkeyPatch.context() as patch:
+        publish, lost = SimulatedTerm.publish, [True]
 
-        judged = own.ledger.read()
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged, changed))
-        assert brokers.heads == before
-        with pytest.MonkeyPatch.context() as patch:
-            publish, lost = SimulatedTerm.publish, [True]
+        def unanswered(term: SimulatedTerm, *of: object) -> None:
+            publish(term, *of)
+            if lost:
+                lost.pop()
+                raise NotPublished("no answer")
 
-            def unanswered(term: SimulatedTerm, *of: object) -> None:
-                publish(term, *of)
-                if lost:
-                    lost.pop()
-                    raise NotPublished("no answer")
-
-            patch.setattr(SimulatedTerm, "publish", unanswered)
-            assert halt(own, FIRST) == own.ledger.read()
-        assert len(brokers.heads) == len(before) + 2
-
-    on_brokers(steps)
+        patch.setattr(SimulatedTerm, "publish", unanswered)
+        assert halt(own, FIRST) == own.ledger.read()
+    assert len(brokers.heads) == len(before) + 2
 
 
 @pytest.mark.parametrize(
@@ -193,22 +169,19 @@ def test_what_has_changed_since_it_was_judged():
     ],
     ids=["drop", "new_checkpoint"],
 )
-def test_two_commands_at_once_that_do_the_same(does, is_new, monkeypatch):
+@on_brokers
+def test_two_commands_at_once_that_do_the_same(brokers: Brokers, does, is_new, monkeypatch):
     """The second one is fenced as it publishes, and finds what it was about to publish: that is no answer of its own
     that got lost. Only one of the two goes on, as they would move files into the same folder."""
-
-    def steps(brokers: Brokers) -> None:
-        judged = Head("r", 3, (), 5, prefix=PREFIX) if is_new else brokers.open("r1")
-        first: list[Head] = []
-        _before_it_publishes(lambda: first.append(does(brokers.ports(), judged)), monkeypatch)
-        own = brokers.ports()
-        second = does(own, judged)
-        check_still(own, QUERY, second)
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: check_still(own, QUERY, first[0]))
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, FIRST, None, first[0]))
-        begin(own, FIRST, None, second)
-
-    on_brokers(steps)
+    judged = Head("r", 3, (), 5, prefix=PREFIX) if is_new else brokers.open("r1")
+    first: list[Head] = []
+    _before_it_publishes(lambda: first.append(does(brokers.ports(), judged)), monkeypatch)
+    own = brokers.ports()
+    second = does(own, judged)
+    check_still(own, QUERY, second)
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: check_still(own, QUERY, first[0]))
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, FIRST, None, first[0]))
+    begin(own, FIRST, None, second)
 
 
 def _before_it_publishes(does: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
@@ -223,12 +196,9 @@ def _before_it_publishes(does: Callable[[], None], patch: pytest.MonkeyPatch) ->
     patch.setattr(SimulatedTerm, "publish", late)
 
 
-def test_a_query_that_the_ledger_does_not_know():
+@on_brokers
+def test_a_query_that_the_ledger_does_not_know(brokers: Brokers):
     """Nobody can tell what of it is decided; and what the coordinators know of a lost ledger stays."""
-
-    def steps(brokers: Brokers) -> None:
-        own, judged = brokers.ports(), Head("r1", 1, (), 5)
-        stopped("EOS_QUERY_UNKNOWN", lambda: commands.halt(own, FIRST, judged))
-        assert not list(brokers.ports().coordinator.known())
-
-    on_brokers(steps)
+    own, judged = brokers.ports(), Head("r1", 1, (), 5)
+    stopped("EOS_QUERY_UNKNOWN", lambda: commands.halt(own, FIRST, judged))
+    assert not list(brokers.ports().coordinator.known())

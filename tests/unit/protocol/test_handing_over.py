@@ -10,10 +10,10 @@ from spark_eos.protocol.commands import Standing, halt, hand_over, standing
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
 from spark_eos.protocol.ports import State
+from tests.simulation.by_hand import Brokers, on_brokers
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_replaying import decided_and_dead, state, stopped
-from tests.unit.protocol.test_stops import Brokers, on_brokers
 
 HEIR = Successor("another", "/new")
 
@@ -23,173 +23,143 @@ def taken(brokers: Brokers, seen: Standing | None = None) -> bool:
     return hand_over(own, HEIR, standing(own) if seen is None else seen, PREFIX)
 
 
-def test_a_run_that_is_alive_decides_nothing_after_that():
+@on_brokers
+def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
     """It is told who goes on, and no restart helps: neither that of the run nor one at any other micro-batch."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        batch = brokers.prepared(brokers.ports().ledger.read(), batch=1)
-        assert taken(brokers)
-        error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
-        assert isinstance(error, Superseded)
-        assert "/new" in error.message
-        assert not error.restart_helps
-        assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
-        for number in (0, 1, 2):
-            stopped("EOS_QUERY_RETIRED", lambda number=number: brokers.open("r2", number))
-        assert brokers.ports().ledger.read().decision.batch == 0
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+    batch = brokers.prepared(brokers.ports().ledger.read(), batch=1)
+    assert taken(brokers)
+    error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
+    assert isinstance(error, Superseded)
+    assert "/new" in error.message
+    assert not error.restart_helps
+    assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
+    for number in (0, 1, 2):
+        stopped("EOS_QUERY_RETIRED", lambda number=number: brokers.open("r2", number))
+    assert brokers.ports().ledger.read().decision.batch == 0
 
 
-def test_what_is_decided_counts_before_anybody_looks_at_it():
+@on_brokers
+def test_what_is_decided_counts_before_anybody_looks_at_it(brokers: Brokers):
     """A run has died before it committed: who looks at how the query stands commits that first."""
-
-    def steps(brokers: Brokers) -> None:
-        pair = decided_and_dead(brokers)
-        seen = standing(brokers.ports())
-        assert {w.verdict for w in seen.decision.written} == {Verdict.COMMITTED}
-        assert state(brokers.ports(), pair) is State.COMPLETE_COMMIT
-        assert taken(brokers, seen)
-        head = brokers.ports().ledger.read()
-        assert (head.run, head.marks.successor, head.decision) == (NOBODY, HEIR, seen.decision)
-        assert standing(brokers.ports()) == Standing(seen.decision, retired=True, successor="another")
-
-    on_brokers(steps)
+    pair = decided_and_dead(brokers)
+    seen = standing(brokers.ports())
+    assert {w.verdict for w in seen.decision.written} == {Verdict.COMMITTED}
+    assert state(brokers.ports(), pair) is State.COMPLETE_COMMIT
+    assert taken(brokers, seen)
+    head = brokers.ports().ledger.read()
+    assert (head.run, head.marks.successor, head.decision) == (NOBODY, HEIR, seen.decision)
+    assert standing(brokers.ports()) == Standing(seen.decision, retired=True, successor="another")
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_decision_since_the_look(first):
+@on_brokers
+def test_a_decision_since_the_look(brokers: Brokers, first):
     """What was read by then is out of date: nothing is changed, and the query goes on."""
-
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        if not first:
-            commit(brokers.ports(), brokers.prepared(head))
-        seen = standing(brokers.ports())
-        number = 0 if first else 1
-        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
-        before = brokers.heads
-        assert not taken(brokers, seen)
-        assert brokers.heads == before
-        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number + 1))
-        assert taken(brokers)
-
-    on_brokers(steps)
+    head = brokers.open("r1")
+    if not first:
+        commit(brokers.ports(), brokers.prepared(head))
+    seen = standing(brokers.ports())
+    number = 0 if first else 1
+    commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
+    before = brokers.heads
+    assert not taken(brokers, seen)
+    assert brokers.heads == before
+    commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number + 1))
+    assert taken(brokers)
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_decision_since_the_look_and_another_taker_first(first):
+@on_brokers
+def test_a_decision_since_the_look_and_another_taker_first(brokers: Brokers, first):
     """The query is retired, but not where this taker has seen it: it looks again, as where it would begin, rows would
     be there twice. What the other one has died over is ended all the same."""
-
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        if not first:
-            commit(brokers.ports(), brokers.prepared(head))
-        seen, number = standing(brokers.ports()), 0 if first else 1
-        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
-        (left,) = brokers.prepared(brokers.ports().ledger.read(), number + 1).pairs
-        other = brokers.ports("mirror.retired", kill)
-        with pytest.raises(Killed):
-            hand_over(other, Successor("a third", "/third"), standing(brokers.ports()), PREFIX)
-        before = brokers.heads
-        assert not taken(brokers, seen)
-        assert brokers.heads == before
-        assert state(brokers.ports(), left) is State.COMPLETE_ABORT
-        again = standing(brokers.ports())
-        assert (again.retired, again.successor) == (True, "a third")
-        assert taken(brokers, again)
-
-    on_brokers(steps)
+    head = brokers.open("r1")
+    if not first:
+        commit(brokers.ports(), brokers.prepared(head))
+    seen, number = standing(brokers.ports()), 0 if first else 1
+    commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
+    (left,) = brokers.prepared(brokers.ports().ledger.read(), number + 1).pairs
+    other = brokers.ports("mirror.retired", kill)
+    with pytest.raises(Killed):
+        hand_over(other, Successor("a third", "/third"), standing(brokers.ports()), PREFIX)
+    before = brokers.heads
+    assert not taken(brokers, seen)
+    assert brokers.heads == before
+    assert state(brokers.ports(), left) is State.COMPLETE_ABORT
+    again = standing(brokers.ports())
+    assert (again.retired, again.successor) == (True, "a third")
+    assert taken(brokers, again)
 
 
 @pytest.mark.parametrize("point", ["commit.entered", "commit.taken", "commit.verified", "commit.decided"])
-def test_at_each_step_of_a_commit(point):
+@on_brokers
+def test_at_each_step_of_a_commit(brokers: Brokers, point):
     """Either the decision comes first, and the taker has to look again; or the query decides nothing more."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        seen = standing(brokers.ports())
-        found = []
-        own = brokers.ports(point, lambda: found or found.append(taken(brokers, seen)))
-        if point == "commit.decided":
-            assert commit(own, batch).transactions == 1
-            assert found == [False]
-        else:
-            gone = "EOS_TRANSACTION_EXPIRED" if point == "commit.taken" else "EOS_QUERY_RETIRED"
-            stopped(gone, lambda: commit(own, batch))
-            stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2"))
-            assert found == [True]
-            assert brokers.ports().ledger.read().decision is None
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    seen = standing(brokers.ports())
+    found = []
+    own = brokers.ports(point, lambda: found or found.append(taken(brokers, seen)))
+    if point == "commit.decided":
+        assert commit(own, batch).transactions == 1
+        assert found == [False]
+    else:
+        gone = "EOS_TRANSACTION_EXPIRED" if point == "commit.taken" else "EOS_QUERY_RETIRED"
+        stopped(gone, lambda: commit(own, batch))
+        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2"))
+        assert found == [True]
+        assert brokers.ports().ledger.read().decision is None
 
 
 @pytest.mark.parametrize("point", ["open.taken", "open.settled", "open.published"])
-def test_at_each_step_of_a_start(point):
+@on_brokers
+def test_at_each_step_of_a_start(brokers: Brokers, point):
     """A run that opens is fenced, or finds the mark; one that has opened has not decided anything yet."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        own = brokers.ports(point, lambda: taken(brokers))
-        if point == "open.published":
-            batch = brokers.prepared(brokers.open("r2", 1, own), 1)
-            stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
-        else:
-            stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, own))
-        assert brokers.ports().ledger.read().decision.batch == 0
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+    own = brokers.ports(point, lambda: taken(brokers))
+    if point == "open.published":
+        batch = brokers.prepared(brokers.open("r2", 1, own), 1)
+        stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
+    else:
+        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, own))
+    assert brokers.ports().ledger.read().decision.batch == 0
 
 
-def test_a_query_that_has_no_head_yet():
+@on_brokers
+def test_a_query_that_has_no_head_yet(brokers: Brokers):
     """It has claimed topics, and its first task comes late: it never opens."""
-
-    def steps(brokers: Brokers) -> None:
-        assert standing(brokers.ports()) == Standing(None)
-        assert taken(brokers)
-        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r1"))
-        assert taken(brokers)  # once more, which changes nothing
-
-    on_brokers(steps)
+    assert standing(brokers.ports()) == Standing(None)
+    assert taken(brokers)
+    stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r1"))
+    assert taken(brokers)  # once more, which changes nothing
 
 
-def test_killed_when_it_was_published():
+@on_brokers
+def test_killed_when_it_was_published(brokers: Brokers):
     """Whoever does it again ends what is left open."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        with pytest.raises(Killed):
-            hand_over(brokers.ports("mirror.retired", kill), HEIR, Standing(None), PREFIX)
-        (pair,) = batch.pairs
-        assert state(brokers.ports(), pair) is State.ONGOING
-        assert taken(brokers)
-        assert state(brokers.ports(), pair) is State.COMPLETE_ABORT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        hand_over(brokers.ports("mirror.retired", kill), HEIR, Standing(None), PREFIX)
+    (pair,) = batch.pairs
+    assert state(brokers.ports(), pair) is State.ONGOING
+    assert taken(brokers)
+    assert state(brokers.ports(), pair) is State.COMPLETE_ABORT
 
 
-def test_a_drop_that_is_not_finished():
+@on_brokers
+def test_a_drop_that_is_not_finished(brokers: Brokers):
     """It says by name what has to be done first."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        halt(brokers.ports(), Unfinished(QUERY, "/old", "/old", 0, ()), brokers.ports().ledger.read())
-        stopped("EOS_REPLAY_NOT_FINISHED", lambda: taken(brokers))
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+    halt(brokers.ports(), Unfinished(QUERY, "/old", "/old", 0, ()), brokers.ports().ledger.read())
+    stopped("EOS_REPLAY_NOT_FINISHED", lambda: taken(brokers))
 
 
-def test_closed_by_an_operator_for_good():
+@on_brokers
+def test_closed_by_an_operator_for_good(brokers: Brokers):
     """`spark-eos mirror position` does not know who goes on."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        own = brokers.ports()
-        assert hand_over(own, Successor("", ""), standing(own), PREFIX)
-        error = stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1))
-        assert "mirror position" in error.message
-        assert not error.restart_helps
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+    own = brokers.ports()
+    assert hand_over(own, Successor("", ""), standing(own), PREFIX)
+    error = stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1))
+    assert "mirror position" in error.message
+    assert not error.restart_helps

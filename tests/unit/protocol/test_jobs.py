@@ -15,13 +15,13 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
 from spark_eos.protocol.task import MicroBatch, assign, check_target, check_time
+from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer, Refused
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
 JOB = BatchWrite("the job", "t")
 SINK = ForeachBatchWrite("q", "s")
@@ -63,270 +63,216 @@ def dies(call: Callable[[], object]) -> None:
         call()
 
 
-def test_a_sink_within_foreach_batch_begins_anywhere_and_leaves_out_what_it_likes():
+@on_brokers
+def test_a_sink_within_foreach_batch_begins_anywhere_and_leaves_out_what_it_likes(brokers: Brokers):
     """A stream's ledger would ask who has written the micro-batches before."""
-
-    def steps(brokers: Brokers) -> None:
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=7))
-        head = open_one(brokers, "r1", 7)
-        commit(brokers.ports(), one(brokers, head, 7))
-        assert commit(brokers.ports(), one(brokers, head, 9)).transactions == 1
-        assert open_one(brokers, "r2", 12).decision.batch == 9
-
-    on_brokers(steps)
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=7))
+    head = open_one(brokers, "r1", 7)
+    commit(brokers.ports(), one(brokers, head, 7))
+    assert commit(brokers.ports(), one(brokers, head, 9)).transactions == 1
+    assert open_one(brokers, "r2", 12).decision.batch == 9
 
 
-def test_what_a_swallowed_error_left_decided_is_committed_before_the_next_decision():
+@on_brokers
+def test_what_a_swallowed_error_left_decided_is_committed_before_the_next_decision(brokers: Brokers):
     """A write within foreachBatch may fail without Spark's hearing of it."""
-
-    def steps(brokers: Brokers) -> None:
-        head = open_one(brokers, "r1")
-        first = one(brokers, head, 0)
-        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        commit(brokers.ports(), one(brokers, head, 1))
-        (pair,) = first.pairs
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    head = open_one(brokers, "r1")
+    first = one(brokers, head, 0)
+    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    commit(brokers.ports(), one(brokers, head, 1))
+    (pair,) = first.pairs
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
-def test_what_is_decided_and_open_is_never_passed():
+@on_brokers
+def test_what_is_decided_and_open_is_never_passed(brokers: Brokers):
     """Spark passes a micro-batch of a stream only when its commit has returned, with all of it ended."""
-
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        first = brokers.prepared(head)
-        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
-        (pair,) = first.pairs
-        assert brokers.state(pair) is State.ONGOING
-
-    on_brokers(steps)
+    head = brokers.open("r1")
+    first = brokers.prepared(head)
+    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
+    (pair,) = first.pairs
+    assert brokers.state(pair) is State.ONGOING
 
 
-def test_a_run_settles_what_spark_has_passed():
+@on_brokers
+def test_a_run_settles_what_spark_has_passed(brokers: Brokers):
     """It does not take for granted that it was committed."""
-
-    def steps(brokers: Brokers) -> None:
-        first = one(brokers, open_one(brokers, "r1"), 0)
-        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        open_one(brokers, "r2", 1)
-        (pair,) = first.pairs
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    first = one(brokers, open_one(brokers, "r1"), 0)
+    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    open_one(brokers, "r2", 1)
+    (pair,) = first.pairs
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
-def test_rows_that_were_lost_and_passed_stop_every_write():
+@on_brokers
+def test_rows_that_were_lost_and_passed_stop_every_write(brokers: Brokers):
     """By the same run, and by every later one."""
-
-    def steps(brokers: Brokers) -> None:
-        head = open_one(brokers, "r1")
-        first = one(brokers, head, 0)
-        own = brokers.ports("commit.decided", lambda: brokers.world.sleep(2 * TIMEOUT_MS))
-        stopped("EOS_TRANSACTION_LOST", lambda: commit(own, first))
-        error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 1)))
-        assert "micro-batch 0 lost 1 of its 1 transactions" in error.message
-        stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r2", 1))
-        assert not error.restart_helps
-
-    on_brokers(steps)
+    head = open_one(brokers, "r1")
+    first = one(brokers, head, 0)
+    own = brokers.ports("commit.decided", lambda: brokers.world.sleep(2 * TIMEOUT_MS))
+    stopped("EOS_TRANSACTION_LOST", lambda: commit(own, first))
+    error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 1)))
+    assert "micro-batch 0 lost 1 of its 1 transactions" in error.message
+    stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r2", 1))
+    assert not error.restart_helps
 
 
-def test_what_was_given_up_and_passed_stops_every_write():
+@on_brokers
+def test_what_was_given_up_and_passed_stops_every_write(brokers: Brokers):
     """Until that micro-batch is written, by its replay."""
-
-    def steps(brokers: Brokers) -> None:
-        one(brokers, open_one(brokers, "r1", 3), 3)
-        abort(brokers.ports(), "r1", 3)
-        for run, condition in (("r1", "EOS_WRITE_LEFT_BEHIND"), ("r2", "EOS_WRITE_LEFT_BEHIND")):
-            error = stopped(condition, lambda run=run: open_one(brokers, run, 4))
-            assert "The write of micro-batch 3 failed, and was not repeated" in error.message
-        stopped("EOS_RUN_CLOSED", lambda: open_one(brokers, "r1", 3))
-        commit(brokers.ports(), one(brokers, open_one(brokers, "r2", 3), 3))
-        assert open_one(brokers, "r3", 4).unwritten is None
-
-    on_brokers(steps)
-
-
-def test_a_write_that_failed_before_any_run_was_opened_stops_every_later_one():
-    """The sink has no head yet; the write can be repeated, by the same start and by others."""
-
-    def steps(brokers: Brokers) -> None:
-        note_unwritten(brokers.ports(), 3, FIRST)
-        assert brokers.ports().ledger.read().write == SINK
-        error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r1", 4))
+    one(brokers, open_one(brokers, "r1", 3), 3)
+    abort(brokers.ports(), "r1", 3)
+    for run, condition in (("r1", "EOS_WRITE_LEFT_BEHIND"), ("r2", "EOS_WRITE_LEFT_BEHIND")):
+        error = stopped(condition, lambda run=run: open_one(brokers, run, 4))
         assert "The write of micro-batch 3 failed, and was not repeated" in error.message
-        commit(brokers.ports(), one(brokers, open_one(brokers, "r1", 3), 3))
-        assert open_one(brokers, "r2", 4).unwritten is None
+    stopped("EOS_RUN_CLOSED", lambda: open_one(brokers, "r1", 3))
+    commit(brokers.ports(), one(brokers, open_one(brokers, "r2", 3), 3))
+    assert open_one(brokers, "r3", 4).unwritten is None
 
-    on_brokers(steps)
+
+@on_brokers
+def test_a_write_that_failed_before_any_run_was_opened_stops_every_later_one(brokers: Brokers):
+    """The sink has no head yet; the write can be repeated, by the same start and by others."""
+    note_unwritten(brokers.ports(), 3, FIRST)
+    assert brokers.ports().ledger.read().write == SINK
+    error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r1", 4))
+    assert "The write of micro-batch 3 failed, and was not repeated" in error.message
+    commit(brokers.ports(), one(brokers, open_one(brokers, "r1", 3), 3))
+    assert open_one(brokers, "r2", 4).unwritten is None
 
 
-def test_a_run_that_goes_on_after_a_write_failed_writes_no_more():
+@on_brokers
+def test_a_run_that_goes_on_after_a_write_failed_writes_no_more(brokers: Brokers):
     """No task had begun, so that nobody has closed the run: it may repeat that write, and decide nothing later."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-        note_unwritten(brokers.ports(), 1, FIRST)
-        head = brokers.ports().ledger.read()
-        assert (head.run, head.unwritten) == ("r1", 1)
-        stopped("EOS_WRITE_LEFT_BEHIND", lambda: assign(head, 2, 0, 0))
-        stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 2)))
-        commit(brokers.ports(), one(brokers, head, 1))
-        commit(brokers.ports(), one(brokers, head, 2))
-
-    on_brokers(steps)
+    commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+    note_unwritten(brokers.ports(), 1, FIRST)
+    head = brokers.ports().ledger.read()
+    assert (head.run, head.unwritten) == ("r1", 1)
+    stopped("EOS_WRITE_LEFT_BEHIND", lambda: assign(head, 2, 0, 0))
+    stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 2)))
+    commit(brokers.ports(), one(brokers, head, 1))
+    commit(brokers.ports(), one(brokers, head, 2))
 
 
-def test_the_first_write_that_failed_stays_noted():
+@on_brokers
+def test_the_first_write_that_failed_stays_noted(brokers: Brokers):
     """Whatever fails after it, and whoever aborts that; what is decided was written."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-        note_unwritten(brokers.ports(), 0, FIRST)
-        assert brokers.ports().ledger.read().given_up is None
-        for batch in (2, 3):
-            note_unwritten(brokers.ports(), batch, FIRST)
-        abort(brokers.ports(), "r1", 4)
-        note_unwritten(brokers.ports(), 5, FIRST)
-        assert brokers.ports().ledger.read().unwritten == 2
-
-    on_brokers(steps)
+    commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+    note_unwritten(brokers.ports(), 0, FIRST)
+    assert brokers.ports().ledger.read().given_up is None
+    for batch in (2, 3):
+        note_unwritten(brokers.ports(), batch, FIRST)
+    abort(brokers.ports(), "r1", 4)
+    note_unwritten(brokers.ports(), 5, FIRST)
+    assert brokers.ports().ledger.read().unwritten == 2
 
 
-def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink():
+@on_brokers
+def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink(brokers: Brokers):
     """Its first head would hide the loss from the next start."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-        brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_LOST", lambda: note_unwritten(brokers.ports(), 1, FIRST))
-        stopped("EOS_LEDGER_HEAD_LOST", lambda: open_one(brokers, "r2", 2))
-
-    on_brokers(steps)
+    commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+    brokers.cluster.logs[LEDGER] = PartitionLog()
+    stopped("EOS_LEDGER_HEAD_LOST", lambda: note_unwritten(brokers.ports(), 1, FIRST))
+    stopped("EOS_LEDGER_HEAD_LOST", lambda: open_one(brokers, "r2", 2))
 
 
-def test_what_was_given_up_after_its_decision_is_written():
+@on_brokers
+def test_what_was_given_up_after_its_decision_is_written(brokers: Brokers):
     """Spark aborts after every commit that raised."""
-
-    def steps(brokers: Brokers) -> None:
-        first = one(brokers, open_one(brokers, "r1"), 0)
-        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        abort(brokers.ports(), "r1", 0)
-        assert open_one(brokers, "r2", 1).unwritten is None
-
-    on_brokers(steps)
+    first = one(brokers, open_one(brokers, "r1"), 0)
+    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    abort(brokers.ports(), "r1", 0)
+    assert open_one(brokers, "r2", 1).unwritten is None
 
 
-def test_a_stream_gives_nothing_up():
+@on_brokers
+def test_a_stream_gives_nothing_up(brokers: Brokers):
     """Spark repeats its micro-batch."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.open("r1")
-        abort(brokers.ports(), "r1", 0)
-        assert brokers.open("r2").given_up is None
-
-    on_brokers(steps)
+    brokers.open("r1")
+    abort(brokers.ports(), "r1", 0)
+    assert brokers.open("r2").given_up is None
 
 
-def test_a_job_that_is_completed_asks_the_brokers_for_nothing():
+@on_brokers
+def test_a_job_that_is_completed_asks_the_brokers_for_nothing(brokers: Brokers):
     """The next run neither ends nor describes a transaction of it: they may be forgotten."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(open_job(brokers, "r1"))
-        commit(brokers.ports(), batch)
-        complete(brokers.ports(), "r1")
-        decision = brokers.ports().ledger.read().decision
-        assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
-        own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
-        head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, write=JOB)
-        again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
-        assert commit(own, again).replayed
-        before = brokers.heads
-        complete(brokers.ports(), "r2")
-        assert brokers.heads == before
-        other = replace(again, reports=(replace(again.reports[0], rows=2),))
-        stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, other))
-
-    on_brokers(steps)
+    batch = brokers.prepared(open_job(brokers, "r1"))
+    commit(brokers.ports(), batch)
+    complete(brokers.ports(), "r1")
+    decision = brokers.ports().ledger.read().decision
+    assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
+    own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
+    head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, write=JOB)
+    again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
+    assert commit(own, again).replayed
+    before = brokers.heads
+    complete(brokers.ports(), "r2")
+    assert brokers.heads == before
+    other = replace(again, reports=(replace(again.reports[0], rows=2),))
+    stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, other))
 
 
-def test_a_run_that_was_replaced_completes_nothing():
+@on_brokers
+def test_a_run_that_was_replaced_completes_nothing(brokers: Brokers):
     """The other one has to settle the decision itself; so has one that finds nothing decided."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(open_job(brokers, "r1"))
-        complete(brokers.ports(), "r1")
-        commit(brokers.ports(), batch)
-        open_job(brokers, "r2")
-        complete(brokers.ports(), "r1")
-        assert len(brokers.ports().ledger.read().decision.written) == 1
-
-    on_brokers(steps)
+    batch = brokers.prepared(open_job(brokers, "r1"))
+    complete(brokers.ports(), "r1")
+    commit(brokers.ports(), batch)
+    open_job(brokers, "r2")
+    complete(brokers.ports(), "r1")
+    assert len(brokers.ports().ledger.read().decision.written) == 1
 
 
-def test_what_tasks_begin_after_an_abort_is_cleared():
+@on_brokers
+def test_what_tasks_begin_after_an_abort_is_cleared(brokers: Brokers):
     """Spark asks for the abort while it still kills them; one that has not written anything yet can write no more."""
-
-    def steps(brokers: Brokers) -> None:
-        head = open_job(brokers, "r1")
-        abort(brokers.ports(), "r1", BATCH)
-        (pair,) = brokers.prepared(head).pairs
-        name = task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0))
-        late = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, FENCING_END)
-        late.init()
-        assert brokers.state(pair) is State.ONGOING
-        assert not clear_late(brokers.ports())
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-        with pytest.raises(Refused):
-            late.produce(OUTPUT, (0, 0))
-
-    on_brokers(steps)
+    head = open_job(brokers, "r1")
+    abort(brokers.ports(), "r1", BATCH)
+    (pair,) = brokers.prepared(head).pairs
+    name = task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0))
+    late = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, FENCING_END)
+    late.init()
+    assert brokers.state(pair) is State.ONGOING
+    assert not clear_late(brokers.ports())
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+    with pytest.raises(Refused):
+        late.produce(OUTPUT, (0, 0))
 
 
-def test_a_run_that_a_task_opens_after_the_abort_is_closed_by_the_next_look():
+@on_brokers
+def test_a_run_that_a_task_opens_after_the_abort_is_closed_by_the_next_look(brokers: Brokers):
     """The first abort finds no run yet; what is written in it has the newest generation, which only a close clears."""
-
-    def steps(brokers: Brokers) -> None:
-        assert not abort(brokers.ports(), "r1", BATCH)
-        (pair,) = brokers.prepared(open_job(brokers, "r1")).pairs
-        clear_late(brokers.ports())
-        assert brokers.state(pair) is State.ONGOING
-        abort(brokers.ports(), "r1", BATCH)
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-
-    on_brokers(steps)
+    assert not abort(brokers.ports(), "r1", BATCH)
+    (pair,) = brokers.prepared(open_job(brokers, "r1")).pairs
+    clear_late(brokers.ports())
+    assert brokers.state(pair) is State.ONGOING
+    abort(brokers.ports(), "r1", BATCH)
+    assert brokers.state(pair) is State.COMPLETE_ABORT
 
 
 @pytest.mark.parametrize("opens", [open_one, open_job])
-def test_a_write_that_only_the_brokers_know_is_a_lost_ledger(opens):
+@on_brokers
+def test_a_write_that_only_the_brokers_know_is_a_lost_ledger(brokers: Brokers, opens):
     """Beginning anew would write it a second time."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(opens(brokers, "r1")))
-        brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_LOST", lambda: opens(brokers, "r2"))
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(opens(brokers, "r1")))
+    brokers.cluster.logs[LEDGER] = PartitionLog()
+    stopped("EOS_LEDGER_HEAD_LOST", lambda: opens(brokers, "r2"))
 
 
-def test_what_is_decided_keeps_its_topic():
+@on_brokers
+def test_what_is_decided_keeps_its_topic(brokers: Brokers):
     """A run that is to write elsewhere is told so; one that finds nothing decided writes where it likes."""
-
-    def steps(brokers: Brokers) -> None:
-        other = replace(JOB, topic="u")
-        assert open_job(brokers, "r1").write == JOB
-        head = open_job(brokers, "r2", other)
-        assert head.write == other
-        commit(brokers.ports(), brokers.prepared(head))
-        head = open_job(brokers, "r3")
-        assert head.write == replace(JOB, topic="u")
-        error = stopped("EOS_JOB_DIFFERS", lambda: check_target(head, JOB))
-        assert "1 rows to topic u, but would now write to topic t" in error.message
-        check_target(head, other)
-
-    on_brokers(steps)
+    other = replace(JOB, topic="u")
+    assert open_job(brokers, "r1").write == JOB
+    head = open_job(brokers, "r2", other)
+    assert head.write == other
+    commit(brokers.ports(), brokers.prepared(head))
+    head = open_job(brokers, "r3")
+    assert head.write == replace(JOB, topic="u")
+    error = stopped("EOS_JOB_DIFFERS", lambda: check_target(head, JOB))
+    assert "1 rows to topic u, but would now write to topic t" in error.message
+    check_target(head, other)
 
 
 def test_rows_of_a_topic_column_go_to_the_topics_of_that_column():
@@ -346,20 +292,19 @@ def test_a_job_that_takes_too_long_stops_when_its_first_transactions_are_gone():
 
 
 @pytest.mark.parametrize("opens", [open_one, Brokers.open])
-def test_what_spark_has_passed_within_foreach_batch_is_not_taken_for_committed(opens: Callable[..., Head]):
+@on_brokers
+def test_what_spark_has_passed_within_foreach_batch_is_not_taken_for_committed(
+    brokers: Brokers, opens: Callable[..., Head]
+):
     """Its commit may not have returned: while nobody can tell, the next start stops. A stream's has."""
-
-    def steps(brokers: Brokers) -> None:
-        first = brokers.prepared(opens(brokers, "r1"))
-        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-        end, names = brokers.cluster.end, {pair.id for pair in first.pairs}
-        brokers.cluster.end = (  # type: ignore[method-assign]
-            lambda name, *of, **how: Reply(NOT_AVAILABLE) if name in names else end(name, *of, **how)
-        )
-        if opens is open_one:
-            stopped("EOS_OUTCOME_UNCLEAR", lambda: opens(brokers, "r2", 1))
-            assert brokers.ports().ledger.read().run == "r1"
-        else:
-            assert opens(brokers, "r2", 1).run == "r2"
-
-    on_brokers(steps)
+    first = brokers.prepared(opens(brokers, "r1"))
+    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    end, names = brokers.cluster.end, {pair.id for pair in first.pairs}
+    brokers.cluster.end = (  # type: ignore[method-assign]
+        lambda name, *of, **how: Reply(NOT_AVAILABLE) if name in names else end(name, *of, **how)
+    )
+    if opens is open_one:
+        stopped("EOS_OUTCOME_UNCLEAR", lambda: opens(brokers, "r2", 1))
+        assert brokers.ports().ledger.read().run == "r1"
+    else:
+        assert opens(brokers, "r2", 1).run == "r2"

@@ -17,10 +17,10 @@ from spark_eos.protocol.head import NOBODY, Decision, Place, Successor, Verdict
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked, places_of, unseen_places
 from spark_eos.protocol.ports import Found, Ports
+from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, on_version, stopped
 from tests.unit.protocol.test_whole import aborted_by_hand, visible
 
 MISSING = "EOS_ROWS_MISSING"
@@ -57,176 +57,144 @@ def held_by_another(brokers: Brokers) -> Producer:
     return other
 
 
-def test_a_young_transaction_that_was_aborted_in_its_partition_is_told():
+@on_brokers
+def test_a_young_transaction_that_was_aborted_in_its_partition_is_told(brokers: Brokers):
     """The commit itself cannot tell. The error names the place; from then on, neither a commit nor a start gets past
     it, whatever the log still knows."""
-
-    def steps(brokers: Brokers) -> None:
-        report = committed(brokers, aborted=True)
-        assert visible(brokers) == 0
-        error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
-        assert "micro-batch 0" in error.message and f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
-        assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*OUTPUT, 0)
-        assert "spark-eos verify" in error.hint
-        assert not error.restart_helps
-        assert marked(brokers.ports(), "r1", error) is error
-        log, before = brokers.cluster.log(OUTPUT), brokers.heads
-        log.begin = log.end  # retention
-        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1)))
-        assert brokers.heads == before
-        abort(brokers.ports(), "r1", 1)
-        for run in ("r2", "r3"):
-            stopped(MISSING, lambda run=run: brokers.open(run, 1))
-        assert brokers.ports().ledger.read().run == NOBODY
-
-    on_brokers(steps)
+    report = committed(brokers, aborted=True)
+    assert visible(brokers) == 0
+    error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+    assert "micro-batch 0" in error.message and f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
+    assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*OUTPUT, 0)
+    assert "spark-eos verify" in error.hint
+    assert not error.restart_helps
+    assert marked(brokers.ports(), "r1", error) is error
+    log, before = brokers.cluster.log(OUTPUT), brokers.heads
+    log.begin = log.end  # retention
+    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1)))
+    assert brokers.heads == before
+    abort(brokers.ports(), "r1", 1)
+    for run in ("r2", "r3"):
+        stopped(MISSING, lambda run=run: brokers.open(run, 1))
+    assert brokers.ports().ledger.read().run == NOBODY
 
 
-def test_nothing_is_noted_by_a_run_that_was_replaced():
+@on_brokers
+def test_nothing_is_noted_by_a_run_that_was_replaced(brokers: Brokers):
     """Whoever has taken over looks itself."""
-
-    def steps(brokers: Brokers) -> None:
-        report = committed(brokers, aborted=True)
-        error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
-        stopped(MISSING, lambda: brokers.open("r2", 1))
-        before = brokers.heads
-        marked(brokers.ports(), "another", error)
-        assert brokers.heads == before
-
-    on_brokers(steps)
+    report = committed(brokers, aborted=True)
+    error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+    stopped(MISSING, lambda: brokers.open("r2", 1))
+    before = brokers.heads
+    marked(brokers.ports(), "another", error)
+    assert brokers.heads == before
 
 
-def test_a_start_looks_in_the_place_of_a_process_that_was_killed():
+@on_brokers
+def test_a_start_looks_in_the_place_of_a_process_that_was_killed(brokers: Brokers):
     """Spark has passed the micro-batch, or has not."""
-
-    def steps(brokers: Brokers) -> None:
-        committed(brokers, aborted=True)
-        for batch in (1, 0):
-            stopped(MISSING, lambda batch=batch: brokers.open("r2", batch))
-
-    on_brokers(steps)
+    committed(brokers, aborted=True)
+    for batch in (1, 0):
+        stopped(MISSING, lambda batch=batch: brokers.open("r2", batch))
 
 
-def test_the_next_commit_looks_in_the_place_of_another_process():
+@on_brokers
+def test_the_next_commit_looks_in_the_place_of_another_process(brokers: Brokers):
     """Before its own decision takes the place of the one that nobody has looked at. It is noted at once."""
-
-    def steps(brokers: Brokers) -> None:
-        committed(brokers, aborted=True)
-        head = brokers.ports().ledger.read()
-        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
-        assert brokers.ports().ledger.read().marks.missing is not None
-
-    on_brokers(steps)
+    committed(brokers, aborted=True)
+    head = brokers.ports().ledger.read()
+    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
+    assert brokers.ports().ledger.read().marks.missing is not None
 
 
-def test_a_commit_after_a_look_asks_for_nothing_more():
+@on_brokers
+def test_a_commit_after_a_look_asks_for_nothing_more(brokers: Brokers):
     """Nor does it wait: what it is told was looked at in the background."""
-
-    def steps(brokers: Brokers) -> None:
-        report = committed(brokers, aborted=False)
-        assert look_back(brokers.ports(), places_of(report.decision)) == {}
-        head = brokers.ports().ledger.read()
-        own, asked = counted(brokers)
-        assert commit(own, brokers.prepared(head, 1), seen=Looked(report.decision, {})).transactions == 1
-        assert asked == []
-
-    on_brokers(steps)
+    report = committed(brokers, aborted=False)
+    assert look_back(brokers.ports(), places_of(report.decision)) == {}
+    head = brokers.ports().ledger.read()
+    own, asked = counted(brokers)
+    assert commit(own, brokers.prepared(head, 1), seen=Looked(report.decision, {})).transactions == 1
+    assert asked == []
 
 
-def test_a_first_commit_of_a_run_asks_for_nothing_more():
+@on_brokers
+def test_a_first_commit_of_a_run_asks_for_nothing_more(brokers: Brokers):
     """Its start has looked, by one request for all places."""
-
-    def steps(brokers: Brokers) -> None:
-        committed(brokers, aborted=False)
-        own, asked = counted(brokers)
-        head = brokers.open("r2", 1, own=own)
-        assert len(asked) == 1
-        commit(own, brokers.prepared(head, 1))
-        assert len(asked) == 1
-
-    on_brokers(steps)
+    committed(brokers, aborted=False)
+    own, asked = counted(brokers)
+    head = brokers.open("r2", 1, own=own)
+    assert len(asked) == 1
+    commit(own, brokers.prepared(head, 1))
+    assert len(asked) == 1
 
 
-def test_a_look_waits_for_the_markers():
+@on_brokers
+def test_a_look_waits_for_the_markers(brokers: Brokers):
     """As long as the transaction is open in its partition, that is no answer."""
 
-    def steps(brokers: Brokers) -> None:
-        def late() -> None:
-            brokers.cluster.next_markers = (3_000, 3_000)
+    def late() -> None:
+        brokers.cluster.next_markers = (3_000, 3_000)
 
-        batch = brokers.prepared(brokers.open("r1"))
-        report = commit(brokers.ports("commit.decided", late), batch)
-        own, asked = counted(brokers)
-        assert look_back(own, places_of(report.decision)) == {}
-        assert len(asked) > 1
-        assert brokers.world.now > 3_000
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    report = commit(brokers.ports("commit.decided", late), batch)
+    own, asked = counted(brokers)
+    assert look_back(own, places_of(report.decision)) == {}
+    assert len(asked) > 1
+    assert brokers.world.now > 3_000
 
 
 @pytest.mark.parametrize(("late_ms", "verdict"), [(1_000, Verdict.COMMITTED), (30_000, None)])
-def test_a_start_waits_for_markers_but_not_for_long(late_ms: int, verdict: Verdict | None):
+@on_brokers
+def test_a_start_waits_for_markers_but_not_for_long(brokers: Brokers, late_ms: int, verdict: Verdict | None):
     """What cannot be read by then is left to its commits, without a verdict."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        brokers.cluster.next_markers = (late_ms, late_ms)
-        began_ms = brokers.world.now
-        assert [w.verdict for w in brokers.open("r2").decision.written] == [verdict]
-        assert brokers.world.now - began_ms < 5_000
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.cluster.next_markers = (late_ms, late_ms)
+    began_ms = brokers.world.now
+    assert [w.verdict for w in brokers.open("r2").decision.written] == [verdict]
+    assert brokers.world.now - began_ms < 5_000
 
 
 @pytest.mark.parametrize("aborted", [True, False])
-def test_what_others_hold_is_looked_at_later(aborted: bool):
+@on_brokers
+def test_what_others_hold_is_looked_at_later(brokers: Brokers, aborted: bool):
     """A transaction of another program may be open for long; a look does not wait for its end, and forgets nothing."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        report = committed(brokers, aborted=aborted)
-        places = places_of(report.decision)
-        began_ms = brokers.world.now
-        assert look_back(brokers.ports(), places) == places
-        assert brokers.world.now - began_ms < 100
-        other.end(commit=True)
-        if aborted:
-            stopped(MISSING, lambda: look_back(brokers.ports(), places))
-        else:
-            assert look_back(brokers.ports(), places) == {}
-
-    on_brokers(steps)
+    other = held_by_another(brokers)
+    report = committed(brokers, aborted=aborted)
+    places = places_of(report.decision)
+    began_ms = brokers.world.now
+    assert look_back(brokers.ports(), places) == places
+    assert brokers.world.now - began_ms < 100
+    other.end(commit=True)
+    if aborted:
+        stopped(MISSING, lambda: look_back(brokers.ports(), places))
+    else:
+        assert look_back(brokers.ports(), places) == {}
 
 
-def test_a_commit_hands_on_what_others_hold():
+@on_brokers
+def test_a_commit_hands_on_what_others_hold(brokers: Brokers):
     """Of the decision before, which another process has made."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first = committed(brokers, aborted=True).decision
-        report = commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1))
-        assert report.unseen == places_of(first)
-        other.end(commit=True)
-        stopped(MISSING, lambda: look_back(brokers.ports(), report.unseen))
-
-    on_brokers(steps)
+    other = held_by_another(brokers)
+    first = committed(brokers, aborted=True).decision
+    report = commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1))
+    assert report.unseen == places_of(first)
+    other.end(commit=True)
+    stopped(MISSING, lambda: look_back(brokers.ports(), report.unseen))
 
 
-def test_a_start_leaves_to_its_commits_what_others_hold():
+@on_brokers
+def test_a_start_leaves_to_its_commits_what_others_hold(brokers: Brokers):
     """Without a verdict in the head, as nobody has looked."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first = committed(brokers, aborted=True).decision
-        head = brokers.open("r2", 1)
-        assert [w.verdict for w in head.decision.written] == [None]
-        assert unseen_places(head) == places_of(first)
-        other.end(commit=True)
-        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
-
-    on_brokers(steps)
+    other = held_by_another(brokers)
+    first = committed(brokers, aborted=True).decision
+    head = brokers.open("r2", 1)
+    assert [w.verdict for w in head.decision.written] == [None]
+    assert unseen_places(head) == places_of(first)
+    other.end(commit=True)
+    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
 
 
 def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
@@ -241,289 +209,233 @@ def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
     return first, second
 
 
-def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decision():
+@on_brokers
+def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decision(brokers: Brokers):
     """Whoever waits for the end of the query learns of them there, and so does its next start."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first, second = two_decisions(brokers)
-        head = brokers.ports().ledger.read()
-        assert (head.decision, head.unseen) == (second, places_of(first))
-        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
-        assert "(and 1 more)" in error.message
-        started = brokers.open("r2", 2)
-        assert started.unseen == head.unseen and unseen_places(started) == unseen_places(head)
-        other.end(commit=True)
-        error = stopped(MISSING, lambda: look_at_last(brokers.ports()))
-        assert error.parameters["offset"] == next(iter(places_of(first)))[1].offset
-        stopped(MISSING, lambda: brokers.open("r3", 2))
-
-    on_brokers(steps)
+    other = held_by_another(brokers)
+    first, second = two_decisions(brokers)
+    head = brokers.ports().ledger.read()
+    assert (head.decision, head.unseen) == (second, places_of(first))
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+    assert "(and 1 more)" in error.message
+    started = brokers.open("r2", 2)
+    assert started.unseen == head.unseen and unseen_places(started) == unseen_places(head)
+    other.end(commit=True)
+    error = stopped(MISSING, lambda: look_at_last(brokers.ports()))
+    assert error.parameters["offset"] == next(iter(places_of(first)))[1].offset
+    stopped(MISSING, lambda: brokers.open("r3", 2))
 
 
 @pytest.mark.parametrize("by", ["a start", "a commit", "an operator"])
-def test_what_was_looked_at_goes_from_the_head(by: str):
+@on_brokers
+def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
     """As soon as others keep nobody from it any more."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first = committed(brokers, aborted=False).decision
-        batch = brokers.prepared(brokers.ports().ledger.read(), 1)
-        commit(brokers.ports(), batch, seen=Looked(first, places_of(first)))
-        assert brokers.ports().ledger.read().unseen == places_of(first)
-        other.end(commit=True)
-        if by == "a start":
-            brokers.open("r2", 2)
-        elif by == "a commit":
-            commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 2))
-        else:
-            settle_decided(brokers.ports(), QUERY)
-        assert brokers.ports().ledger.read().unseen == {}
-
-    on_brokers(steps)
-
-
-def test_a_commit_looks_at_the_places_in_the_head():
-    """It is in another process than the one that has left them; nothing of its own is decided then."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        two_decisions(brokers)
-        other.end(commit=True)
-        head = brokers.ports().ledger.read()
-        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2)))
-        assert brokers.ports().ledger.read().decision == head.decision
-
-    on_brokers(steps)
-
-
-def test_a_replay_knows_of_the_places_in_the_head():
-    """The process that runs it looks at them in the background, as after any commit."""
-
-    def steps(brokers: Brokers) -> None:
-        held_by_another(brokers)
-        first, second = two_decisions(brokers)
-        batch = brokers.prepared(brokers.open("r2", 1), 1)
-        counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
-        report = commit(brokers.ports(), counted)
-        assert report.replayed and report.unseen == places_of(first)
-        assert places_of(report.decision) == places_of(second)
-
-    on_brokers(steps)
-
-
-def test_an_operator_who_settles_looks_at_the_places_in_the_head():
-    """And leaves there what is still to be looked at."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first, second = two_decisions(brokers)
+    other = held_by_another(brokers)
+    first = committed(brokers, aborted=False).decision
+    batch = brokers.prepared(brokers.ports().ledger.read(), 1)
+    commit(brokers.ports(), batch, seen=Looked(first, places_of(first)))
+    assert brokers.ports().ledger.read().unseen == places_of(first)
+    other.end(commit=True)
+    if by == "a start":
+        brokers.open("r2", 2)
+    elif by == "a commit":
+        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 2))
+    else:
         settle_decided(brokers.ports(), QUERY)
-        head = brokers.ports().ledger.read()
-        assert unseen_places(head) == {**places_of(first), **places_of(second)}
-        other.end(commit=True)
-        stopped(MISSING, lambda: settle_decided(brokers.ports(), QUERY))
-
-    on_brokers(steps)
+    assert brokers.ports().ledger.read().unseen == {}
 
 
-def test_who_retires_a_query_waits_for_the_places_in_its_head():
+@on_brokers
+def test_a_commit_looks_at_the_places_in_the_head(brokers: Brokers):
+    """It is in another process than the one that has left them; nothing of its own is decided then."""
+    other = held_by_another(brokers)
+    two_decisions(brokers)
+    other.end(commit=True)
+    head = brokers.ports().ledger.read()
+    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2)))
+    assert brokers.ports().ledger.read().decision == head.decision
+
+
+@on_brokers
+def test_a_replay_knows_of_the_places_in_the_head(brokers: Brokers):
+    """The process that runs it looks at them in the background, as after any commit."""
+    held_by_another(brokers)
+    first, second = two_decisions(brokers)
+    batch = brokers.prepared(brokers.open("r2", 1), 1)
+    counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
+    report = commit(brokers.ports(), counted)
+    assert report.replayed and report.unseen == places_of(first)
+    assert places_of(report.decision) == places_of(second)
+
+
+@on_brokers
+def test_an_operator_who_settles_looks_at_the_places_in_the_head(brokers: Brokers):
+    """And leaves there what is still to be looked at."""
+    other = held_by_another(brokers)
+    first, second = two_decisions(brokers)
+    settle_decided(brokers.ports(), QUERY)
+    head = brokers.ports().ledger.read()
+    assert unseen_places(head) == {**places_of(first), **places_of(second)}
+    other.end(commit=True)
+    stopped(MISSING, lambda: settle_decided(brokers.ports(), QUERY))
+
+
+@on_brokers
+def test_who_retires_a_query_waits_for_the_places_in_its_head(brokers: Brokers):
     """Nobody would ever look at them after that: nothing is changed until they were."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        two_decisions(brokers)
-        heir, own = Successor("another", "/new"), brokers.ports()
-        for retires in (
-            lambda: hand_over(own, heir, standing(own), PREFIX),
-            lambda: retire(own, QUERY, heir),
-        ):
-            stopped("EOS_OUTCOME_UNCLEAR", retires)
-            assert brokers.ports().ledger.read().marks.successor is None
-        other.end(commit=True)
-        stopped(MISSING, lambda: retire(own, QUERY, heir))
-        stopped(MISSING, lambda: hand_over(own, heir, standing(own), PREFIX))
+    other = held_by_another(brokers)
+    two_decisions(brokers)
+    heir, own = Successor("another", "/new"), brokers.ports()
+    for retires in (
+        lambda: hand_over(own, heir, standing(own), PREFIX),
+        lambda: retire(own, QUERY, heir),
+    ):
+        stopped("EOS_OUTCOME_UNCLEAR", retires)
         assert brokers.ports().ledger.read().marks.successor is None
+    other.end(commit=True)
+    stopped(MISSING, lambda: retire(own, QUERY, heir))
+    stopped(MISSING, lambda: hand_over(own, heir, standing(own), PREFIX))
+    assert brokers.ports().ledger.read().marks.successor is None
 
-    on_brokers(steps)
 
-
-def test_a_replay_hands_on_what_its_start_could_not_look_at():
+@on_brokers
+def test_a_replay_hands_on_what_its_start_could_not_look_at(brokers: Brokers):
     """After that of a batch write nobody else would look, as it notes that all is done."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        first = committed(brokers, aborted=True)
-        batch = brokers.prepared(brokers.open("r2"))
-        counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
-        report = commit(brokers.ports(), counted)
-        assert report.replayed and places_of(report.decision) == places_of(first.decision)
-        other.end(commit=True)
-        stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
-
-    on_brokers(steps)
+    other = held_by_another(brokers)
+    first = committed(brokers, aborted=True)
+    batch = brokers.prepared(brokers.open("r2"))
+    counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
+    report = commit(brokers.ports(), counted)
+    assert report.replayed and places_of(report.decision) == places_of(first.decision)
+    other.end(commit=True)
+    stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
 
 
-def test_whoever_waits_for_the_end_waits_for_others():
+@on_brokers
+def test_whoever_waits_for_the_end_waits_for_others(brokers: Brokers):
     """Until their transactions end; after a minute, it is told that nobody knows."""
-
-    def steps(brokers: Brokers) -> None:
-        other = held_by_another(brokers)
-        committed(brokers, aborted=False)
-        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
-        assert isinstance(error, Unclear) and error.restart_helps
-        assert "find-hanging" in error.hint
-        look_at_last(brokers.ports(), stopped=True)
-        other.end(commit=True)
-        look_at_last(brokers.ports())
-
-    on_brokers(steps)
+    other = held_by_another(brokers)
+    committed(brokers, aborted=False)
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+    assert isinstance(error, Unclear) and error.restart_helps
+    assert "find-hanging" in error.hint
+    look_at_last(brokers.ports(), stopped=True)
+    other.end(commit=True)
+    look_at_last(brokers.ports())
 
 
-def test_a_query_that_has_decided_nothing_has_nothing_to_look_at():
+@on_brokers
+def test_a_query_that_has_decided_nothing_has_nothing_to_look_at(brokers: Brokers):
     """Nor has one that the ledger does not know."""
-
-    def steps(brokers: Brokers) -> None:
-        look_at_last(brokers.ports())
-        brokers.open("r1")
-        look_at_last(brokers.ports())
-
-    on_brokers(steps)
+    look_at_last(brokers.ports())
+    brokers.open("r1")
+    look_at_last(brokers.ports())
 
 
-def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it():
+@on_brokers
+def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it(brokers: Brokers):
     """Where the ledger has none, or one before it, the head that names the micro-batch was lost."""
-
-    def steps(brokers: Brokers) -> None:
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
-        brokers.open("r1")
-        stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 0))
-        committed(brokers, aborted=False)
-        look_at_last(brokers.ports(), 0)
-        error = stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 1))
-        assert "Micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
-
-    on_brokers(steps)
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
+    brokers.open("r1")
+    stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 0))
+    committed(brokers, aborted=False)
+    look_at_last(brokers.ports(), 0)
+    error = stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 1))
+    assert "Micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_run_that_had_nothing_to_do_finds_no_head_of_a_query_that_had_one(version: int):
+@on_brokers
+def test_a_run_that_had_nothing_to_do_finds_no_head_of_a_query_that_had_one(brokers: Brokers, version: int):
     """It has committed nothing. The brokers know that the query has: a commit that nobody may have looked at."""
-
-    def steps(brokers: Brokers) -> None:
-        committed(brokers, aborted=True)
-        log = brokers.cluster.log(LEDGER)
-        log.begin = log.end
-        for is_stopped in (False, True):
-            look = partial(look_at_last, brokers.ports(), stopped=is_stopped)
-            error = stopped("EOS_LEDGER_HEAD_LOST", look)
-            assert "spark-eos verify" in error.hint and "last commit" in error.message
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
-
-    on_version(version, steps)
+    brokers.cluster.transaction_version = version
+    committed(brokers, aborted=True)
+    log = brokers.cluster.log(LEDGER)
+    log.begin = log.end
+    for is_stopped in (False, True):
+        look = partial(look_at_last, brokers.ports(), stopped=is_stopped)
+        error = stopped("EOS_LEDGER_HEAD_LOST", look)
+        assert "spark-eos verify" in error.hint and "last commit" in error.message
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
 
 
-def test_too_many_places_that_wait_stop_the_query(monkeypatch: pytest.MonkeyPatch):
+@on_brokers
+def test_too_many_places_that_wait_stop_the_query(brokers: Brokers, monkeypatch: pytest.MonkeyPatch):
     """Something holds readers for hours, and they would never be looked at."""
     monkeypatch.setattr(look_back_module, "MOST_WAITING", 0)
-
-    def steps(brokers: Brokers) -> None:
-        held_by_another(brokers)
-        report = committed(brokers, aborted=False)
-        stopped("EOS_OUTCOME_UNCLEAR", lambda: look_back(brokers.ports(), places_of(report.decision)))
-
-    on_brokers(steps)
+    held_by_another(brokers)
+    report = committed(brokers, aborted=False)
+    stopped("EOS_OUTCOME_UNCLEAR", lambda: look_back(brokers.ports(), places_of(report.decision)))
 
 
-def test_retention_after_the_commit_is_no_loss():
+@on_brokers
+def test_retention_after_the_commit_is_no_loss(brokers: Brokers):
     """Readers had their time."""
-
-    def steps(brokers: Brokers) -> None:
-        report = committed(brokers, aborted=False)
-        log = brokers.cluster.log(OUTPUT)
-        log.begin = log.end
-        assert look_back(brokers.ports(), places_of(report.decision)) == {}
-
-    on_brokers(steps)
+    report = committed(brokers, aborted=False)
+    log = brokers.cluster.log(OUTPUT)
+    log.begin = log.end
+    assert look_back(brokers.ports(), places_of(report.decision)) == {}
 
 
-def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verdict():
+@on_brokers
+def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verdict(brokers: Brokers):
     """A start has looked at those."""
-
-    def steps(brokers: Brokers) -> None:
-        decision = committed(brokers, aborted=False).decision
-        assert decision is not None
-        (written,) = decision.written
-        begins = tuple(replace(written.probe, partition=number) for number in range(3))
-        several = replace(decision, written=(replace(written, begins=begins),))
-        assert set(places_of(several)) == {(written.pair, probe) for probe in begins}
-        assert places_of(several.judged({written.pair: Verdict.COMMITTED})) == {}
-        assert places_of(None) == {}
-
-    on_brokers(steps)
+    decision = committed(brokers, aborted=False).decision
+    assert decision is not None
+    (written,) = decision.written
+    begins = tuple(replace(written.probe, partition=number) for number in range(3))
+    several = replace(decision, written=(replace(written, begins=begins),))
+    assert set(places_of(several)) == {(written.pair, probe) for probe in begins}
+    assert places_of(several.judged({written.pair: Verdict.COMMITTED})) == {}
+    assert places_of(None) == {}
 
 
-def test_the_mark_is_read_back():
+@on_brokers
+def test_the_mark_is_read_back(brokers: Brokers):
     """By whoever reads the ledger next."""
-
-    def steps(brokers: Brokers) -> None:
-        committed(brokers, aborted=True)
-        stopped(MISSING, lambda: brokers.open("r2", 1))
-        head = brokers.ports().ledger.read()
-        assert decode(encode(head)) == head
-        assert head.marks.missing is not None
-
-    on_brokers(steps)
+    committed(brokers, aborted=True)
+    stopped(MISSING, lambda: brokers.open("r2", 1))
+    head = brokers.ports().ledger.read()
+    assert decode(encode(head)) == head
+    assert head.marks.missing is not None
 
 
-def test_a_commit_that_dies_in_its_look_is_safe_to_repeat():
+@on_brokers
+def test_a_commit_that_dies_in_its_look_is_safe_to_repeat(brokers: Brokers):
     """What the look of a start finds is found again."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.ended", kill), batch)
-        aborted_by_hand_late = brokers.cluster.log(OUTPUT).open.get(pair.producer_id)
-        assert aborted_by_hand_late is None  # there is nothing left to abort
-        assert brokers.open("r2", 1).decision.written[0].verdict is Verdict.COMMITTED
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.ended", kill), batch)
+    aborted_by_hand_late = brokers.cluster.log(OUTPUT).open.get(pair.producer_id)
+    assert aborted_by_hand_late is None  # there is nothing left to abort
+    assert brokers.open("r2", 1).decision.written[0].verdict is Verdict.COMMITTED
 
 
-def test_other_errors_are_not_noted():
+@on_brokers
+def test_other_errors_are_not_noted(brokers: Brokers):
     """Only rows that are missing are."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.open("r1")
-        before = brokers.heads
-        error = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
-        assert marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
-        assert brokers.heads == before
-
-    on_brokers(steps)
+    brokers.open("r1")
+    before = brokers.heads
+    error = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
+    assert marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
+    assert brokers.heads == before
 
 
-def test_decisions_compare_without_their_places():
+@on_brokers
+def test_decisions_compare_without_their_places(brokers: Brokers):
     """By which a commit knows the one that its process has looked at, from the one that it has read."""
-
-    def steps(brokers: Brokers) -> None:
-        decision = committed(brokers, aborted=False).decision
-        read = brokers.ports().ledger.read().decision
-        assert isinstance(read, Decision)
-        assert read == decision
-
-    on_brokers(steps)
+    decision = committed(brokers, aborted=False).decision
+    read = brokers.ports().ledger.read().decision
+    assert isinstance(read, Decision)
+    assert read == decision
 
 
-def test_a_look_at_an_earlier_decision_is_none_at_the_last_one():
+@on_brokers
+def test_a_look_at_an_earlier_decision_is_none_at_the_last_one(brokers: Brokers):
     """Another process of the run has committed that since, and its look was cut short."""
-
-    def steps(brokers: Brokers) -> None:
-        first = committed(brokers, aborted=False)
-        committed(brokers, aborted=True, number=1)
-        head = brokers.ports().ledger.read()
-        seen = Looked(first.decision, {})
-        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2), seen=seen))
-
-    on_brokers(steps)
+    first = committed(brokers, aborted=False)
+    committed(brokers, aborted=True, number=1)
+    head = brokers.ports().ledger.read()
+    seen = Looked(first.decision, {})
+    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2), seen=seen))

@@ -35,9 +35,9 @@ from spark_eos.protocol.head import (
 from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
+from tests.simulation.by_hand import Brokers, on_brokers
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import Brokers, on_brokers
 
 OFFSETS = {"in": {"0": 4}}
 UNFINISHED = Unfinished(QUERY, "/old", "/new", 0, ('{"in":{"0":4}}',), ("v1", "{}"), ("v1", "{}"))
@@ -66,234 +66,189 @@ def state(own: Ports, pair: Pair) -> State:
 # Retired
 
 
-def test_what_is_decided_is_committed_and_what_is_not_is_aborted():
+@on_brokers
+def test_what_is_decided_is_committed_and_what_is_not_is_aborted(brokers: Brokers):
     """Nobody else would do either, as the query never starts again."""
-
-    def steps(brokers: Brokers) -> None:
-        pair = decided_and_dead(brokers)
-        left = brokers.prepared(replace(brokers.ports().ledger.read(), run="r1"), batch=1)
-        own = brokers.ports()
-        head = retire(own, QUERY, HEIR).head
-        assert (head.run, head.marks.successor) == (NOBODY, HEIR)
-        assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
-        assert state(own, pair) is State.COMPLETE_COMMIT
-        assert state(own, next(iter(left.pairs))) is State.COMPLETE_ABORT
-        assert own.ledger.read() == head
-
-    on_brokers(steps)
+    pair = decided_and_dead(brokers)
+    left = brokers.prepared(replace(brokers.ports().ledger.read(), run="r1"), batch=1)
+    own = brokers.ports()
+    head = retire(own, QUERY, HEIR).head
+    assert (head.run, head.marks.successor) == (NOBODY, HEIR)
+    assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
+    assert state(own, pair) is State.COMPLETE_COMMIT
+    assert state(own, next(iter(left.pairs))) is State.COMPLETE_ABORT
+    assert own.ledger.read() == head
 
 
-def test_what_stays_open_of_a_retired_query_is_told():
+@on_brokers
+def test_what_stays_open_of_a_retired_query_is_told(brokers: Brokers):
     """No start of it will ever end it; an operator does."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        left = retire(brokers.ports("replay.halted", brokers.end_transactions_no_more), QUERY, HEIR).left
-        assert {pair.id for pair in left} == {pair.id for pair in batch.pairs}
-        del brokers.cluster.end
-        head = abort_undecided(brokers.ports(), QUERY).head
-        assert head.marks.successor == HEIR
-        assert {state(brokers.ports(), pair) for pair in batch.pairs} == {State.COMPLETE_ABORT}
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    left = retire(brokers.ports("replay.halted", brokers.end_transactions_no_more), QUERY, HEIR).left
+    assert {pair.id for pair in left} == {pair.id for pair in batch.pairs}
+    del brokers.cluster.end
+    head = abort_undecided(brokers.ports(), QUERY).head
+    assert head.marks.successor == HEIR
+    assert {state(brokers.ports(), pair) for pair in batch.pairs} == {State.COMPLETE_ABORT}
 
 
-def test_no_start_gets_past_a_retired_head():
+@on_brokers
+def test_no_start_gets_past_a_retired_head(brokers: Brokers):
     """Whatever its checkpoint says; the error names who goes on."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        retire(brokers.ports(), QUERY, HEIR)
-        for batch in (0, 1, 2):
-            error = stopped("EOS_QUERY_RETIRED", lambda batch=batch: brokers.open("r2", batch))
-            assert "/new" in error.message
-            assert not error.restart_helps
-        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, begin_at=1))
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+    retire(brokers.ports(), QUERY, HEIR)
+    for batch in (0, 1, 2):
+        error = stopped("EOS_QUERY_RETIRED", lambda batch=batch: brokers.open("r2", batch))
+        assert "/new" in error.message
+        assert not error.restart_helps
+    stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, begin_at=1))
 
 
-def test_a_run_that_is_alive_decides_nothing_after_that():
+@on_brokers
+def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
     """It has prepared its micro-batch by then, and is told who goes on."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        retire(brokers.ports(), QUERY, HEIR)
-        error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
-        assert isinstance(error, Superseded)
-        assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
-        assert brokers.ports().ledger.read().decision is None
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    retire(brokers.ports(), QUERY, HEIR)
+    error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
+    assert isinstance(error, Superseded)
+    assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
+    assert brokers.ports().ledger.read().decision is None
 
 
-def test_a_decision_that_comes_first_is_kept():
+@on_brokers
+def test_a_decision_that_comes_first_is_kept(brokers: Brokers):
     """A run that decides in the last moment: the one who retires it reads that, as it has taken the ledger."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        heads = []
-        commit(brokers.ports("commit.decided", lambda: heads.append(retire(brokers.ports(), QUERY, HEIR).head)), batch)
-        (head,) = heads
-        assert head.decision.batch == 0
-        assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
-        assert brokers.ports().ledger.read() == head
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    heads = []
+    commit(brokers.ports("commit.decided", lambda: heads.append(retire(brokers.ports(), QUERY, HEIR).head)), batch)
+    (head,) = heads
+    assert head.decision.batch == 0
+    assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
+    assert brokers.ports().ledger.read() == head
 
 
-def test_killed_when_it_was_published():
+@on_brokers
+def test_killed_when_it_was_published(brokers: Brokers):
     """Repeated, it aborts what is left; for another successor it refuses."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        with pytest.raises(Killed):
-            retire(brokers.ports("replay.halted", kill), QUERY, HEIR)
-        own = brokers.ports()
-        assert state(own, next(iter(batch.pairs))) is State.ONGOING
-        head = own.ledger.read()
-        assert retire(own, QUERY, HEIR) == Ended(head)
-        assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
-        stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        retire(brokers.ports("replay.halted", kill), QUERY, HEIR)
+    own = brokers.ports()
+    assert state(own, next(iter(batch.pairs))) is State.ONGOING
+    head = own.ledger.read()
+    assert retire(own, QUERY, HEIR) == Ended(head)
+    assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
+    stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
 
 
-def test_lost_rows_are_repaired_first():
+@on_brokers
+def test_lost_rows_are_repaired_first(brokers: Brokers):
     """Only the query's own replay of that micro-batch writes them."""
-
-    def steps(brokers: Brokers) -> None:
-        pair = decided_and_dead(brokers)
-        brokers.end(pair, commit=False)
-        before = brokers.ports().ledger.read()
-        error = stopped("EOS_REPLAY_ROWS_LOST", lambda: retire(brokers.ports(), QUERY, HEIR))
-        assert "availableNow" in error.hint
-        assert brokers.ports().ledger.read() == before
-
-    on_brokers(steps)
+    pair = decided_and_dead(brokers)
+    brokers.end(pair, commit=False)
+    before = brokers.ports().ledger.read()
+    error = stopped("EOS_REPLAY_ROWS_LOST", lambda: retire(brokers.ports(), QUERY, HEIR))
+    assert "availableNow" in error.hint
+    assert brokers.ports().ledger.read() == before
 
 
-def test_a_query_that_the_ledger_does_not_know():
+@on_brokers
+def test_a_query_that_the_ledger_does_not_know(brokers: Brokers):
     """It is not retired: nobody could tell what of it is decided."""
-
-    def steps(brokers: Brokers) -> None:
-        with pytest.raises(CommandError):
-            retire(brokers.ports(), QUERY, HEIR)
-
-    on_brokers(steps)
+    with pytest.raises(CommandError):
+        retire(brokers.ports(), QUERY, HEIR)
 
 
-def test_the_mark_for_sinks_that_have_no_head_yet():
+@on_brokers
+def test_the_mark_for_sinks_that_have_no_head_yet(brokers: Brokers):
     """Within foreachBatch, a sink may begin in mid-life: before its first decision, it looks at this one."""
-
-    def steps(brokers: Brokers) -> None:
-        own, whole = brokers.ports(), ForeachBatchWrite(QUERY, WHOLE)
-        head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, write=whole)).head
-        assert (head.write, head.marks) == (whole, Marks(successor=HEIR))
-        assert retire(own, QUERY, HEIR).head == own.ledger.read() == head
-        stopped("EOS_QUERY_RETIRED", lambda: check_halts(head, None))
-
-    on_brokers(steps)
+    own, whole = brokers.ports(), ForeachBatchWrite(QUERY, WHOLE)
+    head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, write=whole)).head
+    assert (head.write, head.marks) == (whole, Marks(successor=HEIR))
+    assert retire(own, QUERY, HEIR).head == own.ledger.read() == head
+    stopped("EOS_QUERY_RETIRED", lambda: check_halts(head, None))
 
 
 # The new query
 
 
-def test_a_new_query_begins_where_the_replay_says():
+@on_brokers
+def test_a_new_query_begins_where_the_replay_says(brokers: Brokers):
     """Until it is finished, no start gets past its head; then the first one goes on after micro-batch 0."""
-
-    def steps(brokers: Brokers) -> None:
-        old = Head("r", 3, (), 5, prefix=PREFIX, partitioner="fnv1a")
-        own = brokers.ports()
-        head = intend(own, UNFINISHED, old)
-        assert (head.prefix, head.partitioner, head.decision) == (PREFIX, "fnv1a", None)
-        again = intend(own, UNFINISHED, old)
-        assert again == head.succeeded_by(NOBODY, head.endtxn_version)
-        for batch in (0, 1):
-            error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
-            assert "replay /old --new /new --yes" in error.hint
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, head))
-        begun = begin(own, UNFINISHED, OFFSETS, again)
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, again))
-        assert (begun.decision.batch, begun.decision.offsets, begun.decision.written) == (0, OFFSETS, ())
-        first = brokers.open("r1", 1)
-        assert (first.run, first.partitioner) == ("r1", "fnv1a")
-        commit(own, brokers.prepared(first, 1))
-        stopped("EOS_REPLAY_REFUSED", lambda: intend(own, UNFINISHED, old))
-
-    on_brokers(steps)
+    old = Head("r", 3, (), 5, prefix=PREFIX, partitioner="fnv1a")
+    own = brokers.ports()
+    head = intend(own, UNFINISHED, old)
+    assert (head.prefix, head.partitioner, head.decision) == (PREFIX, "fnv1a", None)
+    again = intend(own, UNFINISHED, old)
+    assert again == head.succeeded_by(NOBODY, head.endtxn_version)
+    for batch in (0, 1):
+        error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
+        assert "replay /old --new /new --yes" in error.hint
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, head))
+    begun = begin(own, UNFINISHED, OFFSETS, again)
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, again))
+    assert (begun.decision.batch, begun.decision.offsets, begun.decision.written) == (0, OFFSETS, ())
+    first = brokers.open("r1", 1)
+    assert (first.run, first.partitioner) == ("r1", "fnv1a")
+    commit(own, brokers.prepared(first, 1))
+    stopped("EOS_REPLAY_REFUSED", lambda: intend(own, UNFINISHED, old))
 
 
-def test_a_start_at_micro_batch_0_after_that():
+@on_brokers
+def test_a_start_at_micro_batch_0_after_that(brokers: Brokers):
     """As when the commit log was lost: it is there already, without rows."""
-
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports()
-        head = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX))
-        begin(own, UNFINISHED, OFFSETS, head)
-        stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, brokers.prepared(brokers.open("r1", 0))))
-
-    on_brokers(steps)
+    own = brokers.ports()
+    head = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX))
+    begin(own, UNFINISHED, OFFSETS, head)
+    stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, brokers.prepared(brokers.open("r1", 0))))
 
 
-def test_two_replays_to_one_place():
+@on_brokers
+def test_two_replays_to_one_place(brokers: Brokers):
     """The second one is told how to finish the first."""
-
-    def steps(brokers: Brokers) -> None:
-        own, old = brokers.ports(), Head("r", 3, (), 5, prefix=PREFIX)
-        intend(own, UNFINISHED, old)
-        other = replace(UNFINISHED, lines=("other",))
-        error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: intend(own, other, old))
-        assert finishing(UNFINISHED) in error.hint
-
-    on_brokers(steps)
+    own, old = brokers.ports(), Head("r", 3, (), 5, prefix=PREFIX)
+    intend(own, UNFINISHED, old)
+    other = replace(UNFINISHED, lines=("other",))
+    error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: intend(own, other, old))
+    assert finishing(UNFINISHED) in error.hint
 
 
-def test_the_one_topic_of_a_replay():
+@on_brokers
+def test_the_one_topic_of_a_replay(brokers: Brokers):
     """Its head stays for that topic, through all runs; a start that would write elsewhere is refused."""
+    own, mark = brokers.ports(), replace(UNFINISHED, topic="copies")
+    head = intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX))
+    assert begin(own, mark, OFFSETS, head).marks.topic == "copies"
 
-    def steps(brokers: Brokers) -> None:
-        own, mark = brokers.ports(), replace(UNFINISHED, topic="copies")
-        head = intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX))
-        assert begin(own, mark, OFFSETS, head).marks.topic == "copies"
+    def opened(run: str, topic: str | None) -> Head:
+        return open_run(own, run, 1, endtxn_version=5, prefix=PREFIX, topic=topic)
 
-        def opened(run: str, topic: str | None) -> Head:
-            return open_run(own, run, 1, endtxn_version=5, prefix=PREFIX, topic=topic)
-
-        for wrong in ("another", None):
-            stopped("EOS_REPLAY_OTHER_TOPIC", lambda wrong=wrong: opened("r1", wrong))
-        assert opened("r1", "copies").marks.topic == "copies"
-        stopped("EOS_REPLAY_OTHER_TOPIC", lambda: opened("r2", "another"))
-
-    on_brokers(steps)
+    for wrong in ("another", None):
+        stopped("EOS_REPLAY_OTHER_TOPIC", lambda wrong=wrong: opened("r1", wrong))
+    assert opened("r1", "copies").marks.topic == "copies"
+    stopped("EOS_REPLAY_OTHER_TOPIC", lambda: opened("r2", "another"))
 
 
-def test_a_replay_to_no_name_binds_its_query_all_the_same():
+@on_brokers
+def test_a_replay_to_no_name_binds_its_query_all_the_same(brokers: Brokers):
     """It has not retired the old one: whatever its topic is, it is not the old one's."""
-
-    def steps(brokers: Brokers) -> None:
-        own, mark = brokers.ports(), replace(UNFINISHED, topic="")
-        begin(own, mark, OFFSETS, intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX)))
-        stopped(
-            "EOS_REPLAY_OTHER_TOPIC",
-            lambda: open_run(own, "r1", 1, endtxn_version=5, prefix=PREFIX, topic="copies"),
-        )
-
-    on_brokers(steps)
+    own, mark = brokers.ports(), replace(UNFINISHED, topic="")
+    begin(own, mark, OFFSETS, intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX)))
+    stopped(
+        "EOS_REPLAY_OTHER_TOPIC",
+        lambda: open_run(own, "r1", 1, endtxn_version=5, prefix=PREFIX, topic="copies"),
+    )
 
 
-def test_writes_within_foreach_batch_begin_anywhere():
+@on_brokers
+def test_writes_within_foreach_batch_begin_anywhere(brokers: Brokers):
     """Their head is only to say that the replay is finished; it keeps the name of the sink."""
-
-    def steps(brokers: Brokers) -> None:
-        own, sink = brokers.ports(), ForeachBatchWrite("new", "gold")
-        intended = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
-        begun = begin(own, UNFINISHED, OFFSETS, intended)
-        assert (begun.decision, begun.write) == (None, sink)
-        head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, write=sink)
-        assert (head.write, head.marks) == (sink, Marks())
-
-    on_brokers(steps)
+    own, sink = brokers.ports(), ForeachBatchWrite("new", "gold")
+    intended = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
+    begun = begin(own, UNFINISHED, OFFSETS, intended)
+    assert (begun.decision, begun.write) == (None, sink)
+    head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, write=sink)
+    assert (head.write, head.marks) == (sink, Marks())
 
 
 # As text

@@ -2,173 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear, stop
+from spark_eos.errors import ProtocolStop, Superseded, Unclear, stop
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.abort import abort, abort_all, clear_found, close, sweep, undecided
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.end import age_ms
-from spark_eos.protocol.head import ForeachBatchWrite, Head, Pair, Probe, Verdict, Write, Written
+from spark_eos.protocol.head import ForeachBatchWrite, Head, Pair, Verdict
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
+from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
-from tests.simulation.codes import NOT_AVAILABLE
-from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS, Cluster
+from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS
 from tests.simulation.faults import Fault, Strike
-from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
+from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
-from tests.simulation.world import Reply, World
 from tests.support.models.dying_driver import Killed, kill
 
-OUTPUT = ("output", 0)
-TIMEOUT_MS = 100_000
 
-
-@dataclass
-class Brokers:
-    """A simulated cluster, and one query on it whose steps a test takes by hand."""
-
-    world: World
-    cluster: Cluster
-
-    def ports(self, at: str = "", happens: Callable[[], None] = lambda: None) -> Ports:
-        """The query's; whenever the protocol comes to the point ``at``, this ``happens`` there."""
-        return replace(ports(self.world, self.cluster), reach=lambda point: happens() if point == at else None)
-
-    def open(
-        self,
-        run: str,
-        batch: int = 0,
-        own: Ports | None = None,
-        begin_at: int | None = None,
-        write: Write | None = None,
-    ) -> Head:
-        own = own or self.ports()
-        return open_run(own, run, batch, endtxn_version=5, begin_at=begin_at, prefix=PREFIX, write=write)
-
-    def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
-        """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""
-        began_ms, first = self.world.now, self.cluster.log(OUTPUT).end
-        pair = self.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, batch % 2)), batch)
-        version = self.ports().coordinator.endtxn_version()
-        written = Written(0, pair, 1, 1, Probe(*OUTPUT, first), endtxn_version=version)
-        return MicroBatch(head.run, batch, (TaskReport(Work.WRITE, 0, 1, 1, written, began_ms, TIMEOUT_MS),))
-
-    def prepared_by_two(self, head: Head) -> MicroBatch:
-        """Micro-batch 0 of two rows, by two tasks."""
-        first, second = self.prepared(head).reports[0], self.prepared(head, 1).reports[0]
-        assert second.written is not None
-        second = replace(second, partition=1, written=replace(second.written, partition=1))
-        return MicroBatch(head.run, 0, (first, second))
-
-    def attempt(self, name: str, batch: int = 0) -> Pair:
-        """An attempt of a task that has written one row, and left its transaction open."""
-        version = self.ports().coordinator.endtxn_version()
-        producer = Producer(self.world, self.cluster, name, TIMEOUT_MS, version)
-        producer.init()
-        producer.produce(OUTPUT, (batch, 0))
-        return producer.pair
-
-    def end(self, pair: Pair, *, commit: bool) -> None:
-        version = self.ports().coordinator.endtxn_version()
-        assert self.ports().coordinator.end({pair: version}, commit=commit)[pair] is EndTxnAnswer.DONE
-
-    def take_the_ledger(self) -> None:
-        """As another start of the query does, which fences whoever had it."""
-        self.ports().ledger.take()
-
-    def end_transactions_no_more(self) -> None:
-        """As coordinators that cannot write to their own log."""
-        self.cluster.end = lambda *_, **__: Reply(NOT_AVAILABLE)  # type: ignore[method-assign]
-
-    def state(self, pair: Pair) -> State:
-        return self.ports().coordinator.describe([pair.id])[pair.id].state
-
-    @property
-    def heads(self) -> list[bytes]:
-        """All that was ever committed to the ledger."""
-        return [record.payload[1] for record in self.cluster.log(LEDGER).records if record.visible]
-
-
-def on_brokers(steps: Callable[[Brokers], object]) -> None:
-    """Take the steps as the one process of a simulated world without faults; raises what they raise."""
-    world = World((), quantum=1)
-    brokers = Brokers(world, Cluster(world))
-
-    def driver() -> None:
-        steps(brokers)
-
-    world.spawn("driver", "driver", driver)
-    world.run()
-
-
-def on_version(version: int, steps: Callable[[Brokers], object]) -> None:
-    """Steps on a cluster of this transaction.version."""
-
-    def below(brokers: Brokers) -> None:
-        brokers.cluster.transaction_version = version
-        steps(brokers)
-
-    on_brokers(below)
-
-
-def stopped(condition: str, call: Callable[[], object]) -> EosError:
-    """The error that the call must end with."""
-    with pytest.raises(EosError) as caught:
-        call()
-    assert caught.value.condition == condition
-    return caught.value
-
-
-def test_nothing_stops_a_run_that_nothing_happens_to():
+@on_brokers
+def test_nothing_stops_a_run_that_nothing_happens_to(brokers: Brokers):
     """The steps that every other test here disturbs end in a committed transaction."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        report = commit(brokers.ports(), batch)
-        assert isinstance(report, CommitReport)
-        assert (report.transactions, report.replayed, batch.dropped) == (1, False, 0)
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    report = commit(brokers.ports(), batch)
+    assert isinstance(report, CommitReport)
+    assert (report.transactions, report.replayed, batch.dropped) == (1, False, 0)
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
-def test_a_run_that_was_closed_decides_nothing():
+@on_brokers
+def test_a_run_that_was_closed_decides_nothing(brokers: Brokers):
     """A commit that goes on after Spark has aborted the micro-batch finds the run closed; its rows are aborted."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        abort(brokers.ports(), "r1", 0)
-        error = stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
-        assert isinstance(error, Superseded)
-        assert error.restart_helps
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-        assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    abort(brokers.ports(), "r1", 0)
+    error = stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+    assert isinstance(error, Superseded)
+    assert error.restart_helps
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+    assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
 
 
-def test_a_run_that_was_replaced_decides_nothing():
+@on_brokers
+def test_a_run_that_was_replaced_decides_nothing(brokers: Brokers):
     """The older of two starts stops and names the newer one, which goes on."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        newer = brokers.open("r2")
-        error = stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
-        assert (error.parameters["run"], error.parameters["by"]) == ("r1", "r2")
-        assert commit(brokers.ports(), brokers.prepared(newer)).transactions == 1
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    newer = brokers.open("r2")
+    error = stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
+    assert (error.parameters["run"], error.parameters["by"]) == ("r1", "r2")
+    assert commit(brokers.ports(), brokers.prepared(newer)).transactions == 1
 
 
 def test_what_was_started_twice_is_named():
@@ -180,84 +70,69 @@ def test_what_was_started_twice_is_named():
     assert "The same checkpoint" in superseded("r1", replace(head, write=None)).hint
 
 
-def test_a_ledger_that_is_taken_away_each_time_is_busy():
+@on_brokers
+def test_a_ledger_that_is_taken_away_each_time_is_busy(brokers: Brokers):
     """A run that never gets to publish itself stops, and has published nothing."""
-
-    def steps(brokers: Brokers) -> None:
-        own = brokers.ports("open.settled", brokers.take_the_ledger)
-        error = stopped("EOS_LEDGER_BUSY", lambda: brokers.open("r1", own=own))
-        assert isinstance(error, Unclear)
-        assert error.restart_helps
-        assert brokers.heads == []
-        assert brokers.open("r1").generation == 1
-
-    on_brokers(steps)
+    own = brokers.ports("open.settled", brokers.take_the_ledger)
+    error = stopped("EOS_LEDGER_BUSY", lambda: brokers.open("r1", own=own))
+    assert isinstance(error, Unclear)
+    assert error.restart_helps
+    assert brokers.heads == []
+    assert brokers.open("r1").generation == 1
 
 
-def test_a_decision_that_cannot_be_published_is_unclear():
+@on_brokers
+def test_a_decision_that_cannot_be_published_is_unclear(brokers: Brokers):
     """The query stops without a decision and leaves its rows to its next run, which writes the micro-batch."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        before = brokers.heads
-        own = brokers.ports("commit.verified", brokers.take_the_ledger)
-        error = stopped("EOS_DECISION_UNCLEAR", lambda: commit(own, batch))
-        assert isinstance(error, Unclear)
-        assert error.restart_helps
-        assert brokers.heads == before
-        assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    before = brokers.heads
+    own = brokers.ports("commit.verified", brokers.take_the_ledger)
+    error = stopped("EOS_DECISION_UNCLEAR", lambda: commit(own, batch))
+    assert isinstance(error, Unclear)
+    assert error.restart_helps
+    assert brokers.heads == before
+    assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
 
 
-def test_a_decided_transaction_that_no_coordinator_ends_is_unclear():
+@on_brokers
+def test_a_decided_transaction_that_no_coordinator_ends_is_unclear(brokers: Brokers):
     """Its outcome is not guessed: the query stops, and the next run commits that very transaction."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        end = brokers.cluster.end
-        own = brokers.ports("commit.decided", brokers.end_transactions_no_more)
-        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(own, batch))
-        assert isinstance(error, Unclear)
-        assert error.restart_helps
-        assert pair.id in error.message
-        assert brokers.state(pair) is State.ONGOING
-        brokers.cluster.end = end  # type: ignore[method-assign]
-        decision = brokers.open("r2").decision
-        assert decision is not None
-        assert [w.verdict for w in decision.written] == [Verdict.COMMITTED]
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    end = brokers.cluster.end
+    own = brokers.ports("commit.decided", brokers.end_transactions_no_more)
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(own, batch))
+    assert isinstance(error, Unclear)
+    assert error.restart_helps
+    assert pair.id in error.message
+    assert brokers.state(pair) is State.ONGOING
+    brokers.cluster.end = end  # type: ignore[method-assign]
+    decision = brokers.open("r2").decision
+    assert decision is not None
+    assert [w.verdict for w in decision.written] == [Verdict.COMMITTED]
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("other_is_open", [False, True])
-def test_a_write_that_is_repeated_is_committed(other_is_open: bool):
+@on_brokers
+def test_a_write_that_is_repeated_is_committed(brokers: Brokers, other_is_open: bool):
     """Within foreachBatch: it failed when it had decided, and the abort failed, so that the run goes on. Also where
     another producer's transaction keeps readers from what it wrote."""
-
-    def steps(brokers: Brokers) -> None:
-        batch, again = decided_and_repeated(brokers, other_is_open=other_is_open)
-        assert commit(brokers.ports(), again).replayed
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    batch, again = decided_and_repeated(brokers, other_is_open=other_is_open)
+    assert commit(brokers.ports(), again).replayed
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
-def test_a_write_that_is_repeated_and_lost_is_repaired():
+@on_brokers
+def test_a_write_that_is_repeated_and_lost_is_repaired(brokers: Brokers):
     """Its transaction has expired meanwhile: nothing is missing for good, and the next run writes it again."""
-
-    def steps(brokers: Brokers) -> None:
-        batch, again = decided_and_repeated(brokers)
-        (pair,) = batch.pairs
-        brokers.end(pair, commit=False)
-        assert stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports(), again)).restart_helps
-        decision = brokers.open("r2").decision
-        assert decision is not None and len(decision.lost) == 1
-
-    on_brokers(steps)
+    batch, again = decided_and_repeated(brokers)
+    (pair,) = batch.pairs
+    brokers.end(pair, commit=False)
+    assert stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports(), again)).restart_helps
+    decision = brokers.open("r2").decision
+    assert decision is not None and len(decision.lost) == 1
 
 
 def decided_and_repeated(brokers: Brokers, *, other_is_open: bool = False) -> tuple[MicroBatch, MicroBatch]:
@@ -290,126 +165,99 @@ def refused(brokers: Brokers, own: Ports) -> Ports:
     return replace(own, coordinator=Refusing())  # type: ignore[arg-type]
 
 
-def test_leftovers_that_cannot_be_aborted_stop_no_commit():
+@on_brokers
+def test_leftovers_that_cannot_be_aborted_stop_no_commit(brokers: Brokers):
     """All that was decided is committed; how many stay open is told."""
-
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        batch = brokers.prepared(head)
-        brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
-        report = commit(refused(brokers, brokers.ports()), batch)
-        assert (report.leftovers, report.still_open) == (1, 1)
-
-    on_brokers(steps)
+    head = brokers.open("r1")
+    batch = brokers.prepared(head)
+    brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
+    report = commit(refused(brokers, brokers.ports()), batch)
+    assert (report.leftovers, report.still_open) == (1, 1)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_an_earlier_run_has_left_and_cannot_be_aborted_stops_no_start(version: int):
+@on_brokers
+def test_what_an_earlier_run_has_left_and_cannot_be_aborted_stops_no_start(brokers: Brokers, version: int):
     """Whether the end of a transaction fences, or its id is taken for that: it times out, and no row is at stake."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.cluster.transaction_version = version
-        (pair,) = brokers.prepared(brokers.open("r1")).pairs
-        assert brokers.open("r2", own=refused(brokers, brokers.ports())).run == "r2"
-        assert brokers.state(pair) is State.ONGOING
-
-    on_brokers(steps)
+    brokers.cluster.transaction_version = version
+    (pair,) = brokers.prepared(brokers.open("r1")).pairs
+    assert brokers.open("r2", own=refused(brokers, brokers.ports())).run == "r2"
+    assert brokers.state(pair) is State.ONGOING
 
 
-def test_what_cannot_be_aborted_does_not_hide_the_error():
+@on_brokers
+def test_what_cannot_be_aborted_does_not_hide_the_error(brokers: Brokers):
     """A restart helps against what has expired, and not against a right that is missing."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        brokers.end(pair, commit=False)
-        own = refused(brokers, brokers.ports())
-        assert stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(own, batch)).restart_helps
-        brokers.open("r2")
-        stopped("EOS_SUPERSEDED", lambda: commit(own, batch))
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    brokers.end(pair, commit=False)
+    own = refused(brokers, brokers.ports())
+    assert stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(own, batch)).restart_helps
+    brokers.open("r2")
+    stopped("EOS_SUPERSEDED", lambda: commit(own, batch))
 
 
-def test_a_transaction_with_too_little_time_left_is_not_decided():
+@on_brokers
+def test_a_transaction_with_too_little_time_left_is_not_decided(brokers: Brokers):
     """It would expire before it is committed: it is aborted, and the micro-batch stays undecided."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        before = brokers.heads
-        brokers.world.sleep(TIMEOUT_MS - 20_000)
-        error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(brokers.ports(), batch))
-        assert isinstance(error, ProtocolStop)
-        assert f"ms of its {TIMEOUT_MS} ms left" in error.message
-        assert "'transaction.timeout.ms'" in error.hint
-        assert brokers.heads == before
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    before = brokers.heads
+    brokers.world.sleep(TIMEOUT_MS - 20_000)
+    error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(brokers.ports(), batch))
+    assert isinstance(error, ProtocolStop)
+    assert f"ms of its {TIMEOUT_MS} ms left" in error.message
+    assert "'transaction.timeout.ms'" in error.hint
+    assert brokers.heads == before
+    assert brokers.state(pair) is State.COMPLETE_ABORT
 
 
-def test_a_beginning_counts_for_its_micro_batch_only():
+@on_brokers
+def test_a_beginning_counts_for_its_micro_batch_only(brokers: Brokers):
     """Left on, it does not hide later that the ledger was lost."""
-
-    def steps(brokers: Brokers) -> None:
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5))
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5, begin_at=4))
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1", batch=5, begin_at=5), batch=5))
-        assert brokers.open("r2", batch=6, begin_at=5).generation == 2
-        brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r3", batch=6, begin_at=5))
-
-    on_brokers(steps)
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5))
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5, begin_at=4))
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1", batch=5, begin_at=5), batch=5))
+    assert brokers.open("r2", batch=6, begin_at=5).generation == 2
+    brokers.cluster.logs[LEDGER] = PartitionLog()
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r3", batch=6, begin_at=5))
 
 
-def test_a_ledger_that_was_lost_with_the_first_decision():
+@on_brokers
+def test_a_ledger_that_was_lost_with_the_first_decision(brokers: Brokers):
     """There is no head, but the coordinator knows that there was one: micro-batch 0 may be visible already."""
-
-    def steps(brokers: Brokers) -> None:
-        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
-        assert brokers.open("r3", begin_at=0).generation == 2
-
-    on_brokers(steps)
+    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+    brokers.cluster.logs[LEDGER] = PartitionLog()
+    stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
+    assert brokers.open("r3", begin_at=0).generation == 2
 
 
-def test_a_ledger_that_was_lost_before_any_task_had_begun():
+@on_brokers
+def test_a_ledger_that_was_lost_before_any_task_had_begun(brokers: Brokers):
     """Only the ledger's own id tells of the head that was there, and to take the ledger would end that: so each start
     stops before it does."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.open("r1")
-        brokers.cluster.logs[LEDGER] = PartitionLog()
-        for run in ("r2", "r3"):
-            stopped("EOS_LEDGER_HEAD_LOST", lambda run=run: brokers.open(run))
-
-    on_brokers(steps)
+    brokers.open("r1")
+    brokers.cluster.logs[LEDGER] = PartitionLog()
+    for run in ("r2", "r3"):
+        stopped("EOS_LEDGER_HEAD_LOST", lambda run=run: brokers.open(run))
 
 
-def test_a_first_run_that_published_nothing_is_no_loss():
+@on_brokers
+def test_a_first_run_that_published_nothing_is_no_loss(brokers: Brokers):
     """It took the ledger and died."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.take_the_ledger()
-        assert brokers.open("r2").generation == 1
-
-    on_brokers(steps)
+    brokers.take_the_ledger()
+    assert brokers.open("r2").generation == 1
 
 
-def test_a_transaction_that_expired_is_not_decided():
+@on_brokers
+def test_a_transaction_that_expired_is_not_decided(brokers: Brokers):
     """What the broker has aborted by its timeout is noticed before the decision."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        before = brokers.heads
-        brokers.world.sleep(2 * TIMEOUT_MS)
-        error = stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(brokers.ports(), batch))
-        assert isinstance(error, ProtocolStop)
-        assert brokers.heads == before
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    before = brokers.heads
+    brokers.world.sleep(2 * TIMEOUT_MS)
+    error = stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(brokers.ports(), batch))
+    assert isinstance(error, ProtocolStop)
+    assert brokers.heads == before
 
 
 @pytest.mark.parametrize(
@@ -421,22 +269,21 @@ def test_a_transaction_that_expired_is_not_decided():
         (2, LAST_EPOCH, "EOS_LEDGER_TRUNCATED"),
     ],
 )
-def test_a_transaction_that_is_committed_was_decided(transaction_version: int, first_epoch: int, condition: str):
+@on_brokers
+def test_a_transaction_that_is_committed_was_decided(
+    brokers: Brokers, transaction_version: int, first_epoch: int, condition: str
+):
     """The ledger as it was read may be of a while ago. To say that a timeout took the rows would mislead, and nothing
     of what may be decided is aborted. After the last epoch, an end takes the first one of another producer id: that
     does not prove that the head is the newest, so the tasks' transactions are asked, which say that it is not."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.cluster.transaction_version = transaction_version
-        brokers.cluster.first_epoch = first_epoch
-        batch = brokers.prepared_by_two(brokers.open("r1"))
-        one, other = sorted(batch.pairs, key=lambda pair: pair.id)
-        brokers.end(one, commit=True)
-        error = stopped(condition, lambda: commit(brokers.ports(), batch))
-        assert one.id in error.message or condition == "EOS_LEDGER_TRUNCATED"
-        assert brokers.state(other) is State.ONGOING
-
-    on_brokers(steps)
+    brokers.cluster.transaction_version = transaction_version
+    brokers.cluster.first_epoch = first_epoch
+    batch = brokers.prepared_by_two(brokers.open("r1"))
+    one, other = sorted(batch.pairs, key=lambda pair: pair.id)
+    brokers.end(one, commit=True)
+    error = stopped(condition, lambda: commit(brokers.ports(), batch))
+    assert one.id in error.message or condition == "EOS_LEDGER_TRUNCATED"
+    assert brokers.state(other) is State.ONGOING
 
 
 def lose_the_decided(brokers: Brokers) -> None:
@@ -449,42 +296,36 @@ def lose_the_decided(brokers: Brokers) -> None:
     assert brokers.state(pair) is State.COMPLETE_ABORT
 
 
-def test_a_checkpoint_that_passed_a_lost_transaction_stops():
+@on_brokers
+def test_a_checkpoint_that_passed_a_lost_transaction_stops(brokers: Brokers):
     """Going on would lose its rows: neither a new run nor a commit of the present one goes past it."""
-
-    def steps(brokers: Brokers) -> None:
-        lose_the_decided(brokers)
-        before = brokers.heads
-        error = stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r2", batch=1))
-        assert isinstance(error, ProtocolStop)
-        assert error.parameters["batch"] == 1
-        assert not error.restart_helps
-        assert brokers.heads == before
-        later = brokers.prepared(brokers.open("r3", batch=0), batch=1)
-        stopped("EOS_CHECKPOINT_AHEAD", lambda: commit(brokers.ports(), later))
-
-    on_brokers(steps)
+    lose_the_decided(brokers)
+    before = brokers.heads
+    error = stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r2", batch=1))
+    assert isinstance(error, ProtocolStop)
+    assert error.parameters["batch"] == 1
+    assert not error.restart_helps
+    assert brokers.heads == before
+    later = brokers.prepared(brokers.open("r3", batch=0), batch=1)
+    stopped("EOS_CHECKPOINT_AHEAD", lambda: commit(brokers.ports(), later))
 
 
-def test_a_transaction_that_was_lost_stays_so_where_nobody_can_tell_of_another_one():
+@on_brokers
+def test_a_transaction_that_was_lost_stays_so_where_nobody_can_tell_of_another_one(brokers: Brokers):
     """Another program keeps readers from that one, and its coordinator has forgotten it. It counts as committed, as
     Spark has passed it; the lost one does not."""
-
-    def steps(brokers: Brokers) -> None:
-        other = Producer(brokers.world, brokers.cluster, "another program", NEVER_MS)
-        other.init()
-        other.produce(OUTPUT, ("other", 0))
-        batch = brokers.prepared_by_two(brokers.open("r1"))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        brokers.end(batch.written[0].pair, commit=False)
-        decision = brokers.open("r2").decision
-        assert decision is not None and [w.verdict for w in decision.written] == [Verdict.LOST, None]
-        brokers.world.now += WEEK_MS + 1
-        brokers.cluster.expire()
-        stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r3", batch=1))
-
-    on_brokers(steps)
+    other = Producer(brokers.world, brokers.cluster, "another program", NEVER_MS)
+    other.init()
+    other.produce(OUTPUT, ("other", 0))
+    batch = brokers.prepared_by_two(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.end(batch.written[0].pair, commit=False)
+    decision = brokers.open("r2").decision
+    assert decision is not None and [w.verdict for w in decision.written] == [Verdict.LOST, None]
+    brokers.world.now += WEEK_MS + 1
+    brokers.cluster.expire()
+    stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r3", batch=1))
 
 
 @pytest.mark.parametrize(
@@ -509,40 +350,31 @@ def test_a_clock_that_is_off_does_not_make_a_transaction_old(by_task, by_coordin
 
 
 @pytest.mark.parametrize(("executors", "driver"), [(-1_200_000, 0), (0, 1_200_000), (600_000, 1_200_000)])
-def test_clocks_that_are_off_stop_no_start(executors, driver):
+@on_brokers
+def test_clocks_that_are_off_stop_no_start(brokers: Brokers, executors, driver):
     """By more than transactions live, whosever they are: what has passed for the driver alone says that it is fresh."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = off(brokers, executors)
-        brokers.world.sleep(5_000)
-        assert commit(ahead(brokers, driver), batch).transactions == 1
-
-    on_brokers(steps)
+    batch = off(brokers, executors)
+    brokers.world.sleep(5_000)
+    assert commit(ahead(brokers, driver), batch).transactions == 1
 
 
 @pytest.mark.parametrize(("executors", "driver"), [(-1_200_000, 0), (0, 1_200_000), (600_000, 1_200_000)])
-def test_a_transaction_that_is_too_old_by_clocks_that_are_off(executors, driver):
+@on_brokers
+def test_a_transaction_that_is_too_old_by_clocks_that_are_off(brokers: Brokers, executors, driver):
     """It does not pass for fresh, and what is wrong with the clocks comes first."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = off(brokers, executors)
-        brokers.world.sleep(TIMEOUT_MS - 20_000)
-        error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(ahead(brokers, driver), batch))
-        assert error.hint.startswith("Set the clocks")
-        assert "'transaction.timeout.ms'" in error.hint
-
-    on_brokers(steps)
+    batch = off(brokers, executors)
+    brokers.world.sleep(TIMEOUT_MS - 20_000)
+    error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(ahead(brokers, driver), batch))
+    assert error.hint.startswith("Set the clocks")
+    assert "'transaction.timeout.ms'" in error.hint
 
 
-def test_clocks_that_are_off_after_long_stages():
+@on_brokers
+def test_clocks_that_are_off_after_long_stages(brokers: Brokers):
     """A driver that planned the micro-batch an hour ago cannot tell; that the two times differ tells of the clocks."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = replace(off(brokers, -1_200_000), planned_ms=brokers.world.now - 3_600_000)
-        error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(brokers.ports(), batch))
-        assert error.hint.startswith("Set the clocks")
-
-    on_brokers(steps)
+    batch = replace(off(brokers, -1_200_000), planned_ms=brokers.world.now - 3_600_000)
+    error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(brokers.ports(), batch))
+    assert error.hint.startswith("Set the clocks")
 
 
 def off(brokers: Brokers, executors: int) -> MicroBatch:
@@ -559,116 +391,98 @@ def ahead(brokers: Brokers, driver: int) -> Ports:
     return replace(brokers.ports(), now_ms=lambda: brokers.world.now + driver)
 
 
-def test_a_decision_that_its_own_commit_has_not_heard_of_is_not_aborted():
+@on_brokers
+def test_a_decision_that_its_own_commit_has_not_heard_of_is_not_aborted(brokers: Brokers):
     """The answer to its publication is lost, and Spark's abort has closed the run by the time that it is asked for
     again: what the commit finds replaced has decided its transaction, which the next run commits."""
+    batch, world = brokers.prepared(brokers.open("r1")), brokers.world
+    (pair,), before = batch.pairs, len(brokers.heads)
 
-    def steps(brokers: Brokers) -> None:
-        batch, world = brokers.prepared(brokers.open("r1")), brokers.world
-        (pair,), before = batch.pairs, len(brokers.heads)
+    def close() -> None:
+        world.wait(lambda: len(brokers.heads) > before)
+        abort(brokers.ports(), "r1", 0)
 
-        def close() -> None:
-            world.wait(lambda: len(brokers.heads) > before)
-            abort(brokers.ports(), "r1", 0)
-
-        world.spawn("abort", "driver", close)
-        world.add(Fault(0, Strike.ANSWER_LOST, at=f"end {ledger_name(PREFIX, QUERY)}"))
-        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
-        assert brokers.state(pair) is State.ONGOING
-        decision = brokers.open("r2").decision
-        assert decision is not None
-        assert [(w.pair, w.verdict) for w in decision.written] == [(pair, Verdict.COMMITTED)]
-
-    on_brokers(steps)
+    world.spawn("abort", "driver", close)
+    world.add(Fault(0, Strike.ANSWER_LOST, at=f"end {ledger_name(PREFIX, QUERY)}"))
+    stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+    assert brokers.state(pair) is State.ONGOING
+    decision = brokers.open("r2").decision
+    assert decision is not None
+    assert [(w.pair, w.verdict) for w in decision.written] == [(pair, Verdict.COMMITTED)]
 
 
-def test_a_run_that_is_replaced_while_it_is_closed_leaves_the_other_one_alone():
+@on_brokers
+def test_a_run_that_is_replaced_while_it_is_closed_leaves_the_other_one_alone(brokers: Brokers):
     """Spark's abort comes late: the next start has opened the query by the time that the ledger is taken."""
+    brokers.open("r1")
+    own = brokers.ports()
+    of_ledger, heads = own.coordinator.of_ledger, []
 
-    def steps(brokers: Brokers) -> None:
-        brokers.open("r1")
-        own = brokers.ports()
-        of_ledger, heads = own.coordinator.of_ledger, []
+    def meanwhile() -> Description | None:
+        if not heads:
+            heads.append(brokers.open("r2"))
+        return of_ledger()
 
-        def meanwhile() -> Description | None:
-            if not heads:
-                heads.append(brokers.open("r2"))
-            return of_ledger()
-
-        own.coordinator.of_ledger = meanwhile  # type: ignore[method-assign]
-        assert abort(own, "r1", 0) == ()
-        assert brokers.ports().ledger.read() == heads[0]
-        assert commit(brokers.ports(), brokers.prepared(heads[0])).transactions == 1
-
-    on_brokers(steps)
+    own.coordinator.of_ledger = meanwhile  # type: ignore[method-assign]
+    assert abort(own, "r1", 0) == ()
+    assert brokers.ports().ledger.read() == heads[0]
+    assert commit(brokers.ports(), brokers.prepared(heads[0])).transactions == 1
 
 
-def test_what_is_decided_before_the_query_is_closed_is_not_cleared():
+@on_brokers
+def test_what_is_decided_before_the_query_is_closed_is_not_cleared(brokers: Brokers):
     """It was open and undecided when it was looked for; the run that is alive has decided it since."""
-
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        left = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0)))
-        batch = brokers.prepared(head)
-        (pair,) = batch.pairs
-        found = undecided(brokers.ports(), head)
-        assert found == {left, pair}
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        closed = close(brokers.ports(), "r1")
-        assert closed is not None
-        assert not clear_found(brokers.ports(), closed, found)
-        assert (brokers.state(left), brokers.state(pair)) == (State.COMPLETE_ABORT, State.ONGOING)
-
-    on_brokers(steps)
+    head = brokers.open("r1")
+    left = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0)))
+    batch = brokers.prepared(head)
+    (pair,) = batch.pairs
+    found = undecided(brokers.ports(), head)
+    assert found == {left, pair}
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    closed = close(brokers.ports(), "r1")
+    assert closed is not None
+    assert not clear_found(brokers.ports(), closed, found)
+    assert (brokers.state(left), brokers.state(pair)) == (State.COMPLETE_ABORT, State.ONGOING)
 
 
-def test_a_sweep_leaves_alone_what_the_run_writes_while_it_lists():
+@on_brokers
+def test_a_sweep_leaves_alone_what_the_run_writes_while_it_lists(brokers: Brokers):
     """The micro-batch after the next uses the slot again, and may be decided in the next moment."""
+    head = brokers.open("r1")
+    commit(brokers.ports(), brokers.prepared(head))
+    own = brokers.ports()
+    ongoing, written = own.coordinator.ongoing, []
 
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        commit(brokers.ports(), brokers.prepared(head))
-        own = brokers.ports()
-        ongoing, written = own.coordinator.ongoing, []
+    def late(**which: Any) -> Collection[Description]:
+        if not written:
+            commit(brokers.ports(), brokers.prepared(head, 1))
+            written.append(brokers.prepared(head, 2))
+        return ongoing(**which)
 
-        def late(**which: Any) -> Collection[Description]:
-            if not written:
-                commit(brokers.ports(), brokers.prepared(head, 1))
-                written.append(brokers.prepared(head, 2))
-            return ongoing(**which)
-
-        own.coordinator.ongoing = late  # type: ignore[method-assign]
-        assert sweep(own, "r1", 0) is None
-        assert commit(brokers.ports(), written[0]).transactions == 1
-
-    on_brokers(steps)
+    own.coordinator.ongoing = late  # type: ignore[method-assign]
+    assert sweep(own, "r1", 0) is None
+    assert commit(brokers.ports(), written[0]).transactions == 1
 
 
-def test_a_sweep_says_what_it_has_found():
+@on_brokers
+def test_a_sweep_says_what_it_has_found(brokers: Brokers):
     """Something, or nothing: the run has not gone on, so that whoever sweeps looks again."""
-
-    def steps(brokers: Brokers) -> None:
-        head = brokers.open("r1")
-        commit(brokers.ports(), brokers.prepared(head))
-        late = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
-        assert sweep(brokers.ports(), "r1", 0) == {late}
-        assert brokers.state(late) is State.COMPLETE_ABORT
-        assert sweep(brokers.ports(), "r1", 0) == set()
-
-    on_brokers(steps)
+    head = brokers.open("r1")
+    commit(brokers.ports(), brokers.prepared(head))
+    late = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, 0, 1)))
+    assert sweep(brokers.ports(), "r1", 0) == {late}
+    assert brokers.state(late) is State.COMPLETE_ABORT
+    assert sweep(brokers.ports(), "r1", 0) == set()
 
 
-def test_what_has_been_committed_is_aborted_once_and_not_waited_for():
+@on_brokers
+def test_what_has_been_committed_is_aborted_once_and_not_waited_for(brokers: Brokers):
     """The coordinator says that it has no such transaction: that is not open, and asking again changes nothing."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        commit(brokers.ports(), batch)
-        before = brokers.world.now
-        assert abort_all(brokers.ports(), batch.pairs) == set()
-        assert brokers.world.now - before < 100
-        (pair,) = batch.pairs
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    commit(brokers.ports(), batch)
+    before = brokers.world.now
+    assert abort_all(brokers.ports(), batch.pairs) == set()
+    assert brokers.world.now - before < 100
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_COMMIT

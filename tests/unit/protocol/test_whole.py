@@ -13,10 +13,10 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import AGED_MS, WHOLE_MS, settle
 from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
+from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import QUERY
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 
 
 def aborted_by_hand(brokers: Brokers, pair: Pair) -> None:
@@ -70,200 +70,169 @@ TAKEN = pytest.mark.parametrize(
 
 
 @TAKEN
-def test_rows_that_are_gone_are_not_decided_on(take: Callable[[Brokers, Pair], None], said: str):
+@on_brokers
+def test_rows_that_are_gone_are_not_decided_on(brokers: Brokers, take: Callable[[Brokers, Pair], None], said: str):
     """A transaction that is a minute old is looked at; the replay writes its rows again."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        take(brokers, pair)
-        brokers.world.now += WHOLE_MS
-        error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
-        assert said in error.message
-        assert error.restart_helps
-        assert brokers.state(pair) is State.COMPLETE_ABORT
-        commit(brokers.ports(), brokers.prepared(brokers.open("r2")))
-        assert visible(brokers) == 1
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    take(brokers, pair)
+    brokers.world.now += WHOLE_MS
+    error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
+    assert said in error.message
+    assert error.restart_helps
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+    commit(brokers.ports(), brokers.prepared(brokers.open("r2")))
+    assert visible(brokers) == 1
 
 
 @TAKEN
-def test_a_decision_whose_rows_are_gone_is_not_committed(take: Callable[[Brokers, Pair], None], said: str):
+@on_brokers
+def test_a_decision_whose_rows_are_gone_is_not_committed(
+    brokers: Brokers, take: Callable[[Brokers, Pair], None], said: str
+):
     """However soon the next run comes. When the rest is aborted, as the hint says, the replay writes all of it."""
-
-    def steps(brokers: Brokers) -> None:
-        pair = decided(brokers).pair
-        take(brokers, pair)
-        error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
-        assert said in error.message
-        assert "recover --query" in error.hint and "--settle-only --abort-broken" in error.hint
-        assert brokers.state(pair) is State.ONGOING
-        stopped("EOS_DECISION_BROKEN", lambda: settle_decided(brokers.ports(), QUERY))
-        ended = settle_decided(brokers.ports(), QUERY, and_abort_broken=True)
-        assert dict(ended.verdicts) == {pair: Verdict.LOST}
-        (lost,) = brokers.open("r3").decision.written
-        assert lost.verdict is Verdict.LOST
-
-    on_brokers(steps)
+    pair = decided(brokers).pair
+    take(brokers, pair)
+    error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
+    assert said in error.message
+    assert "recover --query" in error.hint and "--settle-only --abort-broken" in error.hint
+    assert brokers.state(pair) is State.ONGOING
+    stopped("EOS_DECISION_BROKEN", lambda: settle_decided(brokers.ports(), QUERY))
+    ended = settle_decided(brokers.ports(), QUERY, and_abort_broken=True)
+    assert dict(ended.verdicts) == {pair: Verdict.LOST}
+    (lost,) = brokers.open("r3").decision.written
+    assert lost.verdict is Verdict.LOST
 
 
-def test_rows_with_old_timestamps_are_looked_for_at_once():
+@on_brokers
+def test_rows_with_old_timestamps_are_looked_for_at_once(brokers: Brokers):
     """Retention goes by timestamps: it may take rows of a transaction that has just begun."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.world.now += AGED_MS
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        taken_by_retention(brokers, pair)
-        aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
-        error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), replace(batch, reports=aged)))
-        assert "retention.ms" in error.hint
-
-    on_brokers(steps)
+    brokers.world.now += AGED_MS
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    taken_by_retention(brokers, pair)
+    aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
+    error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), replace(batch, reports=aged)))
+    assert "retention.ms" in error.hint
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_partition_whose_rows_were_all_refused(noted: bool):
+@on_brokers
+def test_a_partition_whose_rows_were_all_refused(brokers: Brokers, noted: bool):
     """It is in the transaction, and was never open there. Without that note nobody could tell it from one in which
     somebody has aborted the transaction: neither the commit nor the next run."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,), beside = batch.pairs, ("output", 1)
-        assert brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, beside).code == 0
-        brokers.cluster.log(beside).mark(1, 0, commit=True)  # somebody else has written there
-        (report,) = batch.reports
-        written = replace(report.written, empty=(beside,) if noted else ())
-        batch = replace(batch, reports=(replace(report, written=written),))
-        brokers.world.now += WHOLE_MS
-        if not noted:
-            stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
-            return
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        brokers.open("r2")
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,), beside = batch.pairs, ("output", 1)
+    assert brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, beside).code == 0
+    brokers.cluster.log(beside).mark(1, 0, commit=True)  # somebody else has written there
+    (report,) = batch.reports
+    written = replace(report.written, empty=(beside,) if noted else ())
+    batch = replace(batch, reports=(replace(report, written=written),))
+    brokers.world.now += WHOLE_MS
+    if not noted:
+        stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
+        return
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.open("r2")
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
-def test_rows_that_were_looked_for_are_not_looked_for_twice():
+@on_brokers
+def test_rows_that_were_looked_for_are_not_looked_for_twice(brokers: Brokers):
     """Within a minute of their decision, they are committed."""
+    brokers.world.now += AGED_MS
+    batch = brokers.prepared(brokers.open("r1"))
+    aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
+    looks = []
+    own = brokers.ports()
+    partition = own.data.partition
 
-    def steps(brokers: Brokers) -> None:
-        brokers.world.now += AGED_MS
-        batch = brokers.prepared(brokers.open("r1"))
-        aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
-        looks = []
-        own = brokers.ports()
-        partition = own.data.partition
+    def counted(topic: str, number: int) -> PartitionState | None:
+        looks.append((topic, number))
+        return partition(topic, number)
 
-        def counted(topic: str, number: int) -> PartitionState | None:
-            looks.append((topic, number))
-            return partition(topic, number)
-
-        own.data.partition = counted
-        assert commit(own, replace(batch, reports=aged)).transactions == 1
-        assert looks == [OUTPUT]
-
-    on_brokers(steps)
+    own.data.partition = counted
+    assert commit(own, replace(batch, reports=aged)).transactions == 1
+    assert looks == [OUTPUT]
 
 
 @pytest.mark.parametrize("set_back_ms", [0, WHOLE_MS])
-def test_a_commit_that_slept_after_its_decision_looks_again(set_back_ms: int):
+@on_brokers
+def test_a_commit_that_slept_after_its_decision_looks_again(brokers: Brokers, set_back_ms: int):
     """What was whole when it was decided may not be any more, whatever the time of day is said to be by then."""
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
 
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
+    def sleep() -> None:
+        brokers.world.now += WHOLE_MS
+        aborted_by_hand(brokers, pair)
 
-        def sleep() -> None:
-            brokers.world.now += WHOLE_MS
-            aborted_by_hand(brokers, pair)
-
-        decided_ms = brokers.world.now
-        own = replace(
-            brokers.ports("commit.decided", sleep),
-            now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + WHOLE_MS / 2 else 0),
-        )
-        stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
-
-    on_brokers(steps)
+    decided_ms = brokers.world.now
+    own = replace(
+        brokers.ports("commit.decided", sleep),
+        now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + WHOLE_MS / 2 else 0),
+    )
+    stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
 
 
-def test_rows_that_are_missing_after_the_commit_are_told():
+@on_brokers
+def test_rows_that_are_missing_after_the_commit_are_told(brokers: Brokers):
     """Whoever committed it did not notice; the place of its first record shows it."""
-
-    def steps(brokers: Brokers) -> None:
-        pair = decided(brokers).pair
-        aborted_by_hand(brokers, pair)
-        brokers.cluster.end(pair.id, pair.producer_id, pair.epoch, commit=True, version=5, who="test")
-        error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
-        assert not error.restart_helps
-
-    on_brokers(steps)
+    pair = decided(brokers).pair
+    aborted_by_hand(brokers, pair)
+    brokers.cluster.end(pair.id, pair.producer_id, pair.epoch, commit=True, version=5, who="test")
+    error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
+    assert not error.restart_helps
 
 
-def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop():
+@on_brokers
+def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop(brokers: Brokers):
     """They were visible."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.ended", kill), batch)
-        taken_by_retention(brokers, pair)
-        (written,) = brokers.open("r2").decision.written
-        assert written.verdict is Verdict.COMMITTED
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.ended", kill), batch)
+    taken_by_retention(brokers, pair)
+    (written,) = brokers.open("r2").decision.written
+    assert written.verdict is Verdict.COMMITTED
 
 
-def test_rows_that_retention_took_around_the_commit_cannot_be_told():
+@on_brokers
+def test_rows_that_retention_took_around_the_commit_cannot_be_told(brokers: Brokers):
     """They were there when it began, and readers may have seen them after: nobody can say that they are missing."""
+    pair = decided(brokers).pair
+    own = brokers.ports()
+    end = own.coordinator.end
 
-    def steps(brokers: Brokers) -> None:
-        pair = decided(brokers).pair
-        own = brokers.ports()
-        end = own.coordinator.end
+    def ends(pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+        answers = end(pairs, commit=commit)
+        taken_by_retention(brokers, pair)
+        return answers
 
-        def ends(pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-            answers = end(pairs, commit=commit)
-            taken_by_retention(brokers, pair)
-            return answers
-
-        own.coordinator.end = ends  # type: ignore[method-assign]
-        error = stopped("EOS_OUTCOME_GONE", lambda: brokers.open("r2", own=own))
-        assert not error.restart_helps
-
-    on_brokers(steps)
+    own.coordinator.end = ends  # type: ignore[method-assign]
+    error = stopped("EOS_OUTCOME_GONE", lambda: brokers.open("r2", own=own))
+    assert not error.restart_helps
 
 
-def test_a_leader_that_does_not_answer_is_no_proof():
+@on_brokers
+def test_a_leader_that_does_not_answer_is_no_proof(brokers: Brokers):
     """Neither that the rows are there, nor that they are not."""
-
-    def steps(brokers: Brokers) -> None:
-        decided(brokers)
-        own = brokers.ports()
-        own.data.partition = lambda *_: None
-        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
-        assert isinstance(error, Unclear)
-
-    on_brokers(steps)
+    decided(brokers)
+    own = brokers.ports()
+    own.data.partition = lambda *_: None
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
+    assert isinstance(error, Unclear)
 
 
-def test_a_leader_that_has_forgotten_its_producers():
+@on_brokers
+def test_a_leader_that_has_forgotten_its_producers(brokers: Brokers):
     """A day after an operator has aborted it there, and nothing else was written: the log tells."""
-
-    def steps(brokers: Brokers) -> None:
-        pair = decided(brokers).pair
-        aborted_by_hand(brokers, pair)
-        own = brokers.ports()
-        own.data.partition = lambda *_: None
-        stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2", own=replace(own)))
-
-    on_brokers(steps)
+    pair = decided(brokers).pair
+    aborted_by_hand(brokers, pair)
+    own = brokers.ports()
+    own.data.partition = lambda *_: None
+    stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2", own=replace(own)))
 
 
 def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = WHOLE_MS) -> Ports:
@@ -284,140 +253,121 @@ def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = WHO
 @pytest.mark.parametrize(
     ("take", "condition"), [(aborted_by_hand, "EOS_ROWS_MISSING"), (taken_by_retention, "EOS_OUTCOME_GONE")]
 )
-def test_an_end_that_comes_late_is_not_believed(take: Callable[[Brokers, Pair], None], condition: str):
+@on_brokers
+def test_an_end_that_comes_late_is_not_believed(
+    brokers: Brokers, take: Callable[[Brokers, Pair], None], condition: str
+):
     """The coordinator says 0, and the rows were taken while the request was under way; by retention before the end or
     after it, which nobody can tell."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        own = ending_late(brokers, lambda: take(brokers, pair))
-        error = stopped(condition, lambda: commit(own, batch))
-        assert not error.restart_helps
-        assert brokers.state(pair) is State.COMPLETE_COMMIT
-        assert visible(brokers) == 0
-
-    on_brokers(steps)
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    own = ending_late(brokers, lambda: take(brokers, pair))
+    error = stopped(condition, lambda: commit(own, batch))
+    assert not error.restart_helps
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
+    assert visible(brokers) == 0
 
 
-def test_a_micro_batch_of_just_under_a_minute():
+@on_brokers
+def test_a_micro_batch_of_just_under_a_minute(brokers: Brokers):
     """Whose end takes it beyond that: it is looked at before, so that others who hold readers are no reason to stop."""
-
-    def steps(brokers: Brokers) -> None:
-        other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
-        other.init()
-        other.produce(OUTPUT, ("other", 0))
-        batch = brokers.prepared(brokers.open("r1"))
-        brokers.world.now += WHOLE_MS - 5_000
-        assert commit(ending_late(brokers, lambda: None, 6_000), batch).transactions == 1
-
-    on_brokers(steps)
+    other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
+    other.init()
+    other.produce(OUTPUT, ("other", 0))
+    batch = brokers.prepared(brokers.open("r1"))
+    brokers.world.now += WHOLE_MS - 5_000
+    assert commit(ending_late(brokers, lambda: None, 6_000), batch).transactions == 1
 
 
-def test_an_end_right_after_the_look():
+@on_brokers
+def test_an_end_right_after_the_look(brokers: Brokers):
     """What the look finds aborted in one partition, and another run's request commits before the look is over, was not
     held as a whole: all places of the decision are looked at."""
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    beside = ("output", 1)
+    producer = Producer(brokers.world, brokers.cluster, pair.id, 100_000, 5)
+    producer._pair = pair
+    producer.produce(beside, (0, 1))
+    (report,) = batch.reports
+    begins = (report.written.probe, Probe(*beside, 0))
+    batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.cluster.log(beside).mark(pair.producer_id, pair.epoch, commit=False)
+    own = brokers.ports()
+    describe, asked = own.coordinator.describe, []
 
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        beside = ("output", 1)
-        producer = Producer(brokers.world, brokers.cluster, pair.id, 100_000, 5)
-        producer._pair = pair
-        producer.produce(beside, (0, 1))
-        (report,) = batch.reports
-        begins = (report.written.probe, Probe(*beside, 0))
-        batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
-        brokers.cluster.log(beside).mark(pair.producer_id, pair.epoch, commit=False)
-        own = brokers.ports()
-        describe, asked = own.coordinator.describe, []
+    def describing(ids: Collection[str]) -> Mapping[str, Description]:
+        asked.append(ids)
+        if len(asked) == 2:
+            brokers.end(pair, commit=True)
+        return describe(ids)
 
-        def describing(ids: Collection[str]) -> Mapping[str, Description]:
-            asked.append(ids)
-            if len(asked) == 2:
-                brokers.end(pair, commit=True)
-            return describe(ids)
-
-        own.coordinator.describe = describing  # type: ignore[method-assign]
-        error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2", own=own))
-        assert "output-1" in error.message
-
-    on_brokers(steps)
+    own.coordinator.describe = describing  # type: ignore[method-assign]
+    error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2", own=own))
+    assert "output-1" in error.message
 
 
-def test_the_next_commit_of_several_writes_looks_at_one_place():
+@on_brokers
+def test_the_next_commit_of_several_writes_looks_at_one_place(brokers: Brokers):
     """The one before has returned; to look at every place of it would cost a request for each, in each micro-batch."""
-
-    def steps(brokers: Brokers) -> None:
-        sink = ForeachBatchWrite("q", "s")
-        batch = brokers.prepared(brokers.open("r1", write=sink))
-        (report,) = batch.reports
-        begins = tuple(replace(report.written.probe, partition=number) for number in range(30))
-        batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
-        commit(brokers.ports(), batch)
-        own = brokers.ports()
-        looks, look = [], own.data.look
-        own.data.look = lambda pair, probe: looks.append(probe) or look(pair, probe)  # type: ignore[method-assign,func-returns-value]
-        commit(own, brokers.prepared(brokers.open("r1", 1, write=sink), 1))
-        assert looks == [report.written.probe]
-
-    on_brokers(steps)
+    sink = ForeachBatchWrite("q", "s")
+    batch = brokers.prepared(brokers.open("r1", write=sink))
+    (report,) = batch.reports
+    begins = tuple(replace(report.written.probe, partition=number) for number in range(30))
+    batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
+    commit(brokers.ports(), batch)
+    own = brokers.ports()
+    looks, look = [], own.data.look
+    own.data.look = lambda pair, probe: looks.append(probe) or look(pair, probe)  # type: ignore[method-assign,func-returns-value]
+    commit(own, brokers.prepared(brokers.open("r1", 1, write=sink), 1))
+    assert looks == [report.written.probe]
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_an_end_that_comes_late_where_nobody_can_look(held: bool):
+@on_brokers
+def test_an_end_that_comes_late_where_nobody_can_look(brokers: Brokers, held: bool):
     """Another program's transaction holds readers, for longer than a commit waits; without it, the rows are seen."""
-
-    def steps(brokers: Brokers) -> None:
-        other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
-        other.init()
-        other.produce(OUTPUT, ("other", 0))
-        batch = brokers.prepared(brokers.open("r1"))
-        own = ending_late(brokers, lambda: None if held else other.end(commit=False))
-        if not held:
-            assert commit(own, batch).transactions == 1
-            return
-        error = stopped("EOS_OUTCOME_GONE", lambda: commit(own, batch))
-        assert not error.restart_helps
-        assert f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
-        assert "find-hanging" in error.hint
-        # What the next run finds is ended, by whomever: there, it is no reason to stop that others hold readers.
-        assert brokers.open("r2").run == "r2"
-
-    on_brokers(steps)
+    other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
+    other.init()
+    other.produce(OUTPUT, ("other", 0))
+    batch = brokers.prepared(brokers.open("r1"))
+    own = ending_late(brokers, lambda: None if held else other.end(commit=False))
+    if not held:
+        assert commit(own, batch).transactions == 1
+        return
+    error = stopped("EOS_OUTCOME_GONE", lambda: commit(own, batch))
+    assert not error.restart_helps
+    assert f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
+    assert "find-hanging" in error.hint
+    # What the next run finds is ended, by whomever: there, it is no reason to stop that others hold readers.
+    assert brokers.open("r2").run == "r2"
 
 
-def test_what_others_have_ended_while_it_was_looked_at_is_no_longer_held():
+@on_brokers
+def test_what_others_have_ended_while_it_was_looked_at_is_no_longer_held(brokers: Brokers):
     """Its leader shows that it is open no more, as another run has committed it: retention may have its rows."""
+    written = decided(brokers)
+    own = brokers.ports()
+    partition = own.data.partition
 
-    def steps(brokers: Brokers) -> None:
-        written = decided(brokers)
-        own = brokers.ports()
-        partition = own.data.partition
+    def late(topic: str, number: int) -> PartitionState | None:
+        if brokers.state(written.pair) is State.ONGOING:
+            brokers.end(written.pair, commit=True)
+            taken_by_retention(brokers, written.pair)
+        return partition(topic, number)
 
-        def late(topic: str, number: int) -> PartitionState | None:
-            if brokers.state(written.pair) is State.ONGOING:
-                brokers.end(written.pair, commit=True)
-                taken_by_retention(brokers, written.pair)
-            return partition(topic, number)
-
-        own.data.partition = late  # type: ignore[method-assign]
-        assert settle(own, [written]) == {written.pair: Verdict.COMMITTED}
-
-    on_brokers(steps)
+    own.data.partition = late  # type: ignore[method-assign]
+    assert settle(own, [written]) == {written.pair: Verdict.COMMITTED}
 
 
-def test_rows_that_are_about_to_be_old_are_looked_for_before_their_end():
+@on_brokers
+def test_rows_that_are_about_to_be_old_are_looked_for_before_their_end(brokers: Brokers):
     """However young their transaction is: retention may take them between the decision and that."""
-
-    def steps(brokers: Brokers) -> None:
-        brokers.world.now += AGED_MS - 5_000
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        aging = tuple(replace(report, oldest_ms=0) for report in batch.reports)
-        own = brokers.ports("commit.decided", lambda: taken_by_retention(brokers, pair))
-        stopped("EOS_DECISION_BROKEN", lambda: commit(own, replace(batch, reports=aging)))
-
-    on_brokers(steps)
+    brokers.world.now += AGED_MS - 5_000
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,) = batch.pairs
+    aging = tuple(replace(report, oldest_ms=0) for report in batch.reports)
+    own = brokers.ports("commit.decided", lambda: taken_by_retention(brokers, pair))
+    stopped("EOS_DECISION_BROKEN", lambda: commit(own, replace(batch, reports=aging)))

@@ -24,10 +24,10 @@ from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session
 from spark_eos.sink.spark_rows import SparkRows
+from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import PREFIX, QUERY, SimulatedCoordinator
 from tests.simulation.partition_log import Place
-from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
 
 BESIDE = ("output", 1)
 COLUMNS = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
@@ -119,67 +119,55 @@ class Task:
         return error
 
 
-def test_what_is_handed_over_can_be_decided(monkeypatch):
+@on_brokers
+def test_what_is_handed_over_can_be_decided(brokers: Brokers, monkeypatch):
     """All rows, once they are acknowledged, in a transaction that is open; the oldest of their timestamps is noted."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch)
-        task.producer.take(OUTPUT, BESIDE, OUTPUT)
-        report = task.write([Part(1, 2**64 - 1, 7), Part(1, 5, 5, letters=1), Part(1, 2, 9), Part(0, 0)])
-        assert (report.rows, report.digest, report.oldest_ms) == (3, 6, 5)
-        assert report.digest < 1 << DIGEST_BITS
-        assert report.written is not None
-        assert (report.written.rows, report.written.dead_letters) == (3, 1)
-        assert report.written.begins == (Probe(*OUTPUT, 0, 1), Probe(*BESIDE, 0, 0))
-        assert (report.topics, report.timeout_ms) == (("output",), TIMEOUT_MS)
-        assert brokers.state(task.producer.identity()) is State.ONGOING
-        assert commit(brokers.ports(), MicroBatch("r1", 0, (report,))).transactions == 1
-        assert [record.visible for record in brokers.cluster.log(OUTPUT).records[:2]] == [True, True]
-
-    on_brokers(steps)
+    task = Task(brokers, monkeypatch)
+    task.producer.take(OUTPUT, BESIDE, OUTPUT)
+    report = task.write([Part(1, 2**64 - 1, 7), Part(1, 5, 5, letters=1), Part(1, 2, 9), Part(0, 0)])
+    assert (report.rows, report.digest, report.oldest_ms) == (3, 6, 5)
+    assert report.digest < 1 << DIGEST_BITS
+    assert report.written is not None
+    assert (report.written.rows, report.written.dead_letters) == (3, 1)
+    assert report.written.begins == (Probe(*OUTPUT, 0, 1), Probe(*BESIDE, 0, 0))
+    assert (report.topics, report.timeout_ms) == (("output",), TIMEOUT_MS)
+    assert brokers.state(task.producer.identity()) is State.ONGOING
+    assert commit(brokers.ports(), MicroBatch("r1", 0, (report,))).transactions == 1
+    assert [record.visible for record in brokers.cluster.log(OUTPUT).records[:2]] == [True, True]
 
 
-def test_records_beside_rows_are_handed_over_without_any_row(monkeypatch):
+@on_brokers
+def test_records_beside_rows_are_handed_over_without_any_row(brokers: Brokers, monkeypatch):
     """They belong to the transaction as rows do; without records there is none."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch)
-        task.producer.take(OUTPUT)
-        report = task.write([Part(0, 0, beside=1, dropped=2)])
-        assert report.written is not None
-        assert (report.rows, report.dropped) == (0, 2)
-        assert brokers.state(task.producer.identity()) is State.ONGOING
-        nothing = Task(brokers, monkeypatch).write([Part(0, 0, dropped=3)])
-        assert (nothing.written, nothing.dropped) == (None, 3)
-
-    on_brokers(steps)
+    task = Task(brokers, monkeypatch)
+    task.producer.take(OUTPUT)
+    report = task.write([Part(0, 0, beside=1, dropped=2)])
+    assert report.written is not None
+    assert (report.rows, report.dropped) == (0, 2)
+    assert brokers.state(task.producer.identity()) is State.ONGOING
+    nothing = Task(brokers, monkeypatch).write([Part(0, 0, dropped=3)])
+    assert (nothing.written, nothing.dropped) == (None, 3)
 
 
-def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(monkeypatch):
+@on_brokers
+def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(brokers: Brokers, monkeypatch):
     """Nobody would commit it: it would hold readers until its timeout."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch)
-        task.producer.take(OUTPUT)
-        other = brokers.attempt(task_name(PREFIX, QUERY, TaskId(task.head.generation, 0, 0, 1)))
-        batch = brokers.prepared(task.head, 1)
-        assert other not in batch.pairs
-        task.happens = lambda: commit(brokers.ports(), MicroBatch("r1", 0, batch.reports))
-        task.refused("EOS_ATTEMPT_LATE", [Part(1, 1)])
-
-    on_brokers(steps)
+    task = Task(brokers, monkeypatch)
+    task.producer.take(OUTPUT)
+    other = brokers.attempt(task_name(PREFIX, QUERY, TaskId(task.head.generation, 0, 0, 1)))
+    batch = brokers.prepared(task.head, 1)
+    assert other not in batch.pairs
+    task.happens = lambda: commit(brokers.ports(), MicroBatch("r1", 0, batch.reports))
+    task.refused("EOS_ATTEMPT_LATE", [Part(1, 1)])
 
 
-def test_an_attempt_of_a_run_that_was_replaced_aborts_itself(monkeypatch):
+@on_brokers
+def test_an_attempt_of_a_run_that_was_replaced_aborts_itself(brokers: Brokers, monkeypatch):
     """What it has begun after the new run's look, that one has not seen."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch)
-        task.producer.take(OUTPUT)
-        brokers.open("r2")
-        task.refused("EOS_SUPERSEDED", [Part(1, 1)])
-
-    on_brokers(steps)
+    task = Task(brokers, monkeypatch)
+    task.producer.take(OUTPUT)
+    brokers.open("r2")
+    task.refused("EOS_SUPERSEDED", [Part(1, 1)])
 
 
 def begun_again(task: Task) -> Iterator[Part]:
@@ -195,26 +183,24 @@ def begun_again(task: Task) -> Iterator[Part]:
 
 
 @pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
-def test_an_old_transaction_begins_everywhere_with_its_first_record(version: int, untold: bool, monkeypatch):
+@on_brokers
+def test_an_old_transaction_begins_everywhere_with_its_first_record(
+    brokers: Brokers, version: int, untold: bool, monkeypatch
+):
     """All leaders are asked; where the producer does not know its first offsets, what is there must be number 0."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch, untold=untold)
-        error = task.refused("EOS_TRANSACTION_NOT_HELD", begun_again(task))
-        assert "the task's first record in" in error.message
-        assert (error.parameters["topic"], error.parameters["partition"]) == BESIDE
-
-    on_version(version, steps)
+    brokers.cluster.transaction_version = version
+    task = Task(brokers, monkeypatch, untold=untold)
+    error = task.refused("EOS_TRANSACTION_NOT_HELD", begun_again(task))
+    assert "the task's first record in" in error.message
+    assert (error.parameters["topic"], error.parameters["partition"]) == BESIDE
 
 
 @pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
-def test_a_partition_that_has_lost_its_newest_records(version: int, untold: bool, monkeypatch):
+@on_brokers
+def test_a_partition_that_has_lost_its_newest_records(brokers: Brokers, version: int, untold: bool, monkeypatch):
     """They were acknowledged, and an unclean election has taken them."""
-
-    def steps(brokers: Brokers) -> None:
-        task = Task(brokers, monkeypatch, untold=untold)
-        task.producer.take(OUTPUT, OUTPUT)
-        task.happens = lambda: brokers.cluster.log(OUTPUT).cut_rows(1)
-        assert "the task's last record in" in task.refused("EOS_TRANSACTION_NOT_HELD", [Part(2, 2)]).message
-
-    on_version(version, steps)
+    brokers.cluster.transaction_version = version
+    task = Task(brokers, monkeypatch, untold=untold)
+    task.producer.take(OUTPUT, OUTPUT)
+    task.happens = lambda: brokers.cluster.log(OUTPUT).cut_rows(1)
+    assert "the task's last record in" in task.refused("EOS_TRANSACTION_NOT_HELD", [Part(2, 2)]).message

@@ -1,0 +1,125 @@
+"""A query whose steps a test takes by hand, one after the other, on the simulated cluster."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.protocol.head import Head, Pair, Probe, Write, Written
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
+from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
+
+from .client import Producer
+from .codes import NOT_AVAILABLE
+from .coordinator import Cluster
+from .ledger import LEDGER, PREFIX, QUERY, ports
+from .world import Reply, World
+
+OUTPUT = ("output", 0)
+TIMEOUT_MS = 100_000
+
+
+@dataclass
+class Brokers:
+    """A simulated cluster, and one query on it whose steps a test takes by hand."""
+
+    world: World
+    cluster: Cluster
+
+    def ports(self, at: str = "", happens: Callable[[], None] = lambda: None) -> Ports:
+        """The query's; whenever the protocol comes to the point ``at``, this ``happens`` there."""
+        return replace(ports(self.world, self.cluster), reach=lambda point: happens() if point == at else None)
+
+    def open(
+        self,
+        run: str,
+        batch: int = 0,
+        own: Ports | None = None,
+        begin_at: int | None = None,
+        write: Write | None = None,
+    ) -> Head:
+        own = own or self.ports()
+        return open_run(own, run, batch, endtxn_version=5, begin_at=begin_at, prefix=PREFIX, write=write)
+
+    def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
+        """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""
+        began_ms, first = self.world.now, self.cluster.log(OUTPUT).end
+        pair = self.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, batch % 2)), batch)
+        version = self.ports().coordinator.endtxn_version()
+        written = Written(0, pair, 1, 1, Probe(*OUTPUT, first), endtxn_version=version)
+        return MicroBatch(head.run, batch, (TaskReport(Work.WRITE, 0, 1, 1, written, began_ms, TIMEOUT_MS),))
+
+    def prepared_by_two(self, head: Head) -> MicroBatch:
+        """Micro-batch 0 of two rows, by two tasks."""
+        first, second = self.prepared(head).reports[0], self.prepared(head, 1).reports[0]
+        assert second.written is not None
+        second = replace(second, partition=1, written=replace(second.written, partition=1))
+        return MicroBatch(head.run, 0, (first, second))
+
+    def attempt(self, name: str, batch: int = 0) -> Pair:
+        """An attempt of a task that has written one row, and left its transaction open."""
+        version = self.ports().coordinator.endtxn_version()
+        producer = Producer(self.world, self.cluster, name, TIMEOUT_MS, version)
+        producer.init()
+        producer.produce(OUTPUT, (batch, 0))
+        return producer.pair
+
+    def end(self, pair: Pair, *, commit: bool) -> None:
+        version = self.ports().coordinator.endtxn_version()
+        assert self.ports().coordinator.end({pair: version}, commit=commit)[pair] is EndTxnAnswer.DONE
+
+    def take_the_ledger(self) -> None:
+        """As another start of the query does, which fences whoever had it."""
+        self.ports().ledger.take()
+
+    def end_transactions_no_more(self) -> None:
+        """As coordinators that cannot write to their own log."""
+        self.cluster.end = lambda *_, **__: Reply(NOT_AVAILABLE)  # type: ignore[method-assign]
+
+    def state(self, pair: Pair) -> State:
+        return self.ports().coordinator.describe([pair.id])[pair.id].state
+
+    @property
+    def heads(self) -> list[bytes]:
+        """All that was ever committed to the ledger."""
+        return [record.payload[1] for record in self.cluster.log(LEDGER).records if record.visible]
+
+
+def play(steps: Callable[[Brokers], object]) -> None:
+    """Take the steps as the one process of a simulated world without faults; raises what they raise."""
+    world = World((), quantum=1)
+    brokers = Brokers(world, Cluster(world))
+
+    def driver() -> None:
+        steps(brokers)
+
+    world.spawn("driver", "driver", driver)
+    world.run()
+
+
+def on_brokers(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in a world of its own, with its `Brokers` as the first argument and fixtures as the others."""
+
+    @functools.wraps(test)
+    def played(**given: Any) -> None:
+        play(lambda brokers: test(brokers, **given))
+
+    _, *parameters = inspect.signature(test).parameters.values()
+    played.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # by which pytest knows fixtures
+    return played
+
+
+def stopped(condition: str, call: Callable[[], object]) -> EosError:
+    """The error that the call must end with."""
+    with pytest.raises(EosError) as caught:
+        call()
+    assert caught.value.condition == condition
+    return caught.value
