@@ -38,27 +38,24 @@ _ALSO = {
 
 
 def stopped() -> dict[str, str]:
-    """What docs/stopped.md tells of each condition: up to the line on whether a restart helps."""
-    told, names = {}, []
-    for block in (ROOT / "docs" / "stopped.md").read_text().split("\n\n"):
-        if block.startswith("`EOS_"):
-            names = re.findall(r"`(EOS_[A-Z_]+)`", block)
-            told |= dict.fromkeys(names, "")
-        elif block.startswith("#"):
-            names = []
-        for name in names:
-            told[name] += block
-    return told
+    """Return the section of docs/stopped.md that lists each condition, which it does in a paragraph of names only."""
+    sections: dict[str, str] = {}
+    for section in re.split(r"\n(?=## )", (ROOT / "docs" / "stopped.md").read_text()):
+        for names in re.findall(r"^(?:`EOS_[A-Z_]+`\s+)+$", section, re.MULTILINE):
+            for name in re.findall(r"EOS_[A-Z_]+", names):
+                assert name not in sections, f"{name} is listed twice"
+                sections[name] = section
+    return sections
 
 
 def test_what_to_do_is_told_for_every_condition_that_ends_a_query() -> None:
-    """With what it means, what is lost or doubled, what to do and whether a restart helps; and for no other."""
+    """In one section, which says what is lost or doubled, what to do and whether a restart helps; and for no other."""
     told = stopped()
     expected = {c.name for c in MADE["conditions"]() if c.kind in _END_A_QUERY and not c.name.startswith("EOS_VERIFY")}
     assert told.keys() - _ALSO == expected
     for name, text in told.items():
-        for part in ("What it means", "Lost or doubled", "Do", "A restart helps"):
-            assert f"**{part}**" in text, name
+        for part in ("Lost or doubled", "Do", "A restart helps"):
+            assert text.count(f"- **{part}**: ") == 1, name
 
 
 def test_whether_a_restart_helps_is_told_as_the_code_says() -> None:
