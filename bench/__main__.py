@@ -3,7 +3,35 @@
     make bench                                        (python -m bench)
     make bench ARGS="source --rows 0.1 --repeats 1"   a short one
 
-docs/benchmark.md says what is measured, and how. A table goes to stdout, JSON (and a picture of it) into a folder.
+A table goes to stdout, JSON (and a picture of it) into a folder. docs/benchmark.md has the results.
+
+Contenders run with the defaults of their libraries, in one session, which is as the jobs create it, in turns: each
+turn in the reverse order of the one before, after a warm-up that does not count. Every row is counted by a
+``read_committed`` consumer, or in the table: one that is missing or there twice ends the benchmark with an error.
+
+- **Throughput** is ``availableNow`` with ``maxOffsetsPerTrigger`` at an eighth of the rows; rows/s and µs/row are
+  of the last 6 of 8 micro-batches. *client* is the driver's JVM, in which tasks run, and Spark's Python processes,
+  or the other program; *broker* is the broker's JVM. For Flink, Kafka Streams, MirrorMaker 2 and Iceberg's sinks,
+  the time counts from a quarter of the rows on until the last one is visible.
+- **Latency** is the time from the call that writes a row until a ``read_committed`` reader in the same process has
+  it: 100 rows at a time, or 10 every 10 ms; a query in between starts a micro-batch as soon as the last one is
+  done. **Freshness** is the time until the row is in a table, at 10,000 rows/s. The time until **the first row**
+  begins with a new driver, with ``kill -9`` of one, or with a query in a running session; *CPU s* is the processor
+  time until then.
+- **A dash** stands for a measurement that was too short: less than 1 s or micro-batches of fewer than 10,000 rows,
+  less than 0.1 s of processor time, fewer than 5 micro-batches or 20 rows (p99: 100) for a percentile, and ratios
+  of those.
+
+- source: a topic of 4 partitions into Spark's ``noop``: 4 million rows of 100 bytes, 1 million of 1 KiB
+- pipeline: topic to topic: 16 million rows of 100 bytes, 4 million of 1 KiB, 16 million of JSON with 100,000 keys;
+  all in lz4, too
+- registry: 16 million orders through a filter
+- ingest, to-delta, from-delta: 1 million rows in 32 files; a quarter of the rows of source; a table of 32 files and
+  its changes
+- shapes: how time and memory grow with partitions, tasks, records and queries (docs/sizing.md)
+
+Delta runs with ``spark.databricks.delta.snapshotPartitions=2``, as by default it reads the log of a small table by
+50 tasks.
 """
 
 from __future__ import annotations
