@@ -15,25 +15,21 @@ _HEAD = """\
 # Under the same faults
 
 What becomes of rows when processes and brokers die, for several systems that copy a topic to another one on a cluster
-of three brokers. Each cell has the same input, the same faults at moments that are drawn from the same seed, and is
-judged by one plain `read_committed` consumer that none of the systems has a part in. A program that ends by itself is
-started again at once, up to three times, as by a supervisor.
+of three brokers. All get the same input, and the same faults at moments drawn from the same seed. One plain
+`read_committed` consumer judges them. A program that ends by itself is started again at once, up to three times.
 
     make compare                              # what has no result yet, seed by seed
     make compare ARGS="--only flink/zombie/2 --again"   # one cell once more
 
 The results are in [compare.json](compare.json): {count} runs, {seeds} of each system and fault, and {chance} where the
-first ones differ. What depends on chance and has fewer runs is not told. A fault comes at the moment that its column
-names, or the run is made again.
+first ones differ: fewer are not shown, as they depend on chance.
 
 ## Rows
 
-In how many runs rows were lost, doubled, or aborted and yet visible, and the most in one run; "clean" where there were
-none in any. *Lost*: a later row of the same partition is visible, and this one did not come within {longest:.0f} s, nor
-after a restart. *With an error*: the program has ended by one, and went on when it was started again. *Stopped*: it
-failed after every restart and was given up. *Stood still*: alone on the machine, it kept running but did not write
-the last rows; a restart did not always help. What was not written in the end is *missing*, not lost: it may be written
-yet.
+In how many runs rows were lost, doubled, or aborted and yet visible, and the most in one run. *Lost*: a later row of
+the same partition is visible, and this one did not come within {longest:.0f} s, nor after a restart. *Missing*: it
+may be written yet. *With an error*: the program has ended by one, and went on when it was started again. *Stopped*:
+it failed after every restart. *Stood still*: alone on the machine, it kept running but did not write the last rows.
 {strange}
 
 ![A square for each system and fault](compare.png)
@@ -41,24 +37,20 @@ yet.
 """
 _STRANGE = "*Strange*, in the {} newest runs: rows that nobody has written, or with another key."
 _MEANING = """\
-*Believed dead* is a process that is stopped (SIGSTOP); a second one is started in its place, with the same settings,
-and the first one then goes on. Nothing elects one of them: there is no ZooKeeper or Kubernetes, by which Flink's
-[high availability](https://nightlies.apache.org/flink/flink-docs-stable/docs/deployment/ha/overview/) has one manager
-of a job at a time. *Stopped* is {short:.0f} s with transactions that live for {live:.0f} s: all systems
-have that setting there, and their own elsewhere. In an *unclean election*, a broker without the newest rows
-becomes the leader of a partition with two replicas: Kafka itself loses rows that it has acknowledged, whoever has
-written them. What differs is whether a system notices.
-
-## Order
-
-Rows that come behind a later one of their input partition, within a partition of the output.
+- *Believed dead*: the process is stopped (SIGSTOP), a second one is started in its place, and the first one goes on.
+  Nothing elects one of them, as
+  [high availability](https://nightlies.apache.org/flink/flink-docs-stable/docs/deployment/ha/overview/) of Flink would.
+- *Stopped*: {short:.0f} s, with transactions that live for {live:.0f} s in all systems.
+- *Unclean election*: a broker without the newest rows becomes the leader, and Kafka itself loses rows that it has
+  acknowledged. What differs is whether a system notices.
+- *Order*: {order}.
 
 """
 _RECOVERY = """\
 ## Until the next row
 
-From the end of the fault until a row is visible that was written after it: median, and the longest. After a kill, the
-start of the program is part of it. Two cores run the brokers, too. *Not timed*: something else ran meanwhile.
+From the end of the fault until a row is visible that was written after it: median, and the longest, with the start of
+the program after a kill. *Not timed*: something else ran meanwhile.
 
 """
 _SETTINGS = """\
@@ -87,9 +79,8 @@ def page(cells: Mapping[tuple[str, str, int], Cell]) -> str:
     parts = [
         _HEAD.format(count=len(own), seeds=SEEDS, chance=OF_CHANCE, longest=LONGEST_S, strange=_STRANGE.format(looked)),
         _table(own, rows),
-        "\n" + _MEANING.format(short=STOPPED_S, live=SHORT_MS / 1000),
-        _table(own, _order),
-        "\n" + _RECOVERY,
+        "\n" + _MEANING.format(short=STOPPED_S, live=SHORT_MS / 1000, order=_order(own)),
+        _RECOVERY,
         _table(own, goes_on),
         "\n" + _SETTINGS,
         *(f"| {one.label} | [{_title(one.advice)}]({one.advice}) | {one.admits} |\n" for one in CONTENDERS),
@@ -164,7 +155,12 @@ def _in_runs(cells: Sequence[Cell], kind: str) -> str:
 
 
 def _order(cells: Sequence[Cell]) -> str:
-    return f"{sum(cell.verdict.reordered for cell in cells):,}"
+    """Name each system, with the number of its rows that came behind a later one of their input partition."""
+    by_label = {
+        one.label: sum(cell.verdict.reordered for cell in cells if cell.contender == one.name) for one in CONTENDERS
+    }
+    counts = ", ".join(f"{label} {count:,}" for label, count in by_label.items() if count)
+    return f"rows behind a later one of their input partition: {counts or 'none, in any run'}"
 
 
 def goes_on(cells: Sequence[Cell]) -> str:
