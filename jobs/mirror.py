@@ -24,7 +24,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.base.topic_partition import OWN_NAMES
-from spark_eos.errors import stop
 from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
 from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.start import mirror
@@ -46,7 +45,7 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
-from .runner.values import NO_PROPERTIES, Number, Properties, Rejected, Trigger
+from .runner.values import NO_PROPERTIES, Number, Properties, Rejected, Trigger, invalid
 
 _OWNED = CHECKPOINT | {"topic": "Remove it: topics have the names of their sources, with 'topics.prefix' before them."}
 _LONGEST_NAME = 249
@@ -116,7 +115,7 @@ def plan(config: Mirror, args: argparse.Namespace) -> Plan:
     sink = sink_of(config.sink, config.sink_options())
     named, targets = topics_of(reads), config.topics
     if targets.prefix and len(targets.prefix) + max(map(len, named), default=0) > _LONGEST_NAME:
-        raise stop("EOS_CONFIG_INVALID_VALUE.topic_name", key="topics.prefix", names=_NAMES)
+        raise invalid("topics.prefix", "makes names that no topic can have", _NAMES.rstrip("."))
 
     def start(spark: SparkSession) -> StreamingQuery:
         return mirror(

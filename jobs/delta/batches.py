@@ -150,7 +150,7 @@ class Batches:
         application = MERGES.format(query)
         before = table.state()
         if before is None:
-            raise no_table(self.path, "It was there when the job started.")
+            raise no_table(self.path, ", where it was when the job started")
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
         last = before.transactions(application)
         if last is not None and last >= batch:

@@ -194,7 +194,7 @@ def check_batches(table: Table, location: str) -> None:
 
 
 def no_table(path: str, more: str = "") -> EosError:
-    return stop("EOS_DELTA_NO_TABLE.path", path=path, more=f" {more}" if more else "")
+    return stop("EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}{more}")
 
 
 def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -243,9 +243,8 @@ def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
     if not evolve:
         found += [f"{field.name} is not there" for field in new] + [f"{name} is not here" for name in gone]
     if found:
-        if changed:
-            raise stop("EOS_DELTA_COLUMNS.evolving", path=table.path, differences="; ".join(found))
-        raise stop("EOS_DELTA_COLUMNS.fixed", path=table.path, differences="; ".join(found))
+        or_evolve = "" if changed else ", or set 'target.schema: evolve': new columns are then added to the table"
+        raise stop("EOS_DELTA_COLUMNS.fixed", path=table.path, differences="; ".join(found), or_evolve=or_evolve)
     if new:
         added = table.spark.createDataFrame([], nullable(StructType(new)))
         added.write.format("delta").mode("append").option("mergeSchema", "true").save(table.path)

@@ -17,9 +17,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
-from spark_eos.errors import HINT, stop, texts_of
+from spark_eos.errors import HINT, texts_of
 
 from .exact import Texts, marked, separators_of
+from .values import invalid
 
 #: The column of the parsed fields: a struct, or null where the text does not fit.
 PARSED = "_parsed"
@@ -57,19 +58,26 @@ def in_filter(error: Column) -> Column:
     return error.isNull() & (F.rand() < 0.5)
 
 
+_DDL = "Use DDL: id BIGINT, name STRING"
+
+
 def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
     """A schema of the config file, at this key. ``taken``: names that no field may have. Raises ConfigError."""
     try:
         schema = StructType.fromDDL(ddl)
     except ParseException as error:
-        raise stop("EOS_CONFIG_INVALID_VALUE.schema", key=key, why=first_line(error)) from None
+        raise invalid(key, f"is no schema: {first_line(error)}", _DDL) from None
     if not isinstance(schema, StructType):
-        raise stop("EOS_CONFIG_INVALID_VALUE.one_type", key=key, type=schema.simpleString())
+        raise invalid(key, f"is one type, {schema.simpleString()}, but names no fields", _DDL)
     if re.search(r'"(type|elementType|valueType)":"variant"', schema.json()):
-        raise stop("EOS_CONFIG_INVALID_VALUE.variant", key=key)
+        remedy = "Make it STRING, which keeps them, and use parse_json in the transform"
+        raise invalid(key, "has a field of type VARIANT, as which Spark's parser rounds long numbers", remedy)
     clash = {name.lower() for name in schema.names} & {name.lower() for name in (*taken, *_RESERVED)}
     if clash:
-        raise stop("EOS_CONFIG_INVALID_VALUE.names_taken", key=key, names=", ".join(sorted(clash)))
+        remedy = (
+            "Use other names. To rename a field, parse the value in SQL: 'format: string', or 'format: text' of files"
+        )
+        raise invalid(key, f"has names of columns that the rows have already: {', '.join(sorted(clash))}", remedy)
     return schema
 
 

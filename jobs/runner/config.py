@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from spark_eos.errors import ConfigError, EosError, OptionError, stop
 
 from .models import Job, Section
-from .values import Rejected, here, missing, unknown
+from .values import Rejected, here, invalid, missing, unknown
 
 J = TypeVar("J", bound=Job)
 
@@ -144,7 +144,10 @@ def _encodable(text: str, path: Sequence[str]) -> str:
         text.encode()
     except UnicodeEncodeError:
         key = ".".join(path)
-        raise stop("EOS_CONFIG_INVALID_VALUE.encoding", what=f"'{key}'" if key else "The file", key=key) from None
+        remedy = (
+            "Set a variable that it is from in UTF-8. In double quotes, \\ud83d is half a character: write all of it"
+        )
+        raise invalid(key, "is not text in UTF-8", remedy) from None
     return text
 
 
@@ -153,10 +156,12 @@ def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str
         return "${"
     name, key = match["name"], ".".join(path)
     if name is None:
-        raise stop("EOS_CONFIG_INVALID_VALUE.dollar", key=key)
+        remedy = "Use ${NAME} or ${NAME:-default}, with a default without braces, or $${ for the text ${"
+        raise invalid(key, "has a '${' that does not begin a variable", remedy)
     text = environ.get(name) or match["default"]
     if text is None:
-        raise stop("EOS_CONFIG_INVALID_VALUE.variable", key=key, name=name)
+        remedy = f"Set it, or write ${{{name}:-default}}, or ${{{name}:-}} for an empty value"
+        raise invalid(key, f"needs the environment variable {name}, which is not set, or is empty", remedy)
     return text
 
 

@@ -90,8 +90,7 @@ def chosen(
             registry=decoding.settings.name,
             subject=last.subject,
             version=last.version,
-            noted=last.fingerprint,
-            found=found.fingerprint,
+            why=f"its fingerprint is {found.fingerprint}, not {last.fingerprint}",
         )
     return decoding, last
 

@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import stop
 from spark_eos.pipelines.registry.schemas import KIND_NAMES
 from spark_eos.pipelines.registry.settings import RegistrySettings, registry_settings
 from spark_eos.pipelines.registry.subjects import subject_name
@@ -21,7 +20,7 @@ from spark_eos.sink.schema import BESIDE_VALUE
 from .columns import PARSED
 from .models import Section
 from .noted_schemas import NotedSchemas, chosen
-from .values import AtLeastOne, Rejected, Text, missing
+from .values import AtLeastOne, Rejected, Text, invalid, missing
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.registry.decoding import Decoding
@@ -112,7 +111,8 @@ class Encoded(RegistryColumn):
 
 def _check_kind(name: str, kind: str, subject: str) -> None:
     if KIND_NAMES[name] != kind:
-        raise stop("EOS_CONFIG_INVALID_VALUE.kind", key="format", kind=kind, subject=subject)
+        problem = f"is not the kind of the schema that subject '{subject}' has, which is {kind}"
+        raise invalid("format", problem, "Set the format to that kind, or another subject")
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,11 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     for name, encoding in (("value", columns.value_out), ("key", columns.key_out)):
         if encoding is not None:
             if name not in rows.columns:
-                raise stop("EOS_CONFIG_INVALID_VALUE.nothing_to_encode", key="transform", column=name)
+                raise invalid(
+                    "transform",
+                    f"returns no column '{name}', which shall be encoded",
+                    "Select it, or remove its section",
+                )
             check_type(encoding, rows.schema[name].dataType)
             rows = rows.withColumn(name, encoded(encoding, F.col(name), fails=True))
     return rows

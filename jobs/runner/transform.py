@@ -28,6 +28,7 @@ from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fiel
 from .lines import malformed_counted
 from .models import ParsedTransform, Transform
 from .registry import UNFIT, Columns, checked, encoded_rows, is_fit, parsed
+from .values import invalid
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
@@ -76,9 +77,8 @@ def transformed(
     unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
     if unknown or "value" not in rows.columns:
         names = ", ".join(unknown)
-        wrong = f"has columns that the sink does not know: {names}" if unknown else "has no column 'value'"
-        columns_there = ", ".join(SINK_COLUMNS)
-        raise stop("EOS_CONFIG_INVALID_VALUE.columns", key="transform", problem=wrong, columns=columns_there)
+        wrong = f"returns columns that the sink does not know: {names}" if unknown else "returns no column 'value'"
+        raise invalid("transform", wrong, f"Select 'value' and, as needed, any of: {', '.join(SINK_COLUMNS)}")
     if letters is None:
         return rows
     assert isinstance(config, ParsedTransform)
@@ -95,7 +95,7 @@ def _with_letters(
 ) -> DataFrame:
     """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
     if topic is None and "topic" not in rows.columns:
-        raise stop("EOS_CONFIG_INVALID_VALUE.no_topic", key="transform")
+        raise invalid("transform", "returns no column 'topic', and 'sink.topic' is not set", "Set one of them")
     if topic is not None:
         rows = rows.withColumn("topic", F.lit(topic))
     for name in ("key", "value"):
@@ -107,7 +107,9 @@ def _with_letters(
     try:
         return rows.unionByName(kept, allowMissingColumns=True)
     except AnalysisException as error:
-        raise stop("EOS_CONFIG_INVALID_VALUE.letters_columns", key="transform", why=first_line(error)) from None
+        problem = f"returns a column of another type than a Kafka record has: {first_line(error)}"
+        types = "'key' and 'value' are strings or binary, 'headers' array<struct<key: string, value: binary>>"
+        raise invalid("transform", problem, types) from None
 
 
 def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: str) -> Column:

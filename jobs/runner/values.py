@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
 
 AVAILABLE_NOW = "availableNow"
@@ -44,6 +45,12 @@ class Rejected(ValueError):
         self.hint = hint
         self.key = tuple(key)
         self.condition = condition
+
+
+def invalid(key: str, problem: str, remedy: str) -> EosError:
+    """The error of a key of the config file, in words that follow it: "'KEY' PROBLEM. Hint: REMEDY."."""
+    texts = {"what": f"'{key}'" if key else "The file", "problem": f"{problem}.", "remedy": f"{remedy}."}
+    return stop("EOS_CONFIG_INVALID_VALUE.key", key=key, **texts)
 
 
 def missing(key: Sequence[str] = (), message: str = "is missing.", hint: str = "Set a value.") -> Rejected:

@@ -64,7 +64,7 @@ def _drawn(timeline: Timeline, end: float, source: str, file: str, last_s: float
     if last_s is not None:
         timeline = cut(timeline, end - last_s)
     if not timeline.batches and not timeline.lags:
-        raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query=timeline.query)
+        raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query=timeline.query, then=" in that time")
     try:
         draw(timeline, Path(file))
     except (OSError, ValueError) as error:  # ValueError: an unknown format

@@ -89,7 +89,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
     group = _group(heads) if request.topic is None else None
     twice = topic_twice([source_line(line) for line in lines])
     if twice is not None and group is not None:
-        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice_replay", twice=twice)
+        raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice", topic=twice)
     check_heads(heads, request)
     again = ranges(cluster.client, lines, now)
     entry, passed = logs.entry(position), logs.done[-1]

@@ -196,7 +196,7 @@ def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
     """The label of the query to show: ``query``, or the one with most events. Raises OptionError."""
     there = queries_in(events)
     if not there:
-        raise stop("EOS_PLOT_IMPOSSIBLE.no_events", source=source)
+        raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query="every query", then=" yet")
     if query is not None and query not in there:
         raise stop("EOS_PLOT_IMPOSSIBLE.no_query", source=source, query=query, queries=", ".join(there))
     return query or there[-1]

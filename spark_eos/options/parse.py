@@ -112,7 +112,12 @@ def stream_options(raw: Mapping[str, str]) -> SourceOptions:
     """Parse and check what a user gave to ``readStream``. Raises OptionError."""
     options, _ = _source_options(raw, default_start="latest")
     if options.ending is not None:
-        raise stop("EOS_OPTION_UNSUPPORTED.batch_only", option=options.ending_option)
+        raise stop(
+            "EOS_OPTION_UNSUPPORTED.remove",
+            option=options.ending_option,
+            why="a stream has no end",
+            instead=", or read a batch (spark.read). Trigger.AvailableNow ends with what is there at the start",
+        )
     return options
 
 

@@ -90,7 +90,12 @@ def _parsed(raw: Mapping[str, str]) -> tuple[dict[str, Any], SinkOptions]:
     streaming = {option.name.lower(): option.name for option in SINK if option not in WRITE}
     for key in raw:
         if key.lower() in streaming:
-            raise stop("EOS_OPTION_UNSUPPORTED.stream_only", option=streaming[key.lower()])
+            raise stop(
+                "EOS_OPTION_UNSUPPORTED.remove",
+                option=streaming[key.lower()],
+                why="a batch write has no checkpoint",
+                instead=". 'job.id' makes a batch write repeatable; df.writeStream commits offsets to a group",
+            )
     values, kafka = parse_table(raw, (*WRITE, *FOREACH_BATCH), SINK_OWNED, ignored=("path",))
     own = {name: values.pop(name) for name in [*values] if name not in _OF_WRITES}
     options = SinkOptions(kafka=kafka, **values)

@@ -390,19 +390,10 @@ def check_not_halted(head: Head) -> None:
         raise stop("EOS_REPLAY_REFUSED.retired", by=successor.query, goes_on=goes_on(successor))
     if unfinished is None:
         return
+    command = f"A replay of query {unfinished.of} to {unfinished.to}"
     if unfinished.drops:
-        raise stop(
-            "EOS_REPLAY_NOT_FINISHED.drop",
-            dropped=unfinished.dropped,
-            query=unfinished.of,
-            finishing=finishing(unfinished),
-        )
-    raise stop(
-        "EOS_REPLAY_NOT_FINISHED.replay",
-        replayed_query=unfinished.of,
-        location=unfinished.to,
-        finishing=finishing(unfinished),
-    )
+        command = f"'spark-eos recover --drop-planned' of micro-batch {unfinished.dropped} of query {unfinished.of}"
+    raise stop("EOS_REPLAY_NOT_FINISHED", command=command, finishing=finishing(unfinished))
 
 
 def _used(unfinished: Unfinished, head: Head) -> EosError:

@@ -159,11 +159,13 @@ def _stack(error: BaseException | None) -> str:
 
 
 def batch_mode() -> EosError:
-    return stop("EOS_USE_UNSUPPORTED.write_mode")
+    return stop(
+        "EOS_USE_UNSUPPORTED.append", why="Spark's default for df.write is to fail if something is there already"
+    )
 
 
 def batch_overwrite() -> EosError:
-    return stop("EOS_USE_UNSUPPORTED.overwrite")
+    return stop("EOS_USE_UNSUPPORTED.append", why="cannot overwrite what is there")
 
 
 def update_mode() -> EosError:

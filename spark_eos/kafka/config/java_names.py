@@ -152,7 +152,7 @@ def canonical(kafka: KafkaProperties) -> dict[str, str]:
 def _canonical(kafka: KafkaProperties) -> dict[str, str]:
     for key, why in REFUSED.items():
         if key in kafka:
-            raise stop("EOS_OPTION_UNSUPPORTED.java_only", option=f"kafka.{key}", key=key, why=why)
+            raise stop("EOS_OPTION_UNSUPPORTED.remove", option=f"kafka.{key}", key=key, why=why, instead="")
     result = _renamed(kafka)
     _translate_handlers(result)
     _translate_jaas(result)

@@ -176,11 +176,17 @@ class TargetTopics:
         for name in sorted(names):
             if name in kept or name in own or name.startswith(OWN_NAMES):
                 raise stop(
-                    "EOS_MIRROR_TOPIC_REFUSED.internal", topic=name, kind=kept.get(name, "a ledger or an offset map")
+                    "EOS_MIRROR_TOPIC_REFUSED.internal",
+                    topic=name,
+                    why=f"it is {kept.get(name, 'a ledger or an offset map')}, which means nothing on another cluster",
                 )
             target = self._plan.target(name)
             if target.startswith(OWN_NAMES) or target in own:
-                raise stop("EOS_MIRROR_TOPIC_REFUSED.ledger", topic=name, target=target)
+                raise stop(
+                    "EOS_MIRROR_TOPIC_REFUSED.internal",
+                    topic=name,
+                    why=f"at the target, {target} is the name of a ledger or an offset map",
+                )
 
     def _check_circles(self, found: Mapping[str, Topic]) -> None:
         for name, topic in found.items():
@@ -259,4 +265,4 @@ def check_numbers(topic: str, overrides: Mapping[str, str]) -> None:
 
 
 def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> EosError:
-    return stop("EOS_MIRROR_TARGET_SETTINGS.setting", topic=topic, setting=setting, value=has, why=why, needed=needed)
+    return stop("EOS_MIRROR_TARGET_SETTINGS", topic=topic, setting=setting, value=has, why=why, needed=needed)

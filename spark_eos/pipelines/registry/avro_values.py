@@ -27,7 +27,7 @@ class AvroReader:
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises SchemaError where they cannot be read as the reader's."""
         if schema.kind != "AVRO":
-            raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="AVRO")
+            raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected="AVRO")
         writer = _parsed(schema)
         return Decoder(writer, self._schema, sized=not _is_bytes(writer)).decode
 

@@ -87,11 +87,14 @@ class Registry:
         found = self._get(reader.id)
         if found is None or found.fingerprint != reader.schema.fingerprint:
             raise stop(
-                "EOS_REGISTRY_CHANGED.reader",
+                "EOS_REGISTRY_CHANGED.version",
                 registry=self._settings.name,
-                id=reader.id,
                 subject=reader.subject,
                 version=reader.version,
+                why=(
+                    f"its id {reader.id} is that of another schema, or of none, and the values have an id that is not "
+                    "known either"
+                ),
             )
 
     def version(self, subject: str, version: int | Literal["latest"]) -> Registered:
@@ -254,7 +257,12 @@ def _error_of(error: BaseException, settings: RegistrySettings, subject: str) ->
     if isinstance(error, SchemaRegistryError):
         return _refusal(error.http_status_code, error.error_code, _hidden(error, settings), registry, subject)
     if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
-        return stop("EOS_REGISTRY_UNAUTHORIZED.token", registry=registry, reason=_hidden(error, settings))
+        return stop(
+            "EOS_REGISTRY_UNAUTHORIZED",
+            registry=registry,
+            reason=_hidden(error, settings),
+            why=f"no token could be fetched: {_hidden(error, settings)}",
+        )
     if isinstance(error, OAuthTokenError | httpx.TransportError):
         return stop("EOS_REGISTRY_UNREACHABLE", registry=registry, reason=_hidden(error, settings))
     reason = f"{type(error).__name__}: {_hidden(error, settings)}"
@@ -264,15 +272,15 @@ def _error_of(error: BaseException, settings: RegistrySettings, subject: str) ->
 def _refusal(status: int, code: int | None, reason: str, registry: str, subject: str) -> EosError:
     """The error for an HTTP status that is not a success, with Confluent's ``code`` if there is one."""
     if status in (401, 403):
-        return stop("EOS_REGISTRY_UNAUTHORIZED.answer", registry=registry, status=status)
+        return stop("EOS_REGISTRY_UNAUTHORIZED", registry=registry, why=f"HTTP {status}")
     if status >= 500 or status in _SLOW_DOWN:
         return stop("EOS_REGISTRY_UNREACHABLE", registry=registry, reason=reason)
     if status == 404 and code in _MISSING:
         return stop("EOS_REGISTRY_NOT_FOUND.answer", what=_MISSING[code], registry=registry)
     if status == 409:
-        return stop("EOS_REGISTRY_INCOMPATIBLE.answer", subject=subject, registry=registry, reason=reason)
+        return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what="compatible")
     if status == 422:
-        return stop("EOS_REGISTRY_INCOMPATIBLE.invalid", subject=subject, registry=registry, reason=reason)
+        return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what="valid")
     return stop("EOS_REGISTRY_ANSWER", registry=registry, reason=reason)
 
 

@@ -70,7 +70,7 @@ class JsonReader:
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of JSON texts, whatever JSON Schema the writer had: each value is checked by itself."""
         if schema.kind != "JSON":
-            raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="JSON")
+            raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected="JSON")
         return self._decode
 
     def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:

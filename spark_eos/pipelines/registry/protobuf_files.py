@@ -65,7 +65,7 @@ def message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
     Java does not. Indexes that lead to two different messages by these rules are refused.
     """
     if schema.kind != "PROTOBUF":
-        raise stop("EOS_REGISTRY_SCHEMA.other_kind", kind=schema.kind, expected="PROTOBUF")
+        raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected="PROTOBUF")
     file, _ = _file(schema)
     found = {name: message for entries in (True, False) for name, message in _followed(file, path or (0,), entries)}
     if len(found) > 1:
@@ -88,7 +88,7 @@ def path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
         inner = outer
     file, _ = _file(schema)
     if not all(_followed(file, tuple(path), entries) == [(message.full_name, message)] for entries in (True, False)):
-        raise stop("EOS_REGISTRY_SCHEMA.ambiguous_path", message=message.full_name)
+        raise stop("EOS_REGISTRY_SCHEMA.ambiguous", path=f"of {message.full_name}", messages="different messages")
     return tuple(path)
 
 
@@ -111,7 +111,7 @@ def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
     name, references = f"{schema.fingerprint}.proto", schema.all_references()
     for each in references:
         if not _is_path(each):
-            raise stop("EOS_REGISTRY_SCHEMA.import_path", name=each)
+            raise stop("EOS_REGISTRY_SCHEMA.import", name=each, problem="no path within its folder")
     schemas = {**references, name: schema}
     serialized = {each: _serialized(one.text, each) for each, one in schemas.items()}
     files = _known() | {each: file for each, file in serialized.items() if file is not None}
@@ -162,7 +162,7 @@ def _in_order(files: Mapping[str, FileDescriptorProto], name: str, fingerprint: 
     while waiting:
         each = waiting.pop()
         if each not in files:
-            raise stop("EOS_REGISTRY_SCHEMA.import_missing", name=each)
+            raise stop("EOS_REGISTRY_SCHEMA.import", name=each, problem="not among its references")
         if each not in imports:
             imports[each] = list(files[each].dependency)
             waiting += imports[each]

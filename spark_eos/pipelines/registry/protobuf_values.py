@@ -254,8 +254,8 @@ def _compare(written: Descriptor, read: Descriptor, path: str = "") -> None:
         place = path + field.name
         fits = field.type == other.type or field.type in _WIDER.get(other.type, ())
         if not fits or field.is_repeated != other.is_repeated or _is_map(field) != _is_map(other):
-            types = {"written": _type_of(other), "expected": _type_of(field)}
-            raise stop("EOS_REGISTRY_SCHEMA.field", field=place, number=number, **types)
+            what = f"Field {place} (number {number})"
+            raise stop("EOS_REGISTRY_SCHEMA.other", what=what, written=_type_of(other), expected=_type_of(field))
         if field.message_type is not None:
             _compare(other.message_type, field.message_type, f"{place}.")
 

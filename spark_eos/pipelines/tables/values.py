@@ -48,11 +48,15 @@ def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
         if list(partition_by).count(name) > 1:
             raise stop("EOS_TABLE_COLUMNS.twice", column=name)
         if name not in schema.names:
-            raise stop("EOS_TABLE_COLUMNS.partition", column=name, columns=", ".join(schema.names))
+            raise stop("EOS_TABLE_COLUMNS.partition", column=name, why=f"its columns are {', '.join(schema.names)}")
         if not is_partition_type(schema.field(name).type):
-            raise stop("EOS_TABLE_COLUMNS.partition_type", column=name, type=schema.field(name).type)
+            raise stop("EOS_TABLE_COLUMNS.partition", column=name, why=f"the column is {schema.field(name).type}")
     if set(schema.names) <= set(partition_by):
-        raise stop("EOS_TABLE_COLUMNS.no_data", columns=", ".join(schema.names))
+        raise stop(
+            "EOS_TABLE_COLUMNS.partition",
+            column=", ".join(schema.names),
+            why="these are all of its columns, and files hold the others",
+        )
 
 
 def _check_names_of(fields: Sequence[pa.Field], above: str = "") -> None:
@@ -61,7 +65,9 @@ def _check_names_of(fields: Sequence[pa.Field], above: str = "") -> None:
     names = [field.name.lower() for field in fields]
     for field in fields:
         if "\0" in field.name:
-            raise stop("EOS_TABLE_COLUMNS.nul", column=above + field.name)
+            raise stop(
+                "EOS_TABLE_COLUMNS.name", column=above + field.name, why="readers end a name at the character NUL"
+            )
         if names.count(field.name.lower()) > 1:
             raise stop("EOS_TABLE_COLUMNS.twice", column=above + field.name)
         within = [field.type.field(place) for place in range(field.type.num_fields)]

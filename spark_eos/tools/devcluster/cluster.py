@@ -353,8 +353,7 @@ class DevCluster:
                 raise stop(
                     "EOS_DEVCLUSTER_CONFIG.folder",
                     data_dir=str(self._folder),
-                    folder=self._folder,
-                    why=f"its cluster was created with {what}={state[what]}, not {wanted}",
+                    why=f"{self._folder}: its cluster was created with {what}={state[what]}, not {wanted}",
                 )
         return state
 

@@ -77,7 +77,7 @@ def write_whole(file: Path, text: str) -> None:
 
 def unusable(error: OSError) -> EosError:
     """The error for a file or a folder that the system refuses."""
-    return stop("EOS_DEVCLUSTER_CONFIG.file", why=refused_by_system(error))
+    return stop("EOS_DEVCLUSTER_CONFIG.folder", why=refused_by_system(error))
 
 
 def lock_folder(lock: IO[str], folder: Path) -> None:
@@ -86,5 +86,5 @@ def lock_folder(lock: IO[str], folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise stop(
-            "EOS_DEVCLUSTER_CONFIG.folder", data_dir=str(folder), folder=folder, why="another cluster uses it"
+            "EOS_DEVCLUSTER_CONFIG.folder", data_dir=str(folder), why=f"{folder}: another cluster uses it"
         ) from error

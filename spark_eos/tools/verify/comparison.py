@@ -120,11 +120,21 @@ class Comparison:
     def __post_init__(self) -> None:
         tables = [table for table in (self.input_table, self.output_table) if table is not None]
         if tables and self.order != "none":
-            raise stop("EOS_VERIFY_IMPOSSIBLE.table_order", order=self.order)
+            raise stop(
+                "EOS_VERIFY_IMPOSSIBLE.options",
+                option=f"--order {self.order}",
+                why="a table has no order",
+                instead="Compare rows without their order.",
+            )
         if self.input_table is not None and (self.output_table is not None or self.group):
             raise stop("EOS_VERIFY_IMPOSSIBLE.table_input")
         if self.query and (self.output_table is None or self.group):
-            raise stop("EOS_VERIFY_IMPOSSIBLE.query_alone")
+            raise stop(
+                "EOS_VERIFY_IMPOSSIBLE.options",
+                option="--query",
+                why="it is for a table as output, and excludes --group",
+                instead="For an output of topics, use --group.",
+            )
         _check_place("input", self.input_table, self.id)
         _check_place("output", self.output_table, self.output_id)
 

@@ -145,7 +145,7 @@ def test_each_query_has_its_own_story():
     with pytest.raises(EosError, match=r"no query 'nope'.*q2, copies") as caught:
         chosen(both, "nope", "f")
     assert caught.value.condition == "EOS_PLOT_IMPOSSIBLE"
-    with pytest.raises(EosError, match="has reported anything yet"):
+    with pytest.raises(EosError, match="every query has no events yet"):
         chosen([], None, "f")
 
 
@@ -215,7 +215,7 @@ def test_lines_of_another_program_are_skipped(file: Path, line: str):
     file.write_text(f"{line}\n")
     with pytest.raises(EosError) as caught:
         top(str(file), None, None)
-    assert caught.value.entry == "EOS_PLOT_IMPOSSIBLE.no_events"
+    assert caught.value.entry == "EOS_PLOT_IMPOSSIBLE.empty"
 
 
 def test_an_address_that_is_no_http(tmp_path: Path):

@@ -184,7 +184,7 @@ def test_the_plan_that_spark_prints_is_no_reason():
         (
             '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "eos-kafka" cannot be written in the "Ignore" mode.',
             "EOS_USE_UNSUPPORTED",
-            '.mode("append"); within foreachBatch, use spark_eos.batch_writer',
+            'Use .mode("append")',
         ),
         (
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: eos-kafka. Make sure …",

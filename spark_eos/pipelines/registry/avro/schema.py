@@ -213,7 +213,7 @@ class _Parser:
         try:
             tree = json.loads(text, parse_constant=_no_constant)
         except RecursionError:
-            raise stop("EOS_AVRO_SCHEMA.deep", path="the schema", most=MOST_LEVELS) from None
+            raise _too_large("the schema", MOST_LEVELS, "levels of types within one another") from None
         except ValueError as e:
             raise _invalid("", f"it is not JSON: {e}") from None
         self._nodes = self._level = self._deepest = 0
@@ -265,9 +265,9 @@ class _Parser:
         self._nodes += nodes
         self._deepest = max(self._deepest, self._level + levels)
         if self._level + levels > MOST_LEVELS:
-            raise stop("EOS_AVRO_SCHEMA.deep", path=path or "the schema", most=MOST_LEVELS)
+            raise _too_large(path, MOST_LEVELS, "levels of types within one another")
         if self._nodes > MOST_NODES:
-            raise stop("EOS_AVRO_SCHEMA.large", path=path or "the schema", most=MOST_NODES)
+            raise _too_large(path, MOST_NODES, "types, counting each as often as it is used")
 
     def _reference(self, name: str, namespace: str, path: str) -> Schema:
         for full in dict.fromkeys((_full(name, namespace), name)):
@@ -421,6 +421,10 @@ def _no_twins(path: str, what: str, names: list[str]) -> None:
 
 def _no_constant(text: str) -> None:
     raise ValueError(f"{text} is no value of JSON")
+
+
+def _too_large(path: str, most: int, what: str) -> EosError:
+    return stop("EOS_AVRO_SCHEMA.large", path=path or "the schema", most=most, what=what)
 
 
 def _invalid(path: str, reason: str) -> EosError:

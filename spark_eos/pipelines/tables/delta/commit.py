@@ -144,8 +144,11 @@ class _Commit:
         if _is_commit_of(_actions(self.table.location, newest), query, number) and taken_back(
             self.table.location, handle
         ):
-            ids = {"id": table, "meant": self.table.id}
-            return stop("EOS_OTHER_TABLE.withdrawn", path=path, batch=number, version=newest, **ids)
+            doing = (
+                f"micro-batch {number} was committed to it: the commit, for the table with the id {self.table.id}, "
+                f"became version {newest} of the one with the id {table}, and was taken back"
+            )
+            return stop("EOS_OTHER_TABLE.recreated", path=path, doing=doing)
         return landed(path, number, table, query)
 
     def _sum_up(self, handle: DeltaTable) -> None:
@@ -174,7 +177,9 @@ class _Commit:
             return self.table.location.open()
         except TableNotFoundError:
             path = self.table.location.path
-            raise stop("EOS_DELTA_NO_TABLE.path", path=path, more=" It was there when the query started.") from None
+            raise stop(
+                "EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}, where it was when the query started"
+            ) from None
 
     def _commit(self, handle: DeltaTable, version: int) -> None:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
@@ -245,7 +250,13 @@ def check_restored(
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for version, actions in enumerate(pool.map(partial(_actions, location), range(oldest, now + 1)), oldest):
             if any(_removes(each.get("commitInfo", {}), committed) for each in actions or ()):
-                raise stop("EOS_OTHER_TABLE.restored", path=location.path, version=version, batch=batch)
+                raise stop(
+                    "EOS_OTHER_TABLE.restored",
+                    batch=batch,
+                    what=f"version {version} of the table {location.path} was a RESTORE since the query's last commit",
+                    option="afterRestore",
+                    value=version,
+                )
             if _is_commit_of(actions, query, found.last):
                 committed = version
 

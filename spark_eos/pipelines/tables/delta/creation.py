@@ -62,7 +62,7 @@ def check_folder(path: str, settings: HadoopSettings) -> None:
     TableError (EOS_DELTA_NO_TABLE), and what the store raises."""
     store = open_store(path, settings)
     if store.files.get_file_info(store.root).is_file:
-        raise stop("EOS_DELTA_NO_TABLE.file", path=path)
+        raise stop("EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}: it is a file, and a table is a folder")
     if store.local and (why := why_unwritable(Path(store.root).absolute())) is not None:
         raise stop("EOS_DELTA_NO_TABLE.unwritable", path=path, why=why)
     inside = store.files.get_file_info(FileSelector(store.root, allow_not_found=True))
@@ -97,7 +97,11 @@ def check_names(there: pa.Schema, wide: pa.Schema) -> None:
     for path, type_ in added(there, wide):
         for name in (path[-1], *_names(type_)):
             if _MAPPED.search(name):
-                raise stop("EOS_TABLE_COLUMNS.name", column=name)
+                raise stop(
+                    "EOS_TABLE_COLUMNS.name",
+                    column=name,
+                    why="blanks and , ; {} ( ) = are for tables with column mapping only",
+                )
 
 
 def _names(type_: pa.DataType) -> Iterator[str]:

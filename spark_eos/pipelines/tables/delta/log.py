@@ -113,7 +113,11 @@ class TableLog:
         try:
             handle = table.location.open()
         except TableNotFoundError:
-            raise stop("EOS_DELTA_NO_TABLE.path", path=table.location.path, more=" It was there before.") from None
+            raise stop(
+                "EOS_DELTA_NO_TABLE.path",
+                path=table.location.path,
+                at=f" at {table.location.path}, where it was before",
+            ) from None
         if str(handle.metadata().id) != table.id:
             raise other_table(table.location.path, f"its id is {handle.metadata().id}, not {table.id}")
         return handle

@@ -60,7 +60,7 @@ def source_table(location: Location, *, changes: bool = False) -> SourceTable:
         try:
             handle = location.open()
         except TableNotFoundError:
-            raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more="") from None
+            raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, at=f" at {location.path}") from None
         metadata = handle.metadata()
         if changes and not records_changes(metadata.configuration):
             raise stop("EOS_DELTA_TABLE_SETTINGS.change_feed", path=location.path, name=f"delta.`{location.path}`")

@@ -88,7 +88,9 @@ class Location:
         from deltalake import DeltaTable
 
         if self.is_local and Path(self.uri).is_file():
-            raise stop("EOS_DELTA_NO_TABLE.file", path=self.path)
+            raise stop(
+                "EOS_DELTA_NO_TABLE.path", path=self.path, at=f" at {self.path}: it is a file, and a table is a folder"
+            )
         return DeltaTable(self.uri, version, storage_options=dict(self.options))
 
     def read(self, name: str) -> bytes | None:
@@ -351,8 +353,8 @@ def known(
             handle = location.open()
         except TableNotFoundError:
             if not create:
-                more = " The checkpoint has micro-batches that were written to it."
-                raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more=more) from None
+                more = ", though the checkpoint has micro-batches that were written to it"
+                raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, at=f" at {location.path}{more}") from None
             check_creatable(location, schema, partition_by, properties)
         if not location.is_local:
             check_put_if_absent(location)

@@ -142,7 +142,7 @@ def _remembered(location: Location, query: str) -> Remembered:
         try:
             handle = location.open()
         except TableNotFoundError:
-            raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, more="") from None
+            raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, at=f" at {location.path}") from None
         found = remembered(handle.transaction_version, query)
     check_meant(location.path, found, str(handle.metadata().id), query)
     return found

@@ -100,7 +100,16 @@ def check_in_main(memory: Memory, path: str, batch: int, after_rollback: int | N
     """Check that no rollback has removed the query's last micro-batch before this one is committed, but for a snapshot
     ``after_rollback``. Raises TableError (EOS_OTHER_TABLE)."""
     if not memory.is_in_main and memory.snapshot != after_rollback:
-        raise stop("EOS_OTHER_TABLE.rolled_back", path=path, snapshot=memory.snapshot, batch=batch)
+        raise stop(
+            "EOS_OTHER_TABLE.restored",
+            batch=batch,
+            what=(
+                f"the main branch of the table {path} no longer has the query's last snapshot {memory.snapshot}, as "
+                "after a rollback"
+            ),
+            option="afterRollback",
+            value=memory.snapshot,
+        )
 
 
 def _sequence(snapshot: Snapshot) -> int:

@@ -123,11 +123,15 @@ def partitioned(columns: Schema, schema: pa.Schema, partition_by: Sequence[str])
     fields: list[PartitionField] = []
     for number, key in enumerate(map(key_of, partition_by)):
         if key.column not in schema.names:
-            raise stop("EOS_TABLE_COLUMNS.partition", column=key.column, columns=", ".join(schema.names))
+            raise stop(
+                "EOS_TABLE_COLUMNS.partition", column=key.column, why=f"its columns are {', '.join(schema.names)}"
+            )
         if [field.name for field in fields].count(key.name):
             raise stop("EOS_TABLE_COLUMNS.twice", column=key.name)
         if not key.fits(schema.field(key.column).type):
-            raise stop("EOS_TABLE_COLUMNS.partition_type", column=key.column, type=schema.field(key.column).type)
+            raise stop(
+                "EOS_TABLE_COLUMNS.partition", column=key.column, why=f"the column is {schema.field(key.column).type}"
+            )
         source, id_ = columns.find_field(key.column).field_id, PARTITION_FIELD_ID_START + number
         fields.append(PartitionField(source, id_, parse_transform(key.transform), key.name))
     check_field_names(columns, fields, columns)
@@ -141,4 +145,8 @@ def check_field_names(columns: Schema, fields: Iterable[PartitionField], sources
     for field in fields:
         column, source = names.get(field.name.lower()), sources.find_column_name(field.source_id)
         if column is not None and not (column == source and str(field.transform) in ("identity", "void")):
-            raise stop("EOS_TABLE_COLUMNS.partition_field", column=column, source=source, transform=field.transform)
+            raise stop(
+                "EOS_TABLE_COLUMNS.name",
+                column=column,
+                why=f"its partition field by {field.transform} of {source} has that name",
+            )

@@ -154,7 +154,7 @@ def test_a_registry_that_is_made_anew_while_a_query_runs_makes_no_dead_letters(s
     setting.feed((KNOWN, "a"), (LATER, "b"))
     for schemas in ({}, {KNOWN: LATER_SCHEMA}):
         with fake.anew(schemas):
-            assert "by which the query reads" in setting.stopped_by("EOS_REGISTRY_CHANGED")
+            assert "as the query has read with it" in setting.stopped_by("EOS_REGISTRY_CHANGED")
     assert setting.found() == ([], [])
     setting.reads(decoding(fake.url, **{"timeout.ms": "90000"}))
     setting.run()

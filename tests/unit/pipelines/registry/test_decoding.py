@@ -98,7 +98,7 @@ def test_each_value_that_cannot_be_read_has_its_reason():
     found = decoders().decode(pa.array(VALUES, pa.binary()), None)
     assert found.rows.to_pylist() == [None, {"id": 1}, {"id": 2}, None, None, None, None, None]
     assert found.bad == {
-        3: "it was written with schema id 3, which does not fit: The value was written with a schema of the kind AVRO, "
+        3: "it was written with schema id 3, which does not fit: The value was written as AVRO, "
         "and would be read as JSON",
         4: "id is missing",
         5: "the registry does not know schema id 9",

@@ -138,7 +138,7 @@ def test_a_references_name_is_no_option_of_the_compiler(name):
     ):
         with pytest.raises(EosError) as caught:
             ProtobufReader(schema)
-        assert caught.value.entry == "EOS_REGISTRY_SCHEMA.import_path"
+        assert caught.value.entry == "EOS_REGISTRY_SCHEMA.import"
 
 
 def test_texts_and_serialized_files_import_one_another():

@@ -384,7 +384,7 @@ def test_a_field_of_another_type_is_refused(written, read):
     """Protobuf itself would read it as a field that is not there, or as another value."""
     with pytest.raises(EosError) as caught:
         ProtobufReader(proto(read)).of_writer(proto(written), (0,))
-    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.field" and "id" in caught.value.parameters["field"]
+    assert caught.value.entry == "EOS_REGISTRY_SCHEMA.other" and "Field id" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_indexes_that_clients_count_differently_are_refused(path, name):
         (Schema("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; }'), "by_columns"),
         (Schema("PROTOBUF", "message {"), "protoc"),
         (Schema("PROTOBUF", 'import "missing.proto";'), "protoc"),
-        (Schema("PROTOBUF", 'syntax = "proto3";', (Reference("../a.proto", "a", 1, MONEY),)), "import_path"),
+        (Schema("PROTOBUF", 'syntax = "proto3";', (Reference("../a.proto", "a", 1, MONEY),)), "import"),
         (Schema("PROTOBUF", 'syntax = "proto3";'), "no_message"),
     ],
 )

@@ -115,7 +115,7 @@ def test_columns_that_files_cannot_have_are_refused(store: Store) -> None:
     """Before any row."""
     with pytest.raises(EosError) as caught:
         FileWriter(store, FileLayout(pa.schema({"p": pa.float64(), "v": pa.int64()}), ("p",)), ATTEMPT)
-    assert caught.value.entry == "EOS_TABLE_COLUMNS.partition_type"
+    assert caught.value.entry == "EOS_TABLE_COLUMNS.partition"
 
 
 def test_names_are_used_once_and_tell_who_wrote(store: Store) -> None:

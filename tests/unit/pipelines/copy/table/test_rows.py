@@ -201,9 +201,10 @@ def topic(monkeypatch) -> list[Chunk]:
     return found
 
 
-def refused(folder: Path, function: Function | str, partition_by: tuple[str, ...] = ()) -> str:
+def refused(folder: Path, function: Function | str, partition_by: tuple[str, ...] = (), says: str = "") -> str:
     with pytest.raises(EosError) as caught:
         fitted(folder, function, partition_by)
+    assert says in caught.value.message
     return caught.value.entry
 
 
@@ -284,21 +285,21 @@ def test_decoded_values_are_columns_of_the_table(tmp_path, topic) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "partition_by", "entry"),
+    ("function", "partition_by", "entry", "says"),
     [
-        ("SELECT 1 AS n FROM input GROUP BY value", (), "EOS_TRANSFORM_SQL.not_by_row"),
-        ("SELECT NULL AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported"),
-        ("SELECT time '10:00' AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported"),
-        (lambda batch: pa.table({"n": batch["offset"], "N": batch["offset"]}), (), "EOS_TABLE_COLUMNS.twice"),
-        ("SELECT 1 AS n FROM input", ("day",), "EOS_TABLE_COLUMNS.partition"),
-        ("SELECT value AS n, 1 AS m FROM input", ("n",), "EOS_TABLE_COLUMNS.partition_type"),
-        ("SELECT 1 AS n FROM input", ("n",), "EOS_TABLE_COLUMNS.no_data"),
-        ("SELECT 1 AS n, '' AS error FROM input", (), "EOS_SCHEMA_INVALID.transform_reject"),
+        ("SELECT 1 AS n FROM input GROUP BY value", (), "EOS_TRANSFORM_SQL.not_by_row", "groups"),
+        ("SELECT NULL AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "null"),
+        ("SELECT time '10:00' AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "time"),
+        (lambda batch: pa.table({"n": batch["offset"], "N": batch["offset"]}), (), "EOS_TABLE_COLUMNS.twice", "N"),
+        ("SELECT 1 AS n FROM input", ("day",), "EOS_TABLE_COLUMNS.partition", "day: its columns are n"),
+        ("SELECT value AS n, 1 AS m FROM input", ("n",), "EOS_TABLE_COLUMNS.partition", "n: the column is"),
+        ("SELECT 1 AS n FROM input", ("n",), "EOS_TABLE_COLUMNS.partition", "n: these are all"),
+        ("SELECT 1 AS n, '' AS error FROM input", (), "EOS_SCHEMA_INVALID.transform_reject", "'offset'"),
     ],
 )
-def test_what_cannot_become_a_table_is_refused(tmp_path, topic, function, partition_by, entry) -> None:
+def test_what_cannot_become_a_table_is_refused(tmp_path, topic, function, partition_by, entry, says) -> None:
     """Before there is one."""
-    assert refused(tmp_path, function, partition_by) == entry
+    assert refused(tmp_path, function, partition_by, says) == entry
     assert not (tmp_path / "table").exists()
 
 

@@ -358,7 +358,7 @@ def test_a_commit_that_was_rebased_on_another_table_is_taken_back(table, meanwhi
     meanwhile("table.asked", beside_another_writer)
     with pytest.raises(TableError) as error:
         committed(table, SECOND)
-    assert error.value.entry == "EOS_OTHER_TABLE.withdrawn" and "became version 5 of" in error.value.message
+    assert error.value.entry == "EOS_OTHER_TABLE.recreated" and "became version 5 of" in error.value.message
     assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS for record in records(batch))
 
 

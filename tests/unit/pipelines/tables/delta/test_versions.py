@@ -395,7 +395,7 @@ def test_versions_that_are_gone_are_not_waited_for(path, last_checkpoint) -> Non
     ("schema", "partition_by", "entry"),
     [
         ({"value": pa.string(), "at": pa.timestamp("us", "UTC")}, ["at"], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ({"value": pa.string(), "p": pa.float64()}, ["p"], "EOS_TABLE_COLUMNS.partition_type"),
+        ({"value": pa.string(), "p": pa.float64()}, ["p"], "EOS_TABLE_COLUMNS.partition"),
     ],
 )
 def test_partition_columns_without_one_meaning_are_refused(tmp_path, schema, partition_by, entry) -> None:

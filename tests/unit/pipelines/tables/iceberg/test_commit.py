@@ -284,7 +284,7 @@ def repartitioned(table: Table) -> None:
 @pytest.mark.parametrize(
     ("change", "entry"),
     [
-        (rolled_back, "EOS_OTHER_TABLE.rolled_back"),
+        (rolled_back, "EOS_OTHER_TABLE.restored"),
         (tag_removed, "EOS_ICEBERG_TAG.behind"),
         (tag_put_back, "EOS_ICEBERG_TAG.behind"),
         (recreated, "EOS_OTHER_TABLE.recreated"),
@@ -332,7 +332,7 @@ def test_a_query_goes_on_after_a_rollback_that_is_named(kind, target) -> None:
     assert not committed(goes_on, THIRD).again
     assert kind.places() == expected(FIRST, THIRD)
     rolled_back(kind.load())
-    assert refusal(goes_on, micro_batch(3), kind) == "EOS_OTHER_TABLE.rolled_back"
+    assert refusal(goes_on, micro_batch(3), kind) == "EOS_OTHER_TABLE.restored"
 
 
 def test_files_that_a_clean_up_may_remove_are_not_committed(kind, target, monkeypatch) -> None:

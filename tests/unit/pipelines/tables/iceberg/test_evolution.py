@@ -108,13 +108,13 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path
     for column in (name, name.upper()):
         with pytest.raises(EosError) as error:
             kind.place(partitionBy=transform).target(pa.schema([*SCHEMA, (column, pa.string())]), create=True)
-        assert error.value.entry == "EOS_TABLE_COLUMNS.partition_field" and column in error.value.message
+        assert error.value.entry == "EOS_TABLE_COLUMNS.name" and column in error.value.message
         assert not kind.is_there()
     target = targeted(kind, partitionBy=transform)
     for column in (name, name.upper()):
         with pytest.raises(EosError) as error:
             target.evolved(pa.schema([*SCHEMA, (column, pa.string())]))
-        assert error.value.entry == "EOS_TABLE_COLUMNS.partition_field" and column in error.value.message
+        assert error.value.entry == "EOS_TABLE_COLUMNS.name" and column in error.value.message
     assert columns(kind) == SCHEMA.names
 
 

@@ -402,27 +402,27 @@ def test_rows_are_split_by_keys_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition_by", "entry"),
+    ("partition_by", "says"),
     [
-        ("nowhere", "EOS_TABLE_COLUMNS.partition"),
-        ("bucket(i)", "EOS_OPTION_INVALID.value"),
-        ("bucket(0, i)", "EOS_OPTION_INVALID.value"),
-        ("day(3, t)", "EOS_OPTION_INVALID.value"),
-        ("bucket(3, b)", "EOS_TABLE_COLUMNS.partition_type"),
-        ("bucket(3, d)", "EOS_TABLE_COLUMNS.partition_type"),
-        ("truncate(3, t)", "EOS_TABLE_COLUMNS.partition_type"),
-        ("month(i)", "EOS_TABLE_COLUMNS.partition_type"),
-        ("day(i)", "EOS_TABLE_COLUMNS.partition_type"),
-        ("hour(t)", "EOS_TABLE_COLUMNS.partition_type"),
-        ("d", "EOS_TABLE_COLUMNS.partition_type"),
-        ("x", "EOS_TABLE_COLUMNS.partition_type"),
-        ("r", "EOS_TABLE_COLUMNS.partition_type"),
-        ("s, s", "EOS_TABLE_COLUMNS.twice"),
+        ("nowhere", "its columns are"),
+        ("bucket(i)", "by which no files are written"),
+        ("bucket(0, i)", "by which no files are written"),
+        ("day(3, t)", "by which no files are written"),
+        ("bucket(3, b)", "the column is"),
+        ("bucket(3, d)", "the column is"),
+        ("truncate(3, t)", "the column is"),
+        ("month(i)", "the column is"),
+        ("day(i)", "the column is"),
+        ("hour(t)", "the column is"),
+        ("d", "the column is"),
+        ("x", "the column is"),
+        ("r", "the column is"),
+        ("s, s", "Two columns have the name"),
     ],
 )
-def test_partitions_that_are_not_written_are_refused(tmp_path, partition_by, entry) -> None:
+def test_partitions_that_are_not_written_are_refused(tmp_path, partition_by, says) -> None:
     """And no table is created."""
     kind = Iceberg(tmp_path)
     with pytest.raises(EosError) as error:
         table_of(kind, partition_by)
-    assert error.value.entry == entry and not kind.is_there()
+    assert says in error.value.message and not kind.is_there()
