@@ -23,7 +23,7 @@ from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import METRIC
 from bench.turns import BenchPlan
-from jobs.files.taking import Taking
+from jobs.files.ingest import FolderIngest
 from jobs.ingest_files import IngestFiles
 from jobs.runner.job import JobContext
 from jobs.runner.lines import Batch, BatchLines
@@ -136,13 +136,13 @@ def _ours(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
             "trigger": "availableNow",
         }
     )
-    noted, done, ended = _Noted(), list[TimedTransaction](), False
+    noted, done = _Noted(), list[TimedTransaction]()
     with Meter(bench.roots, own=CLIENT) as meter:
         context = JobContext(bench.spark, Stop(), noted)
-        taking = Taking(context, config)
-        while not ended:
+        ingest = FolderIngest(context, config)
+        while not ingest.finished:
             began = time.time()
-            ended = taking.awaitTermination()
+            ingest.take()
             if len(noted.rows) > len(done):
                 done.append(TimedTransaction(began, time.time(), noted.rows[-1]))
     return judge_transactions(done, meter)

@@ -21,12 +21,12 @@ from typing import Self
 
 from pydantic import model_validator
 
-import spark_eos
+from spark_eos.datasource.restarts import Attempt, restarting
 from spark_eos.options.writes import write_options
 from spark_eos.pipelines.files.run import Ingest
 
+from .files.ingest import FolderIngest
 from .files.input import Files
-from .files.taking import Taking
 from .files.writing import Way, check_before_spark, way_of
 from .runner import query
 from .runner.checks import output_check
@@ -102,8 +102,14 @@ def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
 
     def work(context: JobContext) -> None:
         say(str(config.way))
-        spark_eos.run(
-            lambda: Taking(context, config),
+
+        def start(attempt: Attempt) -> None:
+            ingest = FolderIngest(context, config)
+            attempt.has_progressed = lambda: ingest.written > 0
+            ingest.run()
+
+        restarting(
+            start,
             attempts=config.restart.attempts,
             pause_s=config.restart.pause_s,
             stop=context.stop.asked,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from spark_eos.spark.reasons import Reason, reason
 
@@ -36,19 +36,17 @@ def _log(restart: Restart) -> None:
     logger.warning("%s", restart)
 
 
-class Running(Protocol):
-    """A StreamingQuery, or an object with the same methods."""
+@dataclass
+class Attempt:
+    """One start of some work that may be started again. ``query``: its id in the metrics; ``has_progressed`` returns
+    whether this start has finished a micro-batch."""
 
-    @property
-    def recentProgress(self) -> Sequence[Any]: ...
-
-    def awaitTermination(self, timeout: Any = None) -> bool | None: ...  # noqa: ANN401  # whole seconds, by its stubs
-
-    def stop(self) -> None: ...
+    query: str = "unknown"
+    has_progressed: Callable[[], bool] = lambda: False
 
 
 def run(
-    factory: Callable[[], StreamingQuery | Running],
+    factory: Callable[[], StreamingQuery],
     *,
     attempts: int = 5,
     pause_s: float = 10.0,
@@ -71,22 +69,40 @@ def run(
     with each restart before its pause; by default it logs it. ``explain`` returns why a query has failed; pass one if
     the query has errors other than those of spark-eos.
     """
+
+    def start(attempt: Attempt) -> None:
+        query = factory()
+        attempt.query, attempt.has_progressed = str(query.id), lambda: _has_finished_a_batch(query)
+        _check_end(query, stopped=_wait(query, stop))
+
+    restarting(start, attempts=attempts, pause_s=pause_s, stop=stop, on_restart=on_restart, explain=explain)
+
+
+def restarting(
+    work: Callable[[Attempt], None],
+    *,
+    attempts: int,
+    pause_s: float,
+    stop: Callable[[], bool],
+    on_restart: Callable[[Restart], None],
+    explain: Callable[[BaseException], Reason | None] = reason,
+) -> None:
+    """Do some work, and do it again when it failed and a restart helps. For the parameters, see `run`."""
     failed = 0
     while True:
-        query = None
+        attempt = Attempt()
         try:
-            query = factory()
-            _check_end(query, stopped=_wait(query, stop))
+            work(attempt)
             return
         except Exception as error:
             why = explain(error)
             if stop() or why is None or not why.restart_helps:
                 raise
-            failed = 1 if query is not None and _has_finished_a_batch(query) else failed + 1
+            failed = 1 if attempt.has_progressed() else failed + 1
             if failed > attempts:
                 raise
         restart = Restart(why, failed, attempts, _longer(pause_s, failed - 1))
-        _count(restart, query)
+        _count(restart, attempt.query)
         on_restart(restart)
         if not _pause(restart.pause_s, stop):
             return
@@ -98,23 +114,23 @@ def _longer(pause_s: float, doublings: int) -> float:
     return min(pause_s * 2.0 ** min(doublings, _MOST_DOUBLINGS), _LONGEST_PAUSE_S)
 
 
-def _wait(query: Running, stop: Callable[[], bool]) -> bool:
+def _wait(query: StreamingQuery, stop: Callable[[], bool]) -> bool:
     """Wait until the query has ended, after its last micro-batch was committed or aborted. Whether it was stopped; its
     error is raised."""
-    while not query.awaitTermination(_POLL_S):
+    while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # its stubs know whole seconds only
         if stop():
             query.stop()
             return True
     return False
 
 
-def _check_end(query: StreamingQuery | Running, *, stopped: bool) -> None:
+def _check_end(query: StreamingQuery, *, stopped: bool) -> None:
     from spark_eos.sink.ended import check_end
 
     check_end(query, stopped=stopped)
 
 
-def _has_finished_a_batch(query: Running) -> bool:
+def _has_finished_a_batch(query: StreamingQuery) -> bool:
     """Whether this run of the query has finished a micro-batch. An idle query makes progress, too, but adds none."""
     return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
 
@@ -129,12 +145,11 @@ def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
     return not stop()
 
 
-def _count(restart: Restart, query: StreamingQuery | Running | None) -> None:
+def _count(restart: Restart, query: str) -> None:
     """Count the restart in the metrics."""
     from spark_eos.base.metrics_events import here
 
-    known = str(getattr(query, "id", None) or "unknown")
-    here().tell("restart", query=known, condition=restart.reason.condition)
+    here().tell("restart", query=query, condition=restart.reason.condition)
 
 
 def _empty_cache() -> None:

@@ -169,18 +169,18 @@ def test_a_copy_of_a_file(setting: Setting):
 @pytest.mark.parametrize("bytes_here", [0, 1 << 20])
 def test_digests_by_tasks_and_by_the_driver(bytes_here: int, setting: Setting, monkeypatch: pytest.MonkeyPatch):
     """Whoever reads a file first, its digest is that of its bytes, and a copy is found."""
-    monkeypatch.setattr("jobs.files.taking.BYTES_READ_HERE", bytes_here)
+    monkeypatch.setattr("jobs.files.ingest.BYTES_READ_HERE", bytes_here)
     files = [setting.put(name, *(f"{name} {n}" for n in range(n))) for n, name in enumerate("abc")]
     setting.run(sql=None)
     digests = {f"blake2b-{hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()}" for file in files}
     assert {note["digest"] for note in setting.noted()} == digests
     setting.put("d", "c 0", "c 1")
     setting.fails("EOS_FILE_COPIED", sql=None)
-    taking = setting.taking(sql=None)
-    due = taking._folder.files()
+    ingest = setting.ingest(sql=None)
+    due = ingest._folder.files()
     (setting.folder / "d").unlink()
     with pytest.raises(FAILED) as raised:
-        taking._read(due)
+        ingest._read(due)
     found = spark_eos.reason(raised.value)
     assert found is not None and found.condition == "EOS_FILE_CHANGED_WHILE_READ", raised.value
     assert setting.there() == ["b 0", "c 0", "c 1"]
@@ -191,13 +191,13 @@ def test_a_file_that_changes_between_plan_and_task(way: str, setting: Setting):
     """Also where its size and time are what they were: the tasks compare what they have read. What they had begun is
     aborted when the job has its error."""
     file = setting.put("a", "one", "two")
-    taking = setting.taking(**WAYS[way])  # type: ignore[arg-type]
-    splits = taking._plan(taking._folder.files())
+    ingest = setting.ingest(**WAYS[way])  # type: ignore[arg-type]
+    splits = ingest._plan(ingest._folder.files())
     was = file.stat()
     file.write_text("one\nTWO\n")
     os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
     with pytest.raises(FAILED, match="EOS_FILE_CHANGED_WHILE_READ"):
-        taking._write(splits)
+        ingest._write(splits)
     assert setting.view.open_transactions(setting.query) == set()
     assert setting.there() == [] and setting.noted() == []
     setting.run()
@@ -209,16 +209,16 @@ def test_a_file_that_changes_after_it_was_read_ahead(setting: Setting):
     also where its size and modification time are as they were."""
     for name in "abcd":
         setting.put(name, name)
-    taking = setting.taking(sql=None, maxFilesPerTrigger=2)
-    taking.awaitTermination()
-    ahead = {Path(file.uri.removeprefix("file://")): read.result().digest for file, read in taking._ahead.items()}
+    ingest = setting.ingest(sql=None, maxFilesPerTrigger=2)
+    ingest.take()
+    ahead = {Path(file.uri.removeprefix("file://")): read.result().digest for file, read in ingest._ahead.items()}
     c, d = sorted(ahead)
     assert ahead[c] == f"blake2b-{hashlib.blake2b(c.read_bytes(), digest_size=16).hexdigest()}"
     was = c.stat()
     c.write_text("C\n")
     os.utime(c, ns=(was.st_atime_ns, was.st_mtime_ns))
     d.write_text("dd\n")
-    taking.awaitTermination()
+    ingest.take()
     assert setting.there() == ["C", "a", "b", "dd"]
     assert [Path(str(note["uri"])).name for note in setting.noted()].count("c") == 1
 
@@ -289,18 +289,18 @@ def test_spark_parses_without_pandas(setting: Setting, monkeypatch: pytest.Monke
 def test_two_at_once(setting: Setting):
     """Who comes later takes over, also what the first one had planned; the first one stops by name."""
     setting.put("a", "a")
-    first = setting.taking()
-    first.awaitTermination()
+    first = setting.ingest()
+    first.take()
     setting.put("b", "b")
-    planned = first._plan([file for file in first._folder.files() if first._is_due(file)])
-    second = setting.taking()
+    planned = first._plan([file for file in first._folder.files() if first._selection.is_due(file)])
+    second = setting.ingest()
     with pytest.raises(FAILED, match=r"EOS_SUPERSEDED.*The ingest was started twice"):
         first._write(planned)
-    second.awaitTermination()
+    second.take()
     with pytest.raises(FAILED, match="EOS_SUPERSEDED"):
         first._write(planned)
     setting.put("c", "c")
-    second.awaitTermination()
+    second.take()
     assert setting.there() == ["a", "b", "c"]
     assert setting.names() == ["a", "b", "c"]
 
@@ -358,13 +358,13 @@ def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
     setting.put("a", "a")
     setting.run()
     with pytest.raises(EosError, match="EOS_INGEST_NOTES_LOST"):
-        setting.taking(notes="other-notes")
+        setting.ingest(notes="other-notes")
     setting.view.admin.delete_topics(["other-notes"])
 
 
 def test_what_no_ingest_has_planned_is_not_read(spark: SparkSession, setting: Setting):
     """The data source below an ingest is no way around it."""
-    setting.taking()
+    setting.ingest()
     with pytest.raises(PySparkException, match="EOS_USE_UNSUPPORTED"):
         spark.read.format("eos-files").load().collect()
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import spark_eos
 from demo import processes
-from jobs.files.taking import Taking
+from jobs.files.ingest import FolderIngest
 from jobs.ingest_files import NOTES_TOPIC, IngestFiles
 from jobs.runner.job import JobContext
 from jobs.runner.lines import BatchLines
@@ -72,7 +72,7 @@ def lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 THROUGH_SPARK = "through Spark"
-#: Of lines of text: the ways that make the same rows, as arguments of `Setting.taking`.
+#: Of lines of text: the ways that make the same rows, as arguments of `Setting.ingest`.
 WAYS: dict[str, dict[str, object]] = {
     THROUGH_SPARK: {"sql": LINES},
     "past the JVM": {"sql": None},
@@ -125,10 +125,10 @@ class Setting:
             "trigger": "availableNow",
         }
 
-    def taking(self, **how: object) -> Taking:
+    def ingest(self, **how: object) -> FolderIngest:
         """A run of the ingest: its start settles what an earlier one has left."""
         config = IngestFiles.model_validate(self.config(**how))  # type: ignore[arg-type]
-        return Taking(JobContext(self.spark, Stop(), BatchLines()), config)
+        return FolderIngest(JobContext(self.spark, Stop(), BatchLines()), config)
 
     @contextmanager
     def program(self, faults: str, folder: Path, spark: dict[str, str], **how: object) -> Iterator[Program]:
@@ -162,9 +162,7 @@ class Setting:
 
     def run(self, **how: object) -> None:
         """Until all that is there is taken."""
-        taking = self.taking(**how)  # type: ignore[arg-type]
-        while not taking.awaitTermination(0.1):
-            pass
+        self.ingest(**how).run()
 
     def fails(self, condition: str | None = None, **how: object) -> str:
         """The error's text."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from jobs.files.taking import Taking, _dealt
+from jobs.files.selection import FileSelection, dealt
 from jobs.files.writing import way_of
 from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
@@ -182,7 +181,7 @@ def test_options_of_streams_are_refused(tmp_path: Path):
 )
 def test_files_are_dealt_in_their_order(sizes: list[int], tasks: int, expected: list[list[int]]):
     """To no more tasks than asked for, each with about its share of the bytes."""
-    splits = _dealt([File(f"f{n}", size, 0) for n, size in enumerate(sizes)], tasks)
+    splits = dealt([File(f"f{n}", size, 0) for n, size in enumerate(sizes)], tasks)
     assert [[file.size for file in files] for files in splits] == expected
 
 
@@ -192,26 +191,21 @@ def test_files_without_rows_are_no_copies(tmp_path: Path):
     folder.mkdir()
     for name, text in zip("abcdef", ("", "", "\n \n", "\n \n", "1\n", "1\n"), strict=True):
         (folder / name).write_text(text)
-    taking = Taking.__new__(Taking)
-    taking._same, taking._settings = {}, HadoopSettings()
-    taking._run = SimpleNamespace(taken=Taken())  # type: ignore[assignment]
-    taking._files = read(AS_THEY_ARE, tmp_path).files
+    selection = FileSelection(read(AS_THEY_ARE, tmp_path).files, Taken(), HadoopSettings())
     *files, copy = [with_digest(file, HadoopSettings()) for file in Folder(str(folder)).files()]
-    assert taking._checked(files) == files
+    assert selection.checked(files) == files
     with pytest.raises(FileError, match="EOS_FILE_COPIED"):
-        taking._checked([*files, copy])
+        selection.checked([*files, copy])
 
 
-def test_a_file_that_is_put_back_with_the_time_that_it_once_had():
+def test_a_file_that_is_put_back_with_the_time_that_it_once_had(tmp_path: Path):
     """What had that time was the same as the content that was taken then, and not as the one that is taken now."""
-    taking, taken = Taking.__new__(Taking), Taken()
-    taking._same = {}
-    taking._run = SimpleNamespace(taken=taken)  # type: ignore[assignment]
-    taking._files = SimpleNamespace(on_changed="take", on_copy="take")  # type: ignore[assignment]
+    taken, text = Taken(), AS_THEY_ARE.replace("format: json", "format: json, onChanged: take, onCopy: take")
+    selection = FileSelection(read(text, tmp_path).files, taken, HadoopSettings())
     taken.add(File("f", 5, 1, "A"))
     touched, changed = File("f", 5, 2, "A"), File("f", 5, 3, "B")
-    assert taking._is_due(touched) and taking._checked([touched]) == []
-    assert not taking._is_due(touched)
-    assert taking._checked([changed]) == [changed]
+    assert selection.is_due(touched) and selection.checked([touched]) == []
+    assert not selection.is_due(touched)
+    assert selection.checked([changed]) == [changed]
     taken.add(changed)
-    assert taking._is_due(touched) and taking._checked([touched]) == [touched]
+    assert selection.is_due(touched) and selection.checked([touched]) == [touched]
