@@ -31,7 +31,7 @@ from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
 from spark_eos.pipelines.mirror.map_topic import (
     FOREIGN,
@@ -44,7 +44,7 @@ from spark_eos.pipelines.mirror.map_topic import (
 )
 from spark_eos.pipelines.mirror.offset_map import OffsetMap
 from spark_eos.pipelines.mirror.origins import origins
-from spark_eos.pipelines.mirror.plan import MirrorPlan
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.protocol.checks import check_halts, ledger_busy
 from spark_eos.protocol.commands import Standing, hand_over, standing
 from spark_eos.protocol.head import Successor
@@ -165,9 +165,8 @@ class Followed:
 class Ownership:
     """The claims of one mirror, in the process that plans it."""
 
-    def __init__(self, plan: MirrorPlan) -> None:
-        self._plan, self._map = plan, plan.targets.map
-        self._target = broker_client(plan.sink.kafka)
+    def __init__(self, plan: MirrorPlan, clients: MirrorClients) -> None:
+        self._plan, self._map, self._clients, self._target = plan, plan.targets.map, clients, clients.target
         self._held: set[tuple[str, str]] = set()
         self._query: str | None = None
 
@@ -182,18 +181,22 @@ class Ownership:
             return
         make_map(self._target, self._map, self._plan.targets.replication)
         query = self._own_query()
-        takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._target, self._map))
+        takeover = self._takeover(query, topics, followed)
         takeover.check()
         missing = takeover.missing_claims()
         if missing:
             write_claims(self._target, self._map, missing)
             failpoints.reach("mirror.claimed")
-            takeover = _Takeover(self._plan, query, topics, followed, read_claims(self._target, self._map))
+            takeover = self._takeover(query, topics, followed)
             if takeover.missing_claims():
                 self._check_not_retired(query)
                 raise ledger_busy()  # another start of this query, with other topics, has released them
         takeover.run()
         self._held |= set(topics.items())
+
+    def _takeover(self, query: str, topics: Mapping[str, str], followed: Followed) -> _Takeover:
+        claims = read_claims(self._target, self._map)
+        return _Takeover(self._plan, self._clients, query, topics, followed, claims)
 
     def release(self, followed: Collection[str]) -> None:
         """Give up the claims on topics that are no longer mirrored; ``followed`` are those that still are."""
@@ -230,10 +233,16 @@ class _Takeover:
     """One attempt to take topics over. ``topics``: their ids, by name; ``claims``: all claims on this target."""
 
     def __init__(
-        self, plan: MirrorPlan, query: str, topics: Mapping[str, str], followed: Followed, claims: Collection[Claim]
+        self,
+        plan: MirrorPlan,
+        clients: MirrorClients,
+        query: str,
+        topics: Mapping[str, str],
+        followed: Followed,
+        claims: Collection[Claim],
     ) -> None:
         self._plan, self._query, self._topics, self._followed, self._claims = plan, query, topics, followed, claims
-        self._target, self._map = broker_client(plan.sink.kafka), plan.targets.map
+        self._clients, self._target, self._map = clients, clients.target, plan.targets.map
         own = [claim for claim in claims if claim.query == query]
         # Then its offset log may be behind what others have mirrored since.
         self._has_claimed_before = bool(own)
@@ -318,9 +327,7 @@ class _Takeover:
         """Raise KafkaError where this query must not stop an owner that may be running."""
         if not live:
             return
-        there = describe_topics(
-            broker_client(self._plan.source.kafka), {c.source for c in self._claims}, missing_ok=True
-        )
+        there = describe_topics(self._clients.source, {c.source for c in self._claims}, missing_ok=True)
         followed = {(id_, self._plan.target(name)) for name, id_ in self._followed.ids.items()}
         for query in sorted(live):
             for claim in self._earlier[query]:
@@ -371,7 +378,8 @@ class _Takeover:
 
     def _check_positions(self, names: Collection[str]) -> None:
         ids = {name: self._topics[name] for name in names}
-        check_positions(self._plan, ids, {name: self._followed.at[name] for name in names}, self._followed.new)
+        at = {name: self._followed.at[name] for name in names}
+        check_positions(self._plan, self._clients, ids, at, self._followed.new)
 
 
 def _parameters(claim: Claim) -> dict[str, str]:
@@ -379,25 +387,25 @@ def _parameters(claim: Claim) -> dict[str, str]:
     return {"topic": claim.source, "target": claim.target, "query": claim.query, "owner": claim.owner}
 
 
-def mirrored_topics(plan: MirrorPlan, ids: Mapping[str, str]) -> set[str]:
+def mirrored_topics(plan: MirrorPlan, target: BrokerClient, ids: Mapping[str, str]) -> set[str]:
     """The topics, out of these names and ids, whose targets may have rows."""
-    known = [
-        origin for origin in origins(broker_client(plan.sink.kafka), plan.targets.map) if origin.is_from(plan.cluster)
-    ]
+    known = [origin for origin in origins(target, plan.targets.map) if origin.is_from(plan.cluster)]
     return {o.source for o in known if ids.get(o.source) == o.source_id and o.target == plan.target(o.source)}
 
 
-def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffsets, new: Collection[str]) -> None:
+def check_positions(
+    plan: MirrorPlan, clients: MirrorClients, ids: Mapping[str, str], at: PartitionOffsets, new: Collection[str]
+) -> None:
     """Refuse to read topics, by their ids, from offsets before the end of what the offset map says their targets have:
     rows would be there twice. In topics that are ``new`` to the query, later offsets are refused, too, if the source
     has rows in between.
 
     Raises KafkaError (EOS_MIRROR_BEGINS_ELSEWHERE).
     """
-    before = mirrored_topics(plan, ids)
+    client = clients.target
+    before = mirrored_topics(plan, client, ids)
     if not before:
         return
-    client = broker_client(plan.sink.kafka)
     there = describe_topics(client, {plan.target(topic) for topic in before}, missing_ok=True)
     places = {(topic, p): () for topic in before for p in at.get(topic, ())}
     known = {topic: ids[topic] for topic in before}
@@ -409,35 +417,30 @@ def check_positions(plan: MirrorPlan, ids: Mapping[str, str], at: PartitionOffse
             continue
         end = found.targets.get(there[name].id, 0)
         if at[topic][p] < end:
-            raise _repeats(plan, ids[topic], (topic, p), at[topic][p], end)
+            claims = read_claims(client, plan.targets.map)
+            owners = [c.owner for c in claims if c.what == (ids[topic], name) and not c.released]
+            raise stop(
+                "EOS_MIRROR_BEGINS_ELSEWHERE.repeats",
+                topic=topic,
+                partition=p,
+                begin=at[topic][p],
+                target=name,
+                end=end,
+                whose=f", by {owners[-1]}" if owners else "",
+            )
         if topic in new and len(found.targets) <= 1:  # with more, the end may be another target's
             ends[topic, p] = found.end
     if plan.source.fail_on_data_loss:
-        _check_nothing_skipped(plan, at, {place: end for place, end in ends.items() if end < at[place[0]][place[1]]})
+        later = {(topic, p): end for (topic, p), end in ends.items() if end < at[topic][p]}
+        _check_nothing_skipped(plan, clients.source, at, later)
 
 
-def _repeats(plan: MirrorPlan, id_: str, place: TopicPartition, at: int, end: int) -> EosError:
-    (topic, partition), target = place, plan.target(place[0])
-    claims = [
-        c
-        for c in read_claims(broker_client(plan.sink.kafka), plan.targets.map)
-        if c.what == (id_, target) and not c.released
-    ]
-    return stop(
-        "EOS_MIRROR_BEGINS_ELSEWHERE.repeats",
-        topic=topic,
-        partition=partition,
-        begin=at,
-        target=target,
-        end=end,
-        whose=f", by {claims[-1].owner}" if claims else "",
-    )
-
-
-def _check_nothing_skipped(plan: MirrorPlan, at: PartitionOffsets, ends: Mapping[TopicPartition, int]) -> None:
+def _check_nothing_skipped(
+    plan: MirrorPlan, source: BrokerClient, at: PartitionOffsets, ends: Mapping[TopicPartition, int]
+) -> None:
     """``ends``: where the targets end, by partitions in which the mirror begins after that. Raises KafkaError, unless
     the source no longer has anything in between."""
-    begins = begin_offsets(broker_client(plan.source.kafka), by_topic(ends)) if ends else {}
+    begins = begin_offsets(source, by_topic(ends)) if ends else {}
     for (topic, p), end in ends.items():
         if begins[topic][p] < at[topic][p]:
             raise stop(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
 
@@ -39,3 +41,16 @@ class MirrorPlan(CopyPlan):
     def target(self, topic: str) -> str:
         """The target's name, by `Targets.name`; the option ``topic`` does not count."""
         return self.targets.name(topic)
+
+
+@dataclass(frozen=True)
+class MirrorClients:
+    """Clients of the two clusters of a mirror, in one process."""
+
+    source: BrokerClient
+    target: BrokerClient
+
+    @classmethod
+    def of(cls, source: KafkaProperties, target: KafkaProperties) -> MirrorClients:
+        """This process's clients for these properties, where Spark or a user calls in."""
+        return cls(broker_client(source), broker_client(target))

@@ -16,13 +16,12 @@ from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.copy.rows import CopiedRows
 from spark_eos.pipelines.copy.source import CopyDataSource, CopyStreamReader
 from spark_eos.pipelines.mirror.cleaner import MapCleaner
 from spark_eos.pipelines.mirror.owner import Followed, Ownership
-from spark_eos.pipelines.mirror.plan import MirrorPlan
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.pipelines.mirror.topics import TargetTopics
 from spark_eos.source.left_topics import differ
 from spark_eos.source.plan import ranges_between
@@ -67,17 +66,20 @@ class MirrorStreamReader(CopyStreamReader):
         return MirrorStreamReader, (self._mirror, self._events)
 
     @cached_property
+    def _clients(self) -> MirrorClients:
+        return MirrorClients.of(self._mirror.source.kafka, self._mirror.sink.kafka)
+
+    @cached_property
     def _targets(self) -> TargetTopics:
-        return TargetTopics(self._mirror)
+        return TargetTopics(self._mirror, self._clients)
 
     @cached_property
     def _ownership(self) -> Ownership:
-        return Ownership(self._mirror)
+        return Ownership(self._mirror, self._clients)
 
     @cached_property
     def _cleaner(self) -> MapCleaner:
-        plan = self._mirror
-        return MapCleaner(broker_client(plan.source.kafka), broker_client(plan.sink.kafka), plan.targets.map)
+        return MapCleaner(self._clients.source, self._clients.target, self._mirror.targets.map)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:

@@ -10,12 +10,11 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings, of_session
 from spark_eos.kafka.admin.topics import cluster_id
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
 from spark_eos.pipelines.copy.start import started
 from spark_eos.pipelines.mirror.owner import check_positions, mirrored_topics
-from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.source import MirrorDataSource
 from spark_eos.pipelines.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.bounds import resolve_start
@@ -44,13 +43,14 @@ def mirror(
     written = {**target, "checkpointLocation": checkpoint}
     ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER)
     reads, writes = ends.source, ends.sink
-    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(broker_client(writes.kafka)))
+    clients = MirrorClients.of(reads.kafka, writes.kafka)
+    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(clients.target))
     check_not_to_itself(plan)
-    watch = TopicWatch(broker_client(reads.kafka), reads.selection)
+    watch = TopicWatch(clients.source, reads.selection)
     selected = reads.selection
-    TargetTopics(plan).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
+    TargetTopics(plan, clients).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
     if is_new(checkpoint, writes.storage):
-        check_start(plan, watch)
+        check_start(plan, clients, watch)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)
 
 
@@ -60,10 +60,10 @@ def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
     return Checkpoint(checkpoint, settings).last_batch("offsets") is None
 
 
-def check_start(plan: MirrorPlan, watch: TopicWatch) -> None:
+def check_start(plan: MirrorPlan, clients: MirrorClients, watch: TopicWatch) -> None:
     """`check_positions` for a mirror with a new checkpoint. ``watch``: of the source. Raises also the errors of
     resolving 'startingOffsets'."""
     ids = watch.topics().ids
-    if mirrored_topics(plan, ids):
+    if mirrored_topics(plan, clients.target, ids):
         start = resolve_start(plan.source, watch, Losses(plan.source.fail_on_data_loss))
-        check_positions(plan, {topic: id_ for topic, id_ in ids.items() if topic in start}, start, start)
+        check_positions(plan, clients, {topic: id_ for topic, id_ in ids.items() if topic in start}, start, start)

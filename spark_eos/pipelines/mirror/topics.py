@@ -14,11 +14,10 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.own_topics import not_for_rows
 from spark_eos.pipelines.mirror.map_topic import make_map, not_made
 from spark_eos.pipelines.mirror.origins import Origin, OriginsLog, chains_of, origins, write_origin
-from spark_eos.pipelines.mirror.plan import MirrorPlan
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.sink.outputs import check_outputs
 from spark_eos.source.losses import HIDDEN_S
 
@@ -74,9 +73,8 @@ class TargetTopics:
     target's origin before its first row: so if a topic has rows, its origin is known. What that origin comes from may
     change later, as mirrors begin."""
 
-    def __init__(self, plan: MirrorPlan) -> None:
-        self._plan = plan
-        self._source, self._target = broker_client(plan.source.kafka), broker_client(plan.sink.kafka)
+    def __init__(self, plan: MirrorPlan, clients: MirrorClients) -> None:
+        self._plan, self._source, self._target = plan, clients.source, clients.target
         self._origins = OriginsLog(self._source, plan.targets.map)
         self._chains: dict[str, tuple[str, ...]] = {}
         self._checked: set[tuple[str, bool]] = set()

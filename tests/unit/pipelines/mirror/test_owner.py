@@ -14,12 +14,11 @@ import pytest
 
 from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import owner
 from spark_eos.pipelines.mirror.map_topic import FOREIGN
 from spark_eos.pipelines.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
-from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.protocol.commands import Standing
 from spark_eos.protocol.head import Decision
 from tests.support.models.dying_driver import Killed
@@ -31,6 +30,13 @@ def plan_of(query: str) -> MirrorPlan:
     reads = stream_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "a"})
     writes = sink_options({"kafka.bootstrap.servers": "there:9092", "checkpointLocation": f"/{query}"})
     return MirrorPlan(reads, writes, "here", None, True, Targets("p."), "there")
+
+
+CLIENTS = MirrorClients.of(plan_of("").source.kafka, plan_of("").sink.kafka)
+
+
+def ownership(query: str) -> Ownership:
+    return Ownership(plan_of(query), CLIENTS)
 
 
 @dataclass
@@ -97,7 +103,7 @@ class Site:
         actor.holds = False
         ids = {topic: f"{topic}-id" for topic in actor.topics}
         at = {topic: {0: actor.at.setdefault(topic, self.ends[topic])} for topic in actor.topics}
-        Ownership(plan_of(actor.query)).hold(Followed(ids, at, () if actor.logged else actor.topics))
+        ownership(actor.query).hold(Followed(ids, at, () if actor.logged else actor.topics))
         actor.holds, actor.logged = True, True
 
     def decide(self, actor: Actor) -> None:
@@ -127,7 +133,7 @@ class Site:
         self.between()
         return True
 
-    def _check(self, plan: MirrorPlan, ids: dict[str, str], at: dict[str, dict[int, int]], new: Any) -> None:
+    def _check(self, _plan: Any, _clients: Any, ids: dict[str, str], at: dict[str, dict[int, int]], _new: Any) -> None:
         self.between()
         for topic in ids:
             if at[topic][0] != self.ends[topic]:
@@ -265,7 +271,7 @@ def test_a_topic_that_was_taken_off(site):
     first, second = Actor("q1", ("a", "b")), Actor("q2", ("b",))
     site.start(first)
     site.decide(first)
-    owner = Ownership(plan_of("q1"))
+    owner = ownership("q1")
     owner.hold(Followed({"a": "a-id"}, {"a": {0: 1}}))
     owner.release({"a"})
     assert site.owners("b") == []
@@ -309,11 +315,11 @@ def test_an_owner_that_somebody_else_has_retired(site, monkeypatch, looks):
             site.decide(old)
             old.heir = "q3"
 
-    def check(plan: MirrorPlan, ids: dict[str, str], at: dict[str, dict[int, int]], new: Any) -> None:
+    def check(*asked: Any) -> None:
         looked[0] += 1
         somebody_else()
         if not hidden:
-            site._check(plan, ids, at, new)
+            site._check(*asked)
 
     monkeypatch.setattr(owner, "check_positions", check)
     monkeypatch.setattr(owner, "held_partition", lambda *_: hidden.clear())
@@ -327,17 +333,17 @@ def test_an_owner_that_somebody_else_has_retired(site, monkeypatch, looks):
 def test_a_micro_batch_that_is_logged_already(site):
     """As of a mirror that was stopped before there were claims: it claims, unless somebody else has."""
     site.actors |= {"q1": Actor("q1", ()), "q2": Actor("q2", ())}
-    Ownership(plan_of("q1")).hold(Followed({"a": "a-id"}))
+    ownership("q1").hold(Followed({"a": "a-id"}))
     assert site.owners("a") == ["q1"]
     with pytest.raises(KafkaError, match="EOS_MIRROR_OWNED"):
-        Ownership(plan_of("q2")).hold(Followed({"a": "a-id"}))
+        ownership("q2").hold(Followed({"a": "a-id"}))
     assert site.owners("a") == ["q1"]
 
 
 def test_nothing_is_asked_for_what_is_held(site, monkeypatch):
     """Micro-batch by micro-batch."""
     actor = site.actors["q1"] = Actor("q1", ("a",))
-    own = Ownership(plan_of("q1"))
+    own = ownership("q1")
     own.hold(Followed({"a": "a-id"}, {"a": {0: 0}}, ("a",)))
     monkeypatch.setattr(owner, "read_claims", lambda *_: pytest.fail("the map was read"))
     own.hold(Followed({"a": "a-id"}, {"a": {0: actor.decided}}))
@@ -346,7 +352,7 @@ def test_nothing_is_asked_for_what_is_held(site, monkeypatch):
 def test_a_checkpoint_in_which_python_finds_no_query(site):
     """Two mirrors could not be told apart."""
     with pytest.raises(CheckpointError, match="EOS_MIRROR_NO_QUERY"):
-        Ownership(plan_of("")).hold(Followed({"a": "a-id"}))
+        ownership("").hold(Followed({"a": "a-id"}))
 
 
 def test_claims_behind_an_open_transaction(monkeypatch):
@@ -355,7 +361,7 @@ def test_claims_behind_an_open_transaction(monkeypatch):
     monkeypatch.setattr(owner, "MapPartition", lambda *_: SimpleNamespace(end=4))
     monkeypatch.setattr(owner, "retrying", lambda _: iter(range(2)))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_HELD"):
-        read_claims(broker_client(plan_of("q").sink.kafka), "map")
+        read_claims(CLIENTS.target, "map")
 
 
 def test_a_claim_is_read_as_it_was_written():

@@ -15,7 +15,7 @@ from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartit
 from spark_eos.pipelines.mirror.offset_map import OffsetMap
 from spark_eos.pipelines.mirror.origins import Origin
 from spark_eos.pipelines.mirror.owner import Claim, check_positions
-from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.start import is_new
 from tests.support.models.map_logs import MapLog, reading
 
@@ -26,6 +26,9 @@ def plan(**options: str) -> MirrorPlan:
     reads = stream_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "in", **options})
     writes = sink_options({"kafka.bootstrap.servers": "there:9092"})
     return MirrorPlan(reads, writes, "here", None, True, Targets("p.", map="map"), "there")
+
+
+CLIENTS = MirrorClients.of(plan().source.kafka, plan().sink.kafka)
 
 
 def entry(first: int, rows: int, end: int, target: str = "p.in") -> MapEntry:
@@ -47,7 +50,7 @@ def check(patch: pytest.MonkeyPatch, at: int, *entries: MapEntry, begin: int = 0
     patch.setattr(owner, "begin_offsets", lambda _, asked: {t: dict.fromkeys(p, begin) for t, p in asked.items()})
     patch.setattr(owner, "read_claims", lambda *_: [claim])
     with reading(log):
-        check_positions(plan(**options), IDS, {"in": {0: at}}, {"in"} if new else ())
+        check_positions(plan(**options), CLIENTS, IDS, {"in": {0: at}}, {"in"} if new else ())
 
 
 @given(
@@ -105,4 +108,4 @@ def test_a_topic_that_was_never_mirrored(monkeypatch):
     """Nothing is read of the map."""
     monkeypatch.setattr(owner, "origins", lambda *_: [])
     monkeypatch.setattr(OffsetMap, "read", lambda *_: pytest.fail("the map was read"))
-    check_positions(plan(), IDS, {"in": {0: 7}}, {"in"})
+    check_positions(plan(), CLIENTS, IDS, {"in": {0: 7}}, {"in"})

@@ -17,7 +17,7 @@ from spark_eos.ledger import own_topics
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import map_topic, origins, topics
 from spark_eos.pipelines.mirror.origins import Origin, OriginsLog, write_origin
-from spark_eos.pipelines.mirror.plan import MirrorPlan, Targets
+from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.topics import TargetTopics
 from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
 
@@ -103,7 +103,8 @@ def clusters(monkeypatch) -> Clusters:
 def mirror(source: str, target: str, **targets: object) -> TargetTopics:
     reads = stream_options({"kafka.bootstrap.servers": f"{source}:9092", "subscribe": "X"})
     writes = sink_options({"kafka.bootstrap.servers": f"{target}:9092"})
-    return TargetTopics(MirrorPlan(reads, writes, source, None, True, Targets(**targets), target))
+    plan = MirrorPlan(reads, writes, source, None, True, Targets(**targets), target)
+    return TargetTopics(plan, MirrorClients(client_of(source), client_of(target)))
 
 
 def run(of: TargetTopics) -> None:
