@@ -27,9 +27,9 @@ from jobs.files.ingest import FolderIngest
 from jobs.ingest_files import IngestFiles
 from jobs.runner.job import JobContext
 from jobs.runner.lines import Batch, BatchLines
-from jobs.runner.models import Transform
 from jobs.runner.query import Stop
 from jobs.runner.transform import transformed
+from jobs.runner.transforms import SparkTransform
 
 ROWS = 1_000_000
 FileFormat = Literal["json", "parquet"]
@@ -156,7 +156,7 @@ def _builtin(bench: Bench, files: str, case: IngestCase, output: str) -> Run:
             reader = reader.option("mode", "FAILFAST")  # as ours, where a row does not parse
         rows = reader.load(files)
         if case.transform is not None:
-            rows = transformed(rows, Transform(sql=case.transform))
+            rows = transformed(rows, SparkTransform(sql=case.transform))
         writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED)
         writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output)
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

@@ -51,17 +51,17 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
-from .runner.past_spark import EngineTransform
 from .runner.registry import Columns, Encoded, check_topic
 from .runner.transform import Letters, transformed
+from .runner.transforms import ParsedTransform
 from .runner.values import NO_PROPERTIES, Properties, Rejected, Trigger, missing
 
 FORMATS = ("eos-kafka", "kafka")
 _LETTERS, _GROUP = "deadLetters.topic", "offsets.group.id"
 
 
-class TopicsTransform(EngineTransform):
-    """Also copies, and schemas of a registry for what is written."""
+class TopicsTransform(ParsedTransform):
+    """Records may also be copied as they are, and rows written with schemas of a registry."""
 
     #: Records are [copied as they are](job.md#past-the-jvm), to the partition of the same number, or to the one that
     #: [their key chooses](copy.md#copies).
@@ -124,10 +124,9 @@ class ConsumeTransformProduce(QueryJob):
     @model_validator(mode="after")
     def _sections(self) -> Self:
         refuse("sink", self.sink, CHECKPOINT)
-        for key, section in (("parse", self.transform.parse), ("parseKey", self.transform.parse_key)):
-            check_topic(self.only_source, section, f"transform.{key}")
-        for key, out in (("encode", self.transform.encode), ("encodeKey", self.transform.encode_key)):
-            check_topic(self.topic, out, f"transform.{key}")
+        self.transform.check_subjects(self.only_source)
+        check_topic(self.topic, self.transform.encode, "transform.encode")
+        check_topic(self.topic, self.transform.encode_key, "transform.encodeKey")
         if self.transform.on_malformed == "deadLetters":
             if option(self.sink, _LETTERS) is None:
                 hint = "Name the topic there, or set 'onMalformed' to fail or drop."

@@ -34,7 +34,7 @@ from .runner.cluster import JobCluster
 from .runner.job import JobCommand, Plan, query_plan
 from .runner.models import QueryJob, Section
 from .runner.options import CHECKPOINT, option, options_of, refuse, sink_of
-from .runner.past_spark import DuckdbTransform
+from .runner.transforms import DuckdbTransform
 from .runner.values import NO_PROPERTIES, AtLeastOne, AtLeastZero, Properties, Rejected, Text
 
 #: Options of Delta's source that this job does not take, and why.

@@ -33,9 +33,9 @@ from .runner.checks import output_check
 from .runner.cluster import JobCluster
 from .runner.job import JobCommand, JobContext, Plan
 from .runner.lines import say
-from .runner.models import Job, check_schema
+from .runner.models import Job
 from .runner.options import option, options_of, sink_of
-from .runner.past_spark import PastSparkTransform
+from .runner.transforms import SparkTransform, check_schema
 from .runner.values import AtLeastOne, Properties, Rejected, Text, missing
 
 NOTES_TOPIC = "__spark_eos_files"
@@ -50,7 +50,7 @@ class IngestFiles(Job):
     files: Files
     #: Without it, lines of text and JSON, and rows of Parquet, [go on as they are](ingest.md#past-the-jvm); with
     #: DuckDB or `arrow`, they do not pass through Spark either.
-    transform: PastSparkTransform | None = None
+    transform: SparkTransform | None = None
     #: Options of [batch writes](batch.md); `topic` is required.
     sink: Properties
     #: Topic in which taken files are noted. It is created like the ledger, and must not be changed later.

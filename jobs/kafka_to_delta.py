@@ -47,9 +47,9 @@ from .runner.checks import Check
 from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
 from .runner.job import JobCommand, Plan
 from .runner.lines import counted
-from .runner.past_spark import EngineTransform
 from .runner.registry import Columns
 from .runner.transform import result
+from .runner.transforms import ParsedTransform
 from .runner.values import AtLeastZero, Rejected, Text, missing
 
 _SQL_OF_DUCKDB = (
@@ -58,7 +58,7 @@ _SQL_OF_DUCKDB = (
 )
 
 
-class DeltaTransform(TableTransform, EngineTransform):  # type: ignore[misc]  # onMalformed has fewer values
+class DeltaTransform(TableTransform, ParsedTransform):  # type: ignore[misc]  # onMalformed has fewer values
     """By Spark for rows that are merged, and past it for those that are appended."""
 
 

@@ -23,7 +23,7 @@ from spark_eos.pipelines.copy.table.options import table_options
 from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
 from .runner.job import JobCommand, Plan
 from .runner.options import located
-from .runner.past_spark import DuckdbTransform
+from .runner.transforms import DuckdbTransform
 from .runner.values import SnapshotId, Text
 
 

@@ -19,7 +19,8 @@ from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import FILE, FILES_FORMAT, LINE, Form, options_of
 
 from ..runner.columns import PARSED, in_filter, raised, struct_of, with_fields
-from ..runner.models import Section, check_schema
+from ..runner.models import Section
+from ..runner.transforms import check_schema
 from ..runner.values import AtLeastOne, Interval, Rejected, Text, seconds_of, unknown
 
 _OF_BOTH = "dateFormat timestampFormat timestampNTZFormat locale"

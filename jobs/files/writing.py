@@ -28,8 +28,8 @@ from spark_eos.sink.job_write import write_frame
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.spark_rows import SparkRows
 
-from ..runner.past_spark import PastSparkTransform
 from ..runner.transform import transformed
+from ..runner.transforms import SparkTransform
 from .input import Files, accepted, malformed, parsed, rows_of
 
 #: How the names of observations of what is read begin.
@@ -50,7 +50,7 @@ class Way:
         return f"rows are read {'past the JVM' if self.past_jvm else 'through Spark'}: {self.why}"
 
 
-def way_of(files: Files, transform: PastSparkTransform | None) -> Way:
+def way_of(files: Files, transform: SparkTransform | None) -> Way:
     """The way past the JVM, where nothing is left for Spark to do."""
     rows = "rows of Parquet" if files.format == "parquet" else f"lines of {files.format}"
     if transform is not None and transform.is_copy:
@@ -64,7 +64,7 @@ def way_of(files: Files, transform: PastSparkTransform | None) -> Way:
     return Way(True, f"without 'transform', {rows} are values as they are")
 
 
-def check_before_spark(files: Files, transform: PastSparkTransform | None) -> None:
+def check_before_spark(files: Files, transform: SparkTransform | None) -> None:
     """Check SQL for DuckDB. Of Parquet, only files tell the columns. Raises SchemaError."""
     if transform is not None and transform.by_duckdb and files.format != "parquet":
         check_sql(str(transform.sql), LINES)
@@ -92,9 +92,7 @@ class Writing(Protocol):
 class ThroughSpark:
     """Spark parses the records and runs the transform."""
 
-    def __init__(
-        self, spark: SparkSession, files: Files, transform: PastSparkTransform, settings: HadoopSettings
-    ) -> None:
+    def __init__(self, spark: SparkSession, files: Files, transform: SparkTransform, settings: HadoopSettings) -> None:
         self._spark, self._files, self._transform, self._settings = spark, files, transform, settings
         spark.dataSource.register(source_for(settings))
         rules = spark.conf.get(_AQE_RULES, None)
@@ -123,7 +121,7 @@ class PastJvm:
         self,
         spark: SparkSession,
         files: Files,
-        transform: PastSparkTransform | None,
+        transform: SparkTransform | None,
         topic: str,
         settings: HadoopSettings,
     ) -> None:
@@ -137,7 +135,7 @@ class PastJvm:
         return Counts(last.get("read", 0), last.get("dropped", 0), last.get("rows", 0))
 
 
-def row_transform(files: Files, transform: PastSparkTransform) -> RowTransform:
+def row_transform(files: Files, transform: SparkTransform) -> RowTransform:
     """What tasks run. Raises ConfigError for a function that cannot be imported."""
     function = transform.function_past_spark()
     assert function is not None  # just one is set
@@ -145,7 +143,7 @@ def row_transform(files: Files, transform: PastSparkTransform) -> RowTransform:
 
 
 def writing_of(
-    spark: SparkSession, files: Files, transform: PastSparkTransform | None, topic: str, settings: HadoopSettings
+    spark: SparkSession, files: Files, transform: SparkTransform | None, topic: str, settings: HadoopSettings
 ) -> Writing:
     """Goes the way of `way_of`."""
     if way_of(files, transform).past_jvm:

@@ -21,8 +21,7 @@ from .cluster import JobCluster
 from .job import Plan, is_new, query_plan
 from .models import QueryJob, Section
 from .options import begins, only_topic, option, selected, source_of, source_options_of, topics_of
-from .past_spark import DecodedTransform
-from .registry import check_topic
+from .transforms import DecodedTransform
 from .values import Properties, unknown
 
 if TYPE_CHECKING:
@@ -78,8 +77,7 @@ class IntoTable(QueryJob):
     @model_validator(mode="after")
     def _subjects(self) -> Self:
         if self.transform is not None:
-            for key, section in (("parse", self.transform.parse), ("parseKey", self.transform.parse_key)):
-                check_topic(only_topic(self.source), section, f"transform.{key}")
+            self.transform.check_subjects(only_topic(self.source))
         return self
 
     def source_options(self) -> dict[str, str]:

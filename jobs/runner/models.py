@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -13,10 +13,8 @@ from .values import (
     AVAILABLE_NOW,
     NO_PROPERTIES,
     AtLeastZero,
-    Function,
     Interval,
     Properties,
-    Rejected,
     SparkSettings,
     Text,
     Trigger,
@@ -128,71 +126,3 @@ class QueryJob(Job):
 
     #: The query's [checkpoint](job.md#the-checkpoint).
     checkpoint: Text
-
-
-class SqlTransform(Section):
-    """How rows are transformed: ``sql`` over the view ``input``."""
-
-    #: SQL text over the view `input`.
-    sql: Text | None = None
-
-
-class Transform(SqlTransform):
-    """Also ``function``, from DataFrame to DataFrame."""
-
-    #: `module:function`: a function that takes and returns a DataFrame.
-    function: Function | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        check_one_of({"sql": self.sql, "function": self.function})
-        return self
-
-
-def check_one_of(keys: Mapping[str, object]) -> None:
-    """Just one of these keys is set. Raises Rejected."""
-    given, message = [key for key, value in keys.items() if value is not None], "does not have just one transformation."
-    if not given:
-        raise missing((), message, f"Set one of {', '.join(keys)}.")
-    if len(given) > 1:
-        raise Rejected(message, f"Keep one of {' and '.join(given)}.")
-
-
-class ParsedTransform(Transform):
-    """And how values become columns before."""
-
-    #: How to [parse](job.md#parsing) values into columns; without it, `value` stays binary. `string` only converts it
-    #: to a string.
-    format: Literal["json", "csv", "string"] | None = None
-    #: Required for json and csv: DDL such as `id BIGINT, name STRING`. Each field becomes a column.
-    ddl: Text | None = Field(None, alias="schema")
-    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
-    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), leave it out, or write it to
-    #: the topic `deadLetters.topic` of `sink`.
-    on_malformed: Literal["fail", "drop", "deadLetters"] = "fail"
-
-    @property
-    def decodes(self) -> bool:
-        """Whether keys or values are decoded in another way."""
-        return False
-
-    @model_validator(mode="after")
-    def _parsing(self) -> Self:
-        check_schema(self.ddl, required=self.format in ("json", "csv"))
-        if self.on_malformed != "fail" and not self.may_reject:
-            hint = "Remove it, or set 'format: json' and 'schema'."
-            raise Rejected("is for values that are parsed.", hint, ["onMalformed"])
-        return self
-
-    @property
-    def may_reject(self) -> bool:
-        """Whether there are values that the transform does not take."""
-        return self.ddl is not None or self.decodes
-
-
-def check_schema(ddl: str | None, *, required: bool, at: Sequence[str] = ()) -> None:
-    """A format that is parsed has a schema, and no other one has. ``at``: the section's place. Raises Rejected."""
-    if required and ddl is None:
-        raise missing([*at, "schema"], "is missing, and the format needs it.", "Use DDL: id BIGINT, name STRING.")
-    if ddl is not None and not required:
-        raise Rejected("is not for this format.", "Remove it, or set 'format'.", [*at, "schema"])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import re
-import traceback
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -25,15 +21,14 @@ from spark_eos.kafka.letter_headers import (
 from spark_eos.sink.schema import SINK_COLUMNS
 
 from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
+from .functions import cause_of, imported
 from .lines import malformed_counted
-from .models import ParsedTransform, Transform
 from .registry import UNFIT, Columns, checked, encoded_rows, is_fit, parsed
+from .transforms import ParsedTransform, SparkTransform
 from .values import invalid
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
-#: Files whose lines in a stack say nothing about the user's function.
-_NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
 #: Keys and values without a registry.
 _AS_THEY_ARE = Columns()
@@ -47,21 +42,9 @@ class Letters:
     cluster: str
 
 
-def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
-    """The function ``module:function``. Raises ConfigError."""
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-        if not callable(found):
-            raise TypeError(f"it is of type {type(found).__name__}")
-    except (Exception, SystemExit) as error:  # whatever the user's module does
-        raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=_cause(error)) from error
-    return found
-
-
 def transformed(
     source: DataFrame,
-    config: Transform | None,
+    config: SparkTransform | None,
     *,
     letters: Letters | None = None,
     topic: str | None = None,
@@ -131,7 +114,7 @@ def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: 
     return headers.alias("headers")
 
 
-def result(source: DataFrame, config: Transform | None, columns: Columns = _AS_THEY_ARE) -> DataFrame:
+def result(source: DataFrame, config: SparkTransform | None, columns: Columns = _AS_THEY_ARE) -> DataFrame:
     """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it."""
     if config is None:
         return source
@@ -163,16 +146,9 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
     except (Exception, SystemExit) as error:  # whatever the user's function does
         columns = ", ".join(stream.columns)
         raise stop(
-            "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=_cause(error), columns=columns
+            "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=cause_of(error), columns=columns
         ) from error
     return rows
-
-
-def _cause(error: BaseException) -> str:
-    """The error's first line, and the line of the user's code that it comes from."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _NOT_THE_USERS.search(f.filename)]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {first_line(error)}{place}"
 
 
 def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:

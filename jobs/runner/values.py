@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
-import os
 import re
-import symtable
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +23,6 @@ _INTERVALS = "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 s
 _MASTER = re.compile(r"yarn|local|local\[([1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
 #: The name of a setting of Spark.
 _SETTING = re.compile(r"spark\.\S+")
-#: A module whose text has one of these may define any name.
-_ANY_NAME = re.compile(r"\bimport\s*\*|\b(__getattr__|exec|globals|setattr|vars)\b|^\s+global\s", re.MULTILINE)
 
 
 class Rejected(ValueError):
@@ -127,59 +120,12 @@ def _in_full(name: str) -> str:
     return f"spark.hadoop.{rest}" if rest.startswith("fs.") else f"spark.{rest}"
 
 
-def check_function(name: str) -> str:
-    """``module:function``: the module exists, is Python, and defines that name.
-
-    The module is read, not imported: importing it may need a session (`F.col("x")` at its top does).
-    """
-    module, _, function = name.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), function)):
-        raise _function("is not module:function.", "Use the form 'my_module:my_function'.")
-    file, read = _source_of(module)
-    try:
-        source = read() or ""
-        symbols = symtable.symtable(source, file, "exec").get_symbols()
-    except (SyntaxError, ValueError, ImportError) as error:  # the others: of its encoding, or of the file
-        line, why = getattr(error, "lineno", None), error.msg if isinstance(error, SyntaxError) else error
-        where = f"{file}, line {line}: {why}" if line else f"{file}: {why}"
-        raise _function(
-            f"names a module that is not valid Python: {where}.", "Correct it, and save it as UTF-8."
-        ) from None
-    names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
-    if source and function not in names and not _ANY_NAME.search(source):
-        raise _function(f"names the function {function}, which module '{module}' does not have.", "Correct the name.")
-    return name
-
-
-def _source_of(module: str) -> tuple[str, Callable[[], str | None]]:
-    """The module's file, and a call that reads its text; no text if it has none, for example if it is written in C."""
-    try:
-        spec = importlib.util.find_spec(module)
-        why = "" if spec else "no such module"
-    except (ImportError, ValueError) as error:
-        spec, why = None, str(error)
-    except (Exception, SystemExit):  # by the package around it, which is imported: it may need a session
-        return module, lambda: None
-    if spec is None:
-        path = os.environ.get("PYTHONPATH") or "which is not set"
-        raise _function(
-            f"names a module that cannot be imported, '{module}': {why}.",
-            f"It is searched in {sys.path[0] or here()}, in PYTHONPATH ({path}) and among the installed packages.",
-        )
-    get_source = getattr(spec.loader, "get_source", None)
-    return str(spec.origin), partial(get_source, module) if get_source else lambda: None
-
-
 def here() -> str:
     """The working directory, as messages name it."""
     try:
         return str(Path.cwd())
     except OSError:
         return "a folder that has been deleted"
-
-
-def _function(message: str, hint: str) -> Rejected:
-    return Rejected(message, hint, condition="FUNCTION")
 
 
 Text = Annotated[str, AfterValidator(check_filled)]
@@ -192,7 +138,5 @@ SnapshotId = Annotated[int, BeforeValidator(check_digits), Field(ge=0, le=2**63 
 Properties = Annotated[Mapping[str, str], AfterValidator(check_properties)]
 SparkSettings = Annotated[Mapping[str, str], AfterValidator(check_spark)]
 Interval = Annotated[str, AfterValidator(check_interval)]
-#: ``module:function``, which the module defines.
-Function = Annotated[str, AfterValidator(check_function)]
 Trigger = Annotated[str, AfterValidator(check_trigger)]
 NO_PROPERTIES = KafkaProperties({})

@@ -8,9 +8,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runner.models import ParsedTransform
 from jobs.runner.query import failure_text
 from jobs.runner.transform import Letters, transformed
+from jobs.runner.transforms import ParsedTransform
 from jobs.runner.values import Rejected, check_interval
 from spark_eos.errors import ConfigError
 

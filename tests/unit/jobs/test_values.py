@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runner.transform import imported
-from jobs.runner.values import Rejected, check_function, check_interval, seconds_of
+from jobs.runner.functions import check_function, imported
+from jobs.runner.values import Rejected, check_interval, seconds_of
 from spark_eos.errors import EosError
 
 MODULE = """
