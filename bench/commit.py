@@ -10,7 +10,9 @@ import json
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,10 +20,10 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQuery
 
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA
-from bench.result import ModeResult, Series, WrongResult
+from bench.result import ModeResult, WrongResult
 from bench.session import Bench
 from bench.source import PARTITIONS
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say, take_turns
 
 TASKS = (1, 4, 16, 64, 256, 1_000)
 #: Micro-batches of a run, and how many of the first do not count.
@@ -36,7 +38,7 @@ _LEAST_MS = 10.0
 _NAMES = {EOS_KAFKA: "ours", BUILTIN_KAFKA: "built-in"}
 
 
-def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both sinks, for each number of tasks. Raises WrongResult when a micro-batch had other tasks than it should."""
     result = ModeResult(
         "commit", _NAMES[BUILTIN_KAFKA], "end_ms_p50", "the end of a micro-batch after its last task", least=_LEAST_MS
@@ -44,17 +46,11 @@ def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeRe
     short = plan.scale < _SHORT
     for tasks in TASKS[:_SHORT_TASKS] if short else TASKS:
         few = short or tasks >= _MANY_TASKS
-        series = {sink: Series(name, _case(tasks)) for sink, name in _NAMES.items()}
-        for turn, sink in BenchPlan(plan.scale, 1, 0).turns(list(series)):
-            run = _run(bench, sink, tasks, *((_FEW_BATCHES, _FEW_LEFT_OUT) if few else (_BATCHES, _LEFT_OUT)))
-            say(f"commit: {_NAMES[sink]}, {_case(tasks)}, run {turn}: {run['end_ms_p50']:.0f} ms")
-            series[sink].runs.append(run)
-        result.series += series.values()
+        counts = (_FEW_BATCHES, _FEW_LEFT_OUT) if few else (_BATCHES, _LEFT_OUT)
+        contenders = {name: partial(_run, bench, sink, tasks, *counts) for sink, name in _NAMES.items()}
+        case = f"{tasks:,} task{'s' * (tasks != 1)}"
+        take_turns(replace(plan, repeats=1, warm_ups=0), result, case, contenders, say)
     return result
-
-
-def _case(tasks: int) -> str:
-    return f"{tasks:,} task{'s' * (tasks != 1)}"
 
 
 def _run(bench: Bench, sink: str, tasks: int, batches: int, left_out: int) -> dict[str, Any]:

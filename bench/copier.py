@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,25 +9,13 @@ from pathlib import Path
 
 from bench import visible
 from bench.drain import Run
+from bench.jvm import NO_LOG, SOURCES, command, compiled
 from bench.session import Bench
-from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
-from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet
 
-_FOLDER = Path(__file__).parent
 _FLINK = "2.2.1"
-_NO_LOG = ("org.slf4j:slf4j-nop:1.7.36",)
 #: What Flink's own start script opens for Java 17.
 _OPENED = ("lang", "util", "util.concurrent", "net", "nio", "time")
-
-
-def compiled(source: Path, jars: JarSet, folder: Path) -> str:
-    """Compile a class into the folder, with those that it uses beside this module; the class path to run it. Raises
-    CalledProcessError where there is no JDK."""
-    classes = os.pathsep.join(map(str, resolve(jars)))
-    compiler = str(Path(find_java().path).with_name("javac"))
-    own = ["-d", str(folder), "-cp", classes, "-sourcepath", str(_FOLDER)]
-    subprocess.run([compiler, "-nowarn", *own, str(source)], check=True)
-    return os.pathsep.join([str(folder), classes])
 
 
 @dataclass(frozen=True)
@@ -57,13 +43,12 @@ class Copier:
     ) -> Run:
         """Until so many rows are read, and ``written`` of them visible, by default all. Raises TimeoutError, and
         CalledProcessError where there is no JDK."""
-        source = _FOLDER / self.source
-        with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
-            classes = compiled(source, self.jars, Path(folder))
-            own = ["-Xmx2g", f"-Djava.io.tmpdir={folder}", *self.jvm, "-cp", classes]
-            arguments = [bench.bootstrap_servers, topic, output, str(partitions), *others]
-            command = [find_java().path, *own, source.stem, *arguments]
-            return visible.run(self.name, command, bench, output, partitions, rows, written)
+        source = SOURCES / self.source
+        with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as made:
+            folder, arguments = Path(made), (bench.bootstrap_servers, topic, output, partitions, *others)
+            classes = compiled(source, self.jars, folder)
+            line = command(classes, source.stem, *arguments, heap="-Xmx2g", folder=folder, options=self.jvm)
+            return visible.run(self.name, line, bench, output, partitions, rows, written)
 
 
 _FLINK_JARS = JarSet(
@@ -74,7 +59,7 @@ _FLINK_JARS = JarSet(
         f"org.apache.flink:flink-connector-base:{_FLINK}",
         "org.apache.flink:flink-connector-kafka:5.0.0-2.2",
     ),
-    _NO_LOG,
+    NO_LOG,
 )
 FLINK_JVM = tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED)
 FLINK = Copier("Flink", "FlinkCopy.java", _FLINK_JARS, FLINK_JVM)
@@ -84,11 +69,11 @@ _AVRO_CONFLUENT = "org.apache.flink:flink-sql-avro-confluent-registry:2.2.0"
 FLINK_ORDERS = Copier(
     "Flink",
     "FlinkOrders.java",
-    replace(_FLINK_JARS, name=f"flink-avro-{_FLINK}", plain=(*_NO_LOG, _AVRO_CONFLUENT)),
+    replace(_FLINK_JARS, name=f"flink-avro-{_FLINK}", plain=(*NO_LOG, _AVRO_CONFLUENT)),
     FLINK_JVM,
 )
 STREAMS = Copier(
     "Kafka Streams",
     "StreamsCopy.java",
-    JarSet(f"kafka-streams-{KAFKA_VERSION}", (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",), _NO_LOG),
+    JarSet(f"kafka-streams-{KAFKA_VERSION}", (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",), NO_LOG),
 )

@@ -6,13 +6,12 @@ ended, its rows, and the seconds of processor time that it took.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 
+from bench.spec import Spec, answer
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.topics import end_offsets
@@ -28,7 +27,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class CopySpec:
+class CopySpec(Spec):
     """What to copy: so many partitions, each in transactions of ``offsets_per_transaction``. ``kafka``: properties,
     as of the options of source and sink, without their prefix."""
 
@@ -38,9 +37,6 @@ class CopySpec:
     partitions: int
     offsets_per_transaction: int
     kafka: dict[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,4 @@ def commit(kafka: KafkaProperties, producer: ArrowProducer) -> None:
 
 
 if __name__ == "__main__":
-    print(
-        json.dumps([asdict(transaction) for transaction in copy_batches(CopySpec(**json.loads(sys.argv[1])))]),
-        flush=True,
-    )
+    answer(copy_batches(CopySpec.given()))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from bench.loop import client
 from bench.source import PARTITIONS
 
 
@@ -27,8 +28,7 @@ def _committed(bootstrap_servers: str, topic: str) -> Iterator[list[Message]]:
     """The messages of all partitions up to their ends."""
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
-            "broker.address.family": "v4",
+            **client(bootstrap_servers),
             "group.id": "bench-count",  # asked for by the client; nothing is committed to it
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

@@ -14,13 +14,13 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from bench import lake, visible
 from bench.drain import Run, measured, run_out
-from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, Say, duel, into_topic
+from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, duel, into_topic
 from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.queries import BUILTIN_KAFKA, TUNED, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import BATCHES, METRIC, inputs
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say
 from bench.writes import rows_with_keys
 
 #: Into a table, what the source has, with one column more than the others select; from a table, its columns.

@@ -21,16 +21,15 @@ from pyspark.sql.streaming import StreamingQuery
 from bench import lake, steady
 from bench.child import Child, python_child, started
 from bench.delta import ICEBERG_TABLE, catalog_in
-from bench.duel import Say
 from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.latency import percentiles
 from bench.queries import BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
-from bench.result import ModeResult, Series, WrongResult, cell
+from bench.result import ModeResult, WrongResult
 from bench.seen import Watcher
 from bench.session import Bench
 from bench.source import PARTITIONS
 from bench.steady import SteadySpec
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say, take_turns
 
 RATE, VALUE_BYTES = 10_000, 100
 SECONDS, LEAST_SECONDS = 40, 8
@@ -48,12 +47,8 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders. Raises WrongResult when a table has other rows than were written."""
     result = ModeResult("freshness", BASELINE, _METRIC, "until a row is in a table of Delta or Iceberg")
     length_s = max(LEAST_SECONDS, round(SECONDS * plan.scale))
-    series = {name: Series(name, CASE) for name in CONTENDERS if name not in plan.without}
-    for turn, name in replace(plan, warm_ups=0).turns(list(series)):
-        run = _run(bench, name, length_s)
-        say(f"freshness: {name}, run {turn}: p50 {cell(_METRIC, run[_METRIC])} ms")
-        series[name].runs.append(run)
-    result.series += series.values()
+    contenders = {name: partial(_run, bench, name, length_s) for name in CONTENDERS}
+    take_turns(replace(plan, warm_ups=0), result, CASE, contenders, say)
     return result
 
 

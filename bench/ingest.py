@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from bench.drain import Run, judge_transactions, run_out
-from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
+from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, duel, into_topic
 from bench.loop import TimedTransaction
 from bench.meter import CLIENT, Meter
 from bench.queries import BUILTIN_KAFKA, TUNED
 from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import METRIC
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say
 from jobs.files.ingest import FolderIngest
 from jobs.ingest_files import IngestFiles
 from jobs.runner.job import JobContext

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.copier import FLINK_JVM, compiled
+from bench.copier import FLINK_JVM
+from bench.jvm import NO_LOG, SOURCES, class_path, command, compiled
 from bench.session import Bench
 from bench.source import PARTITIONS
-from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
-from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet
 from spark_eos.tools.devcluster.ports import free_ports
 
 _ICEBERG = "1.12.0"
@@ -27,7 +26,7 @@ _FLINK_JARS = JarSet(
         ),
         "org.apache.flink:flink-connector-kafka:5.0.0-2.1",
     ),
-    ("org.slf4j:slf4j-nop:1.7.36", f"org.apache.iceberg:iceberg-flink-runtime-2.1:{_ICEBERG_FLINK}", *_HADOOP),
+    (*NO_LOG, f"org.apache.iceberg:iceberg-flink-runtime-2.1:{_ICEBERG_FLINK}", *_HADOOP),
 )
 _CONNECT_JARS = JarSet(
     f"connect-iceberg-{_ICEBERG}",
@@ -83,10 +82,9 @@ def _flink(bench: Bench, topic: str, folder: Path) -> list[str]:
     """A checkpoint a second, with which the table gets a version."""
     classes = folder / "classes"
     classes.mkdir()
-    class_path = compiled(Path(__file__).with_name("FlinkIceberg.java"), _FLINK_JARS, classes)
-    own = ["-Xmx2g", f"-Djava.io.tmpdir={folder}", *FLINK_JVM, "-cp", class_path]
-    arguments = [bench.bootstrap_servers, topic, str(table_in(folder)), str(PARTITIONS)]
-    return [find_java().path, *own, "FlinkIceberg", *arguments]
+    path = compiled(SOURCES / "FlinkIceberg.java", _FLINK_JARS, classes)
+    arguments = (bench.bootstrap_servers, topic, table_in(folder), PARTITIONS)
+    return command(path, "FlinkIceberg", *arguments, heap="-Xmx2g", folder=folder, options=FLINK_JVM)
 
 
 def _connect(bench: Bench, topic: str, folder: Path) -> list[str]:
@@ -96,9 +94,9 @@ def _connect(bench: Bench, topic: str, folder: Path) -> list[str]:
     places = {"servers": bench.bootstrap_servers, "topic": topic, "folder": folder, "port": port}
     for file, text in (("worker.properties", _WORKER), ("sink.properties", _SINK)):
         (folder / file).write_text(text.format(**places, name=name, control=f"control-{name}", tasks=PARTITIONS))
-    classes = os.pathsep.join(map(str, resolve(_CONNECT_JARS)))
-    own = ["-Xmx2g", f"-Djava.io.tmpdir={folder}", "-cp", classes, "org.apache.kafka.connect.cli.ConnectStandalone"]
-    return [find_java().path, *own, *(str(folder / file) for file in ("worker.properties", "sink.properties"))]
+    files = (folder / file for file in ("worker.properties", "sink.properties"))
+    program = "org.apache.kafka.connect.cli.ConnectStandalone"
+    return command(class_path(_CONNECT_JARS), program, *files, heap="-Xmx2g", folder=folder)
 
 
 #: By their names, what makes the command of a program that goes on until it is killed, with all that it needs in an

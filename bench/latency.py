@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median, quantiles
 from typing import Any
 
@@ -16,10 +17,10 @@ from bench import probe
 from bench.child import Child, python_child
 from bench.drain import seconds
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA, Flow, read_topic, write_stream
-from bench.result import ModeResult, Series, WrongResult, cell
+from bench.result import ModeResult, WrongResult
 from bench.session import Bench, files_of_spark
 from bench.source import PARTITIONS
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say, take_turns
 
 #: Of the rounds at the beginning, the share that does not count; the query gets up in it.
 _LEFT_OUT = 0.25
@@ -51,24 +52,22 @@ _CONTENDERS = {
 }
 
 
-def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
     result = ModeResult("latency", _BASELINE, _METRIC, "until a row is visible at the other end")
     for case in LATENCY_CASES:
         rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
-        series = {name: Series(name, case.name) for name in _CONTENDERS}
-        for turn, name in replace(plan, warm_ups=0).turns(list(series)):
-            source, sink, sparks_files = _CONTENDERS[name]
-            with files_of_spark(bench.spark) if sparks_files else nullcontext():
-                run = _run(bench, source, sink, case, rounds)
-            say(f"latency: {name}, {case.name}, run {turn}: p50 {cell(_METRIC, run[_METRIC])} ms")
-            series[name].runs.append(run)
-        result.series += series.values()
+        contenders = {name: partial(_run, bench, name, case, rounds) for name in _CONTENDERS}
+        take_turns(replace(plan, warm_ups=0), result, case.name, contenders, say)
     return result
 
 
-def _run(bench: Bench, source: str, sink: str, case: LatencyCase, rounds: int) -> dict[str, Any]:
-    with probed(bench, source, sink, rounds, case.burst, case.period_s) as (query, process):
+def _run(bench: Bench, name: str, case: LatencyCase, rounds: int) -> dict[str, Any]:
+    source, sink, sparks_files = _CONTENDERS[name]
+    with (
+        files_of_spark(bench.spark) if sparks_files else nullcontext(),
+        probed(bench, source, sink, rounds, case.burst, case.period_s) as (query, process),
+    ):
         seen = process.result(SECONDS)
         progress = query.recentProgress
     if len(seen) != rounds * case.burst:

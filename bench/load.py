@@ -9,6 +9,7 @@ from random import Random
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from bench.loop import client
 from spark_eos.tools.devcluster import DevCluster
 
 #: Different values; together more than LZ4 looks back.
@@ -43,14 +44,12 @@ def write_rows(
 
     producer = Producer(
         {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "broker.address.family": "v4",
+            **client(cluster.bootstrap_servers),
             "enable.idempotence": True,
             "linger.ms": 20,
             "compression.type": codec,
             "delivery.report.only.error": True,
             "on_delivery": note,
-            "log_level": 3,
         }
     )
     for row, (key, value) in enumerate(rows):

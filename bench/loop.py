@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+from bench.spec import Spec, answer
 
 _TIMEOUT_S = 60.0
 _AT_ONCE = 4096
@@ -20,7 +20,7 @@ Change = Callable[[bytes | None], bytes | None]
 
 
 @dataclass(frozen=True)
-class LoopSpec:
+class LoopSpec(Spec):
     """What to copy: ``rows`` rows, ``rows_per_transaction`` at a time (or some more), key and value; ``codec``:
     of what is written."""
 
@@ -32,9 +32,6 @@ class LoopSpec:
     rows_per_transaction: int
     codec: str = "none"
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
 
 @dataclass(frozen=True)
 class TimedTransaction:
@@ -45,9 +42,14 @@ class TimedTransaction:
     rows: int
 
 
+def client(servers: str) -> dict[str, str | int]:
+    """Settings of a client of confluent-kafka that reads or writes the benchmark's rows."""
+    return {"bootstrap.servers": servers, "broker.address.family": "v4", "log_level": 3}
+
+
 def copy_by_client(spec: LoopSpec, change: Change | None = None) -> list[TimedTransaction]:
     """Rows and the group's offsets in one transaction, again and again. Raises KafkaException."""
-    common = {"bootstrap.servers": spec.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
+    common = client(spec.bootstrap_servers)
     consumer = Consumer(
         {
             **common,
@@ -58,7 +60,7 @@ def copy_by_client(spec: LoopSpec, change: Change | None = None) -> list[TimedTr
             "fetch.queue.backoff.ms": 1,
         }
     )
-    own = {"transactional.id": f"loop-{spec.output}", "compression.type": spec.codec}
+    own: dict[str, str | int] = {"transactional.id": f"loop-{spec.output}", "compression.type": spec.codec}
     producer = Producer(common | own | {"delivery.report.only.error": True})
     producer.init_transactions(_TIMEOUT_S)
     places = [TopicPartition(spec.input, p, 0) for p in range(spec.partitions)]
@@ -111,8 +113,4 @@ def _forward(producer: Producer, message: Message, output: str, change: Change |
 
 
 if __name__ == "__main__":
-    print(
-        json.dumps([asdict(transaction) for transaction in copy_by_client(LoopSpec(**json.loads(sys.argv[1])))]),
-        flush=True,
-    )
-    sys.stdin.read()  # a process that is gone has no processor time that could be looked up
+    answer(copy_by_client(LoopSpec.given()))

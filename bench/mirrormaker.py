@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import uuid
 from pathlib import Path
 
 from bench import visible
 from bench.drain import Run
+from bench.jvm import NO_LOG, class_path, command
 from bench.session import Bench
-from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
-from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet
 from spark_eos.tools.devcluster.ports import free_ports
 
 _JARS = JarSet(
     f"connect-mirror-{KAFKA_VERSION}",
     (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",),
-    plain=("org.slf4j:slf4j-nop:1.7.36",),
+    plain=NO_LOG,
 )
 #: From a cluster to itself, exactly once, without what else MirrorMaker copies.
 EXACTLY_ONCE = """\
@@ -55,10 +54,9 @@ target.producer.buffer.memory = 67108864
 """
 
 
-def command(settings: Path, heap: str) -> list[str]:
-    """Starts MirrorMaker with this file."""
-    classes = os.pathsep.join(map(str, resolve(_JARS)))
-    return [find_java().path, heap, "-cp", classes, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)]
+def mirrormaker(settings: Path, heap: str) -> list[str]:
+    """What starts MirrorMaker with this file."""
+    return command(class_path(_JARS), "org.apache.kafka.connect.mirror.MirrorMaker", settings, heap=heap)
 
 
 def copy_by_mirrormaker(bench: Bench, topic: str, partitions: int, rows: int, codec: str) -> tuple[str, Run]:
@@ -72,4 +70,4 @@ def copy_by_mirrormaker(bench: Bench, topic: str, partitions: int, rows: int, co
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         file = Path(folder, "mirror.properties")
         file.write_text(settings)
-        return output, visible.run("MirrorMaker 2", command(file, "-Xmx1g"), bench, output, partitions, rows)
+        return output, visible.run("MirrorMaker 2", mirrormaker(file, "-Xmx1g"), bench, output, partitions, rows)

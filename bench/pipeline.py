@@ -6,20 +6,23 @@ import sys
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from bench import golang, java, loop
+from bench import loop, other_loops
 from bench.child import Child, interpreter_with, python_child
 from bench.copier import FLINK, STREAMS, Copier
 from bench.count import committed_rows
 from bench.drain import Run, drain, judge_transactions
+from bench.duel import metrics
 from bench.meter import BROKER, CLIENT, Meter
 from bench.mirrormaker import copy_by_mirrormaker
 from bench.queries import ARROW, BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR, TUNED, Flow
-from bench.result import ModeResult, Series, WrongResult, cell
+from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import BATCHES, METRIC, PARTITIONS, UNIT, Workload, inputs
-from bench.turns import BenchPlan, multiple
+from bench.turns import BenchPlan, Say, multiple, take_turns
 
 _PROGRAM_S = 900
 _KEYS = 100_000
@@ -70,8 +73,8 @@ CONTENDERS = (
     Contender("built-in → built-in", BUILTIN_KAFKA, BUILTIN_KAFKA),
     Contender(_BASELINE, BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED),
     Contender("loop without Spark", program="bench.loop"),
-    Contender("loop in Java", compiled=java.java_child),
-    Contender(_GO, compiled=golang.go_child),
+    Contender("loop in Java", compiled=other_loops.java_child),
+    Contender(_GO, compiled=other_loops.go_child),
     Contender("Flink", copier=FLINK),
     Contender("Kafka Streams", copier=STREAMS),
     Contender("MirrorMaker 2", mirror=True, share=0.1),
@@ -79,31 +82,31 @@ CONTENDERS = (
 )
 
 
-def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
     contenders = [contender for contender in CONTENDERS if contender.name not in plan.without]
-    if not golang.is_there():
+    if not other_loops.has_go():
         say(f"pipeline: without {_GO}, as there is no Go")
         contenders = [contender for contender in contenders if contender.name != _GO]
     interpreters = {c.name: interpreter_with(c.requirement) if c.requirement else sys.executable for c in contenders}
     result = ModeResult("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
     for topic, one, rows in inputs(bench, plan, "pipeline", say, COPIED_WORKLOADS):
-        case = str(one)
-        series = {contender.name: Series(contender.name, case) for contender in contenders}
-        for turn, contender in plan.turns(contenders):
-            wanted = contender.rows(rows)
-            output, run = _run(bench, contender, interpreters[contender.name], topic, wanted, one.codec)
-            arrived = committed_rows(bench.bootstrap_servers, output)
-            if contender.mirror:
-                arrived = min(arrived, wanted)  # it goes on with the rest of the topic until it is killed
-            if not run.rows == arrived == wanted:
-                raise WrongResult(f"{contender.name} read {run.rows:,} and wrote {arrived:,} of {wanted:,} rows")
-            bench.delete_topic(output)
-            say(f"pipeline: {contender.name}, {case}, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
-            if turn > 0:
-                series[contender.name].runs.append(asdict(run))
-        result.series += series.values()
+        runs = {
+            c.name: partial(_measured, bench, c, interpreters[c.name], topic, one, c.rows(rows)) for c in contenders
+        }
+        take_turns(plan, result, str(one), runs, say)
     return result
+
+
+def _measured(
+    bench: Bench, contender: Contender, interpreter: str, topic: str, workload: Workload, rows: int
+) -> dict[str, Any]:
+    output, run = _run(bench, contender, interpreter, topic, rows, workload.codec)
+    arrived = committed_rows(bench.bootstrap_servers, output)
+    if contender.mirror:
+        arrived = min(arrived, rows)  # it goes on with the rest of the topic until it is killed
+    bench.delete_topic(output)
+    return metrics(contender.name, str(workload), run, arrived, rows)
 
 
 def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int, codec: str) -> tuple[str, Run]:

@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from bench.loop import client
+from bench.spec import Spec, answer
 
 _NOTHING_S = 60.0
 _POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class ProbeSpec:
+class ProbeSpec(Spec):
     """``rounds`` of ``burst`` rows; ``period_s`` between them, or None: a burst once the one before is visible."""
 
     bootstrap_servers: str
@@ -29,16 +30,13 @@ class ProbeSpec:
     burst: int
     period_s: float | None
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
 
 class LatencyProbe:
     """A row's value is its round, and when it was written in nanoseconds."""
 
     def __init__(self, spec: ProbeSpec) -> None:
         self._spec = spec
-        common = {"bootstrap.servers": spec.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
+        common = client(spec.bootstrap_servers)
         self._producer = Producer(common | {"linger.ms": 0})
         self._consumer = Consumer(
             common
@@ -97,6 +95,6 @@ class LatencyProbe:
 
 
 if __name__ == "__main__":
-    probe = LatencyProbe(ProbeSpec(**json.loads(sys.argv[1])))
+    probe = LatencyProbe(ProbeSpec.given())
     probe.run()
-    print(json.dumps(probe.seen), flush=True)
+    answer(probe.seen)

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from dataclasses import asdict
 from itertools import pairwise
 
 from quixstreams import Application
 
 from bench.loop import LoopSpec, TimedTransaction
+from bench.spec import answer
 
 
 def copy_by_quix(spec: LoopSpec) -> list[TimedTransaction]:
@@ -49,8 +47,4 @@ def copy_by_quix(spec: LoopSpec) -> list[TimedTransaction]:
 
 
 if __name__ == "__main__":
-    print(
-        json.dumps([asdict(transaction) for transaction in copy_by_quix(LoopSpec(**json.loads(sys.argv[1])))]),
-        flush=True,
-    )
-    sys.stdin.read()  # as in bench.loop
+    answer(copy_by_quix(LoopSpec.given()))

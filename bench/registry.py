@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle, islice
+from typing import Any
 
 from bench import loop, orders
 from bench.child import python_child
 from bench.copier import FLINK_ORDERS, Copier
 from bench.count import committed_values
 from bench.drain import Run, judge_transactions, run_out
-from bench.duel import OURS_NAME, Say
+from bench.duel import OURS_NAME
 from bench.load import write_rows
 from bench.meter import BROKER, CLIENT, Meter
 from bench.queries import EOS_KAFKA, Flow
 from bench.registry_codec import measure_codec
 from bench.registry_loop import AvroLoopSpec
 from bench.registry_queries import Start, start_arrow, start_columns, start_sql, start_udf
-from bench.result import ModeResult, Series, WrongResult, cell
+from bench.result import ModeResult, WrongResult
 from bench.session import Bench
 from bench.source import BATCHES, METRIC, PARTITIONS, UNIT
-from bench.turns import BenchPlan, multiple
+from bench.turns import BenchPlan, Say, multiple, take_turns
 from spark_eos.tools.devcluster.registry import DevRegistry
 
 ROWS = 16_000_000
@@ -61,17 +63,17 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     result = ModeResult("registry", BASELINE, METRIC, "Avro with a registry's schema, a filter, and Avro again")
     with DevRegistry() as registry:
         if plan.has(CASE):
-            result.series += _topic_to_topic(bench, plan, registry.url, say)
+            _topic_to_topic(bench, plan, result, registry.url, say)
         measure_codec(plan, result, registry.url, (OURS_NAME, BASELINE), say)
     return result
 
 
-def _topic_to_topic(bench: Bench, plan: BenchPlan, registry: str, say: Say) -> list[Series]:
+def _topic_to_topic(bench: Bench, plan: BenchPlan, result: ModeResult, registry: str, say: Say) -> None:
     ways = [way for way in WAYS if way.name not in plan.without]
-    series = {way.name: Series(way.name, CASE) for way in ways}
     full = plan.rows(ROWS, UNIT)
     topics = {rows: _input(bench, rows, registry, say) for rows in {way.rows(full) for way in ways}}
-    for turn, way in plan.turns(ways):
+
+    def measured(way: Way) -> dict[str, Any]:
         rows, output = way.rows(full), f"out-{uuid.uuid4().hex[:8]}"
         bench.cluster.create_topic(output, PARTITIONS)
         run = _run(bench, way, topics[rows], output, rows, registry)
@@ -79,12 +81,11 @@ def _topic_to_topic(bench: Bench, plan: BenchPlan, registry: str, say: Say) -> l
             raise WrongResult(f"{way.name} read {run.rows:,} of {rows:,} rows")
         orders.check_paid(committed_values(bench.bootstrap_servers, output), registry, output, rows)
         bench.delete_topic(output)
-        say(f"registry: {way.name}, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
-        if turn > 0:
-            series[way.name].runs.append(asdict(run))
+        return asdict(run)
+
+    take_turns(plan, result, CASE, {way.name: partial(measured, way) for way in ways}, say)
     for topic in topics.values():
         bench.delete_topic(topic)
-    return list(series.values())
 
 
 def _input(bench: Bench, rows: int, registry: str, say: Say) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from bench.drain import LEAST_CPU_S, Run
-from bench.duel import Say
 from bench.orders import DIFFERENT, SCHEMA, order, serialized
 from bench.registry_queries import PREFIX, fastavro_decoder, fastavro_encoder
-from bench.result import ModeResult, Series, WrongResult, cell
-from bench.source import METRIC
-from bench.turns import BenchPlan, multiple
+from bench.result import ModeResult, WrongResult
+from bench.turns import BenchPlan, Say, multiple, take_turns
 from spark_eos.pipelines.copy.transforming import CHUNK_OFFSETS
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import writing
@@ -45,13 +45,9 @@ def measure_codec(plan: BenchPlan, result: ModeResult, registry: str, names: tup
     for case, pair in zip(CODEC_CASES, _codecs(registry, *names), strict=True):
         if not plan.has(case):
             continue
-        series = {codec.name: Series(codec.name, case) for codec in pair}
-        for turn, codec in plan.turns(pair):
-            run = _timed(codec.run, multiple(plan.rows(ROWS, UNIT) * codec.share, UNIT) // UNIT)
-            say(f"{result.mode}: {codec.name}, {case}, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
-            if turn > 0:
-                series[codec.name].runs.append(asdict(run))
-        result.series += series.values()
+        times = {codec.name: multiple(plan.rows(ROWS, UNIT) * codec.share, UNIT) // UNIT for codec in pair}
+        contenders = {codec.name: partial(_timed, codec.run, times[codec.name]) for codec in pair}
+        take_turns(plan, result, case, contenders, say)
 
 
 def _codecs(registry: str, ours: str, fastavros: str) -> tuple[tuple[Codec, Codec], tuple[Codec, Codec]]:
@@ -79,12 +75,11 @@ def _codecs(registry: str, ours: str, fastavros: str) -> tuple[tuple[Codec, Code
     )
 
 
-def _timed(run: Callable[[], object], times: int) -> Run:
+def _timed(run: Callable[[], object], times: int) -> dict[str, Any]:
     """``rows_per_second`` is by processor time: rows for each second of one core."""
     begin = time.process_time()
     for _ in range(times):
         run()
     spent, rows = time.process_time() - begin, times * UNIT
-    if spent < LEAST_CPU_S:
-        return Run(rows, times, rows, times, spent)
-    return Run(rows, times, rows, times, spent, rows_per_second=rows / spent, client_core_us=spent / rows * 1e6)
+    known = {} if spent < LEAST_CPU_S else {"rows_per_second": rows / spent, "client_core_us": spent / rows * 1e6}
+    return asdict(Run(rows, times, rows, times, spent, **known))

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -16,6 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from bench.loop import Change, LoopSpec, copy_by_client
 from bench.orders import SCHEMA
+from bench.spec import answer
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,5 @@ def paid_orders(spec: AvroLoopSpec) -> Change:
 
 
 if __name__ == "__main__":
-    wanted = AvroLoopSpec(**json.loads(sys.argv[1]))
-    print(json.dumps([asdict(done) for done in copy_by_client(wanted, paid_orders(wanted))]), flush=True)
-    sys.stdin.read()  # as in bench.loop
+    wanted = AvroLoopSpec.given()
+    answer(copy_by_client(wanted, paid_orders(wanted)))

@@ -129,6 +129,11 @@ def cell(metric: str, value: float | None) -> str:
     return DASH if value is None else _COLUMNS[metric][1].format(value)
 
 
+def told(metric: str, value: float | None) -> str:
+    """A value of a metric with its heading."""
+    return f"{cell(metric, value)} {_COLUMNS[metric][0]}"
+
+
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """The first two columns to the left, numbers to the right; two spaces between columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bench import copying
+from bench.spec import Spec, answer
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -36,7 +35,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class LookSpec:
+class LookSpec(Spec):
     """``what`` is a key of `LOOKS`. ``name``: a topic, or the beginning of the names of some; ``query``: whose head is
     looked for, or the source's topic, where ``name`` is that of an offset map; ``queries``: how many have a head there,
     by `name_of_query`."""
@@ -46,9 +45,6 @@ class LookSpec:
     name: str
     query: str = ""
     queries: int = 0
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
     @property
     def kafka(self) -> KafkaProperties:
@@ -157,6 +153,6 @@ LOOKS = {
 }
 
 if __name__ == "__main__":
-    asked = LookSpec(**json.loads(sys.argv[1]))
+    asked = LookSpec.given()
     took_ms = LOOKS[asked.what](asked)
-    print(json.dumps({"took_ms": took_ms, "peak_mib": _peak_mib()}), flush=True)
+    answer({"took_ms": took_ms, "peak_mib": _peak_mib()})

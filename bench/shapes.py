@@ -21,6 +21,7 @@ from bench import queries, shape
 from bench.child import python_child
 from bench.copying import commit
 from bench.drain import costs, wait_for_end
+from bench.loop import client
 from bench.meter import Meter
 from bench.queries import COPY, EOS_KAFKA, Flow
 from bench.result import ModeResult, Series, cell
@@ -101,7 +102,7 @@ def _looked(bench: Bench, what: str, name: str, query: str = "", queries: int = 
 def _planning(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     name = _fresh("plan")
     counts = [min(_MOST_PARTITIONS, size - start) for start in range(0, size, _MOST_PARTITIONS)]
-    producer = Producer({"bootstrap.servers": bench.bootstrap_servers, "broker.address.family": "v4", "log_level": 3})
+    producer = Producer(client(bench.bootstrap_servers))
     with _topics(bench, {f"{name}-{n}": count for n, count in enumerate(counts)}) as topics:
         for topic, count in topics.items():
             for partition in range(count):
@@ -140,8 +141,8 @@ def _batches(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measur
     """Record batches of so many rows, copied; the fewer there are, the more is written at once."""
     name = _fresh("in")
     with _topics(bench, {name: PARTITIONS, f"{name}-copy": PARTITIONS}):
-        own = {"bootstrap.servers": bench.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
-        producer = Producer({**own, "enable.idempotence": True, "linger.ms": 5, "batch.num.messages": size})
+        own: dict[str, str | int] = {"enable.idempotence": True, "linger.ms": 5, "batch.num.messages": size}
+        producer = Producer(client(bench.bootstrap_servers) | own)
         for row in range(max(50_000, 100 * size)):
             producer.produce(name, _ROW, partition=row % PARTITIONS)
             if row % 1_000 == 0:
@@ -253,15 +254,14 @@ def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Mea
 
 def _map(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """One of a topic of `_MAPPED` partitions, with an entry for each row."""
-    each, map_topic, kafka = size // _MAPPED, _fresh("map"), _kafka(bench)
-    client = broker_client(kafka)
+    each, map_topic, brokers = size // _MAPPED, _fresh("map"), broker_client(_kafka(bench))
     with (
         _filled(bench, _MAPPED, each * _MAPPED) as name,
         _topics(bench, {map_topic: 9}, cleanup_policy="compact"),
         _pouring(bench, map_topic, 9) as pour,
     ):
-        cluster, topic = cluster_id(client), describe_topics(client, [name])[name]
-        write_origin(broker_client(kafka), map_topic, Origin(name, topic.id, name, topic.id, (cluster,)))
+        cluster, topic = cluster_id(brokers), describe_topics(brokers, [name])[name]
+        write_origin(brokers, map_topic, Origin(name, topic.id, name, topic.id, (cluster,)))
         for source in (SourcePartition(cluster, topic.id, partition) for partition in range(_MAPPED)):
             entries = (
                 MapEntry(source, name, at, at + 1, name, topic.id, (OffsetRun(at, at, 1),)) for at in range(each)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 from bench.drain import LEFT_OUT, drain
 from bench.load import fill
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA, NOOP, Flow
-from bench.result import ModeResult, Series, WrongResult, cell
+from bench.result import ModeResult, WrongResult
 from bench.session import Bench
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say, take_turns
 
 METRIC = "rows_per_second"
 PARTITIONS = 4
@@ -38,26 +40,25 @@ BATCHES = LEFT_OUT + 6
 UNIT = PARTITIONS * BATCHES
 
 
-def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
     result = ModeResult("source", BUILTIN_KAFKA, METRIC, "from a Kafka topic into nothing")
     for topic, one, rows in inputs(bench, plan, "source", say):
-        case = str(one)
-        series = {name: Series(name, case) for name in (EOS_KAFKA, BUILTIN_KAFKA)}
-        for turn, name in plan.turns(list(series)):
-            flow = Flow(name, NOOP, topic, max_offsets=rows // BATCHES)
-            run = drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
-            if run.rows != rows:
-                raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
-            say(f"source: {name}, {case}, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
-            if turn > 0:
-                series[name].runs.append(asdict(run))
-        result.series += series.values()
+        contenders = {name: partial(_read, bench, name, topic, rows) for name in (EOS_KAFKA, BUILTIN_KAFKA)}
+        take_turns(plan, result, str(one), contenders, say)
     return result
 
 
+def _read(bench: Bench, name: str, topic: str, rows: int) -> dict[str, Any]:
+    flow = Flow(name, NOOP, topic, max_offsets=rows // BATCHES)
+    run = drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
+    if run.rows != rows:
+        raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
+    return asdict(run)
+
+
 def inputs(
-    bench: Bench, plan: BenchPlan, mode: str, say: Callable[[str], None], wanted: Sequence[Workload] = WORKLOADS
+    bench: Bench, plan: BenchPlan, mode: str, say: Say, wanted: Sequence[Workload] = WORKLOADS
 ) -> Iterator[tuple[str, Workload, int]]:
     """For each workload: a topic with its rows, the workload, the number of rows. The topic is deleted before the next
     one."""

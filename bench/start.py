@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from bench.loop import client
 from bench.meter import CLIENT, Meter
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA
 from bench.result import ModeResult, Series, cell
@@ -128,7 +129,7 @@ def _rows_into(bench: Bench, topic: str) -> Iterator[None]:
     stop = threading.Event()
 
     def write() -> None:
-        producer = Producer({**_client(bench), "linger.ms": 0})
+        producer = Producer(client(bench.bootstrap_servers) | {"linger.ms": 0})
         number = 0
         while not stop.wait(_PERIOD_S):
             producer.produce(topic, repr(time.time()), partition=number % PARTITIONS)
@@ -147,7 +148,8 @@ def _rows_into(bench: Bench, topic: str) -> Iterator[None]:
 
 def _first_visible(bench: Bench, topic: str, since: float) -> float:
     """When the first row that was written after ``since`` was visible to a read_committed reader."""
-    consumer = Consumer({**_client(bench), "group.id": "bench-start", "isolation.level": "read_committed"})
+    reads: dict[str, str | int] = {"group.id": "bench-start", "isolation.level": "read_committed"}
+    consumer = Consumer(client(bench.bootstrap_servers) | reads)
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     deadline = time.time() + SECONDS
     try:
@@ -162,7 +164,3 @@ def _first_visible(bench: Bench, topic: str, since: float) -> float:
     finally:
         consumer.close()
     raise TimeoutError(f"no row was visible in {topic} within {SECONDS:.0f} s")
-
-
-def _client(bench: Bench) -> dict[str, str | int]:
-    return {"bootstrap.servers": bench.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}

@@ -10,26 +10,24 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from bench.queries import Flow, read_topic, write_stream
 from bench.session import start_alone
+from bench.spec import Spec
 
 
 @dataclass(frozen=True)
-class StarterSpec:
+class StarterSpec(Spec):
     """``queries``: topic to read, topic to write to, and checkpoint of each, by which it may be told to go on."""
 
     bootstrap_servers: str
     format: str
     queries: Sequence[tuple[str, str, str]]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
 
 def main() -> None:
-    spec = StarterSpec(**json.loads(sys.argv[1]))
+    spec = StarterSpec.given()
     spark = start_alone(spec.format)
     for number, (source, target, checkpoint) in enumerate(spec.queries):
         if number > 0:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
 from bench.load import without_keys
+from bench.loop import client
+from bench.spec import Spec, answer
 
 #: Rows are written in bursts, so many times a second.
 _BURSTS = 100
@@ -17,7 +17,7 @@ _FLUSH_S = 60
 
 
 @dataclass(frozen=True)
-class SteadySpec:
+class SteadySpec(Spec):
     """``rate`` rows a second, a multiple of 100, for ``length_s`` seconds, with values of ``value_bytes``. A row's
     timestamp is the time of the call that writes it."""
 
@@ -32,21 +32,10 @@ class SteadySpec:
     def rows(self) -> int:
         return self.rate * self.length_s
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
 
 def write(spec: SteadySpec) -> int:
     """The number of rows, when the broker has all of them. Raises RuntimeError where it has not."""
-    producer = Producer(
-        {
-            "bootstrap.servers": spec.bootstrap_servers,
-            "broker.address.family": "v4",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "log_level": 3,
-        }
-    )
+    producer = Producer(client(spec.bootstrap_servers) | {"enable.idempotence": True, "linger.ms": 5})
     values, burst, begin = without_keys(spec.value_bytes), spec.rate // _BURSTS, time.monotonic()
     for number in range(_BURSTS * spec.length_s):
         time.sleep(max(0.0, begin + number / _BURSTS - time.monotonic()))
@@ -59,4 +48,4 @@ def write(spec: SteadySpec) -> int:
 
 
 if __name__ == "__main__":
-    print(write(SteadySpec(**json.loads(sys.argv[1]))), flush=True)
+    answer(write(SteadySpec.given()))

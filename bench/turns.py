@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from bench.result import ModeResult, Series, told
 
 T = TypeVar("T")
+Say = Callable[[str], None]
+#: Runs a contender once, and returns the metrics of that.
+Contender = Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,17 @@ class BenchPlan:
     def rows(self, full: int, unit: int) -> int:
         """The share of ``full``, as the nearest multiple of ``unit`` that is not 0."""
         return multiple(full * self.scale, unit)
+
+
+def take_turns(plan: BenchPlan, result: ModeResult, case: str, contenders: Mapping[str, Contender], say: Say) -> None:
+    """Run the contenders that are not left out, in turns, and add them to the result as a case."""
+    series = {name: Series(name, case) for name in contenders if name not in plan.without}
+    for turn, name in plan.turns(list(series)):
+        run = contenders[name]()
+        say(f"{result.mode}: {name}, {case}, run {turn}: {told(result.compared, run[result.compared])}")
+        if turn > 0:
+            series[name].runs.append(dict(run))
+    result.series += series.values()
 
 
 def multiple(number: float, unit: int) -> int:

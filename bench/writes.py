@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import tempfile
 import time
-import uuid
-from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bench.count import committed_rows
 from bench.drain import Run, Stretch, measured
+from bench.duel import duel, into_topic
 from bench.meter import Meter
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA
-from bench.result import ModeResult, Series, WrongResult, cell
+from bench.result import ModeResult
 from bench.session import Bench
 from bench.source import METRIC, PARTITIONS, WORKLOADS
-from bench.turns import BenchPlan
+from bench.turns import BenchPlan, Say
 
 
-def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each size. Raises WrongResult when one wrote other rows than there are."""
     result = ModeResult("writes", BUILTIN_KAFKA, METRIC, "from files into a Kafka topic, as one batch write")
     for value_bytes, full in ((one.value_bytes, one.rows) for one in WORKLOADS):
@@ -31,13 +29,8 @@ def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeRe
             files = str(Path(folder, "input"))
             say(f"writes: {rows:,} rows of {value_bytes} bytes into files")
             rows_with_keys(bench, rows, value_bytes, PARTITIONS).write.parquet(files)
-            series = {name: Series(name, f"{value_bytes} B") for name in (EOS_KAFKA, BUILTIN_KAFKA)}
-            for turn, name in plan.turns(list(series)):
-                run = _write(bench, name, files, rows)
-                say(f"writes: {name}, {value_bytes} B, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
-                if turn > 0:
-                    series[name].runs.append(asdict(run))
-            result.series += series.values()
+            contenders = {name: partial(_write, bench, name, files, rows) for name in (EOS_KAFKA, BUILTIN_KAFKA)}
+            duel(plan, result, f"{value_bytes} B", rows, contenders, say)
     return result
 
 
@@ -49,17 +42,15 @@ def rows_with_keys(bench: Bench, rows: int, value_bytes: int, files: int) -> Dat
     return numbers.select(key, F.substring(F.concat(*digests), 1, value_bytes).cast("binary").alias("value"))
 
 
-def _write(bench: Bench, name: str, files: str, rows: int) -> Run:
+def _write(bench: Bench, name: str, files: str, rows: int) -> tuple[Run, int]:
     """The whole of one write counts, from its call to its return."""
-    output = f"out-{uuid.uuid4().hex[:8]}"
-    bench.cluster.create_topic(output, PARTITIONS)
-    writer = bench.spark.read.parquet(files).write.format(name).mode("append")
-    with Meter(bench.roots) as meter:
-        began = time.time()
-        writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output).save()
-        whole = Stretch(1, rows, began, time.time())
-    arrived = committed_rows(bench.bootstrap_servers, output)
-    if arrived != rows:
-        raise WrongResult(f"{name} wrote {arrived:,} of {rows:,} rows")
-    bench.delete_topic(output)
-    return measured(rows, 1, whole, meter)
+
+    def write(output: str) -> Run:
+        writer = bench.spark.read.parquet(files).write.format(name).mode("append")
+        with Meter(bench.roots) as meter:
+            began = time.time()
+            writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output).save()
+            whole = Stretch(1, rows, began, time.time())
+        return measured(rows, 1, whole, meter)
+
+    return into_topic(bench, write)

@@ -11,11 +11,11 @@ from pathlib import Path
 from bench import mirrormaker
 from bench.child import interpreter_with
 from bench.compare.spark_copy import QuerySpec
-from bench.copier import FLINK, STREAMS, compiled
+from bench.copier import FLINK, STREAMS
+from bench.jvm import command, compiled
 from bench.queries import BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR
 from jobs.runner.session import ROOT
 from spark_eos.tools.devcluster.jars import JarSet
-from spark_eos.tools.devcluster.java import find_java
 from spark_eos.tools.devcluster.ports import free_ports
 
 PARTITIONS = 4
@@ -81,7 +81,7 @@ def _streams(place: Place) -> list[str]:
 
 
 def _java(source: Path, jars: JarSet, place: Place, jvm: tuple[str, ...] = ()) -> list[str]:
-    return [find_java().path, _HEAP, f"-Djava.io.tmpdir={place.own}", *jvm, "-cp", _compiled(source, jars), source.stem]
+    return command(_compiled(source, jars), source.stem, heap=_HEAP, folder=place.own, options=jvm)
 
 
 @cache
@@ -97,7 +97,7 @@ def _mirrormaker(place: Place) -> list[str]:
     timeout = "" if place.timeout_ms is None else f"target.producer.transaction.timeout.ms = {place.timeout_ms}\n"
     settings = {"source": _SOURCE, "servers": place.servers, "topic": place.input, "port": port, "tasks": PARTITIONS}
     file.write_text(mirrormaker.EXACTLY_ONCE.format(**settings) + timeout)
-    return mirrormaker.command(file, _HEAP)
+    return mirrormaker.mirrormaker(file, _HEAP)
 
 
 def _quix(place: Place) -> list[str]:

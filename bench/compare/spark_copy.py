@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from bench.compare import ending
 from bench.queries import BUILTIN_KAFKA, EOS_KAFKA, Flow, start_query
 from bench.session import start_alone
+from bench.spec import Spec
 
 _TRIGGER = {"processingTime": "0 seconds"}
 
 
 @dataclass(frozen=True)
-class QuerySpec:
+class QuerySpec(Spec):
     """``way``: a format of source and sink, or what stands in its place in `bench.queries`. ``sink_options``: beside
     where to write to."""
 
@@ -29,12 +28,9 @@ class QuerySpec:
     checkpoint: str
     sink_options: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
 
 def main() -> None:
-    spec = QuerySpec(**json.loads(sys.argv[1]))
+    spec = QuerySpec.given()
     spark = start_alone(BUILTIN_KAFKA if spec.way == BUILTIN_KAFKA else EOS_KAFKA)
     flow = Flow(spec.way, spec.way, spec.input, spec.output, sink_options=spec.sink_options)
     with ending.told():
