@@ -34,7 +34,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of, to_record
-from spark_eos.pipelines.mirror.origins import Origin, write_origin
+from spark_eos.pipelines.mirror.offset_map import Origin, write_origin
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.base.topic_partition import OWN_NAMES
-from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
 from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.start import mirror
 from spark_eos.pipelines.mirror.topics import not_numbers

@@ -60,7 +60,7 @@ def move_group(
     be stopped on both sides. Exit code: 0 if it was done, or can be; 2 if not, or if only the deletion failed.
     """
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
     from spark_eos.pipelines.mirror.offsets import GroupMover
 
     def answer() -> Answer:
@@ -94,7 +94,7 @@ def position(
     is not known, or can still change.
     """
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
     from spark_eos.pipelines.mirror.offsets import MirrorQuery
 
     def answer() -> Answer:
@@ -130,7 +130,7 @@ def translate(
     there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.
     """
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
     from spark_eos.pipelines.mirror.offsets import translate as translated
 
     def answer() -> Answer:

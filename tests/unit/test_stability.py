@@ -15,7 +15,7 @@ from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ops.dead_letters import RECEIPT, Letter
 from spark_eos.pipelines.files.notes import AllNotes, Taken
-from spark_eos.pipelines.mirror import entries, origins, owner
+from spark_eos.pipelines.mirror import entries, offset_map, owner
 from spark_eos.protocol.head_codec import decode, encode, own_topic_of
 from spark_eos.protocol.names import TaskId, owner_in, parse_task_name, task_name
 
@@ -60,8 +60,8 @@ def test_the_records_of_a_mirror_are_read():
         text.encode() for text in WRITTEN["map claim"]
     )
     target, source, cluster = "Zr2b5hJTzqf1v1cYl7b2AA", "6xQ2b5hJTzqf1v1cYl7b2A", "5L6g3nShT-eMCtK--X86sw"
-    origin = origins._origin(*(text.encode() for text in WRITTEN["map origin"]))
-    assert origin == origins.Origin("east.flights", target, "flights", source, (cluster,))
+    origin = offset_map._origin(*(text.encode() for text in WRITTEN["map origin"]))
+    assert origin == offset_map.Origin("east.flights", target, "flights", source, (cluster,))
 
 
 def test_the_notes_of_an_ingest_are_read():

@@ -24,8 +24,7 @@ from spark_eos.pipelines.mirror.entries import (
     prefix_of,
     split_key,
 )
-from spark_eos.pipelines.mirror.map_topic import MapPartition, MapWriter
-from spark_eos.pipelines.mirror.origins import origins_from
+from spark_eos.pipelines.mirror.offset_map import MapPartition, MapWriter, origins_from
 
 #: How often a running mirror cleans the map, from its start on.
 EVERY_S = 6 * 3600.0

@@ -29,9 +29,15 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
 from spark_eos.pipelines.mirror.entries import SourcePartition, TargetPosition, partition_of
-from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP, held_partition
-from spark_eos.pipelines.mirror.offset_map import OffsetMap, Translation, not_covered
-from spark_eos.pipelines.mirror.origins import Origin, origins_from
+from spark_eos.pipelines.mirror.offset_map import (
+    DEFAULT_MAP,
+    OffsetMap,
+    Origin,
+    Translation,
+    held_partition,
+    not_covered,
+    origins_from,
+)
 from spark_eos.pipelines.mirror.owner import read_claims
 from spark_eos.protocol.abort import undecided
 from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover

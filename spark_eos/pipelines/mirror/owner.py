@@ -33,17 +33,17 @@ from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
-from spark_eos.pipelines.mirror.map_topic import (
+from spark_eos.pipelines.mirror.offset_map import (
     FOREIGN,
     METADATA,
     MapPartition,
+    OffsetMap,
     foreign,
     held_partition,
     make_map,
+    origins,
     write_metadata,
 )
-from spark_eos.pipelines.mirror.offset_map import OffsetMap
-from spark_eos.pipelines.mirror.origins import origins
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.protocol.checks import check_halts, ledger_busy
 from spark_eos.protocol.commands import Standing, hand_over, standing

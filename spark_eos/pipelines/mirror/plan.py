@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.pipelines.copy.plan import CopyPlan
-from spark_eos.pipelines.mirror.map_topic import DEFAULT_MAP
+from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
 
 
 @dataclass(frozen=True)

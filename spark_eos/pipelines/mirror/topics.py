@@ -15,8 +15,15 @@ from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_co
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.ledger.own_topics import not_for_rows
-from spark_eos.pipelines.mirror.map_topic import make_map, not_made
-from spark_eos.pipelines.mirror.origins import Origin, OriginsLog, chains_of, origins, write_origin
+from spark_eos.pipelines.mirror.offset_map import (
+    Origin,
+    OriginsLog,
+    chains_of,
+    make_map,
+    not_made,
+    origins,
+    write_origin,
+)
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.sink.outputs import check_outputs
 from spark_eos.source.losses import HIDDEN_S

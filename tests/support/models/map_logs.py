@@ -11,9 +11,9 @@ import pytest
 
 from spark_eos.kafka.codes import OK
 from spark_eos.ledger.reader import Fetched
-from spark_eos.pipelines.mirror import cleaner, map_topic, offset_map, origins
+from spark_eos.pipelines.mirror import cleaner, offset_map
 from spark_eos.pipelines.mirror.entries import MapEntry, partition_of, to_record
-from spark_eos.pipelines.mirror.origins import Origin
+from spark_eos.pipelines.mirror.offset_map import Origin
 
 CLUSTER = "cluster"
 #: So many records are in an answer.
@@ -90,10 +90,10 @@ def reading(log: MapLog, known: Iterable[Origin] = ()) -> Iterator[None]:
         return {"map": {number: log.end(number) for number in range(len(log.rows))}}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(map_topic, "begin_offsets", lambda *_: {"map": dict.fromkeys(range(len(log.rows)), 0)})
-        patch.setattr(map_topic, "end_offsets", ends)
-        patch.setattr(map_topic.KafkaLog, "fetch", lambda _, partition, at, *__: log.fetch(partition, at))
-        for module in (offset_map, origins, cleaner):
+        patch.setattr(offset_map, "begin_offsets", lambda *_: {"map": dict.fromkeys(range(len(log.rows)), 0)})
+        patch.setattr(offset_map, "end_offsets", ends)
+        patch.setattr(offset_map.KafkaLog, "fetch", lambda _, partition, at, *__: log.fetch(partition, at))
+        for module in (offset_map, cleaner):
             patch.setattr(module, "topic_partitions", lambda *_: counts)
         for module in (offset_map, cleaner):
             patch.setattr(module, "origins_from", lambda *_: list(known))

@@ -15,10 +15,9 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.pipelines.mirror import cleaner, map_topic
+from spark_eos.pipelines.mirror import cleaner, offset_map
 from spark_eos.pipelines.mirror.entries import SourcePartition, partition_of
-from spark_eos.pipelines.mirror.offset_map import OffsetMap
-from spark_eos.pipelines.mirror.origins import Origin
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
 from tests.support.models.map_logs import CLUSTER, MadeLog, Record, reading
 
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
@@ -55,7 +54,7 @@ def clean() -> int:
         patch.setattr(cleaner, "cluster_id", lambda _: CLUSTER)
         patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=200)})
         patch.setattr(cleaner, "begin_offsets", lambda *_: begins)
-        patch.setattr(map_topic, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
+        patch.setattr(offset_map, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
         return cleaner.clean_map(CLIENT, CLIENT, "map")
 
 

@@ -11,7 +11,7 @@ import pytest
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.pipelines.mirror.map_topic import make_map
+from spark_eos.pipelines.mirror.offset_map import make_map
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, open_view
 from tests.support.queries.mirrors import Mirror

@@ -11,8 +11,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.pipelines.mirror.map_topic import make_map
-from spark_eos.pipelines.mirror.origins import Origin, origins, write_origin
+from spark_eos.pipelines.mirror.offset_map import Origin, make_map, origins, write_origin
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.judges.kafka_view import write as put

@@ -11,7 +11,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror import task as module
 from spark_eos.pipelines.mirror.cleaner import clean_map
-from spark_eos.pipelines.mirror.origins import origins
+from spark_eos.pipelines.mirror.offset_map import origins
 from spark_eos.pipelines.mirror.task import rows_in_log
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster

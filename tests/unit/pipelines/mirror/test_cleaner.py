@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.errors import EosError
-from spark_eos.pipelines.mirror import cleaner, map_topic
+from spark_eos.pipelines.mirror import cleaner, offset_map
 from spark_eos.pipelines.mirror.cleaner import MapCleaner, clean_map
 from spark_eos.pipelines.mirror.entries import split_key
 from spark_eos.pipelines.mirror.plan import Targets
@@ -50,7 +50,7 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         patch.setattr(cleaner, "cluster_id", lambda _: HERE.cluster)
         patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=4)})
         patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
-        patch.setattr(map_topic, "Producer", lambda _: Brokers(log))
+        patch.setattr(offset_map, "Producer", lambda _: Brokers(log))
         patch.setattr(cleaner, "_AT_ONCE", 2)
         assert [clean_map(CLIENT, CLIENT, "map") for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]

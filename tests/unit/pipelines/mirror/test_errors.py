@@ -11,10 +11,9 @@ from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.reader import Fetched
-from spark_eos.pipelines.mirror import map_topic, offset_map, origins, owner, task
+from spark_eos.pipelines.mirror import offset_map, owner, task
 from spark_eos.pipelines.mirror.entries import SourcePartition, key_of, prefix_of
-from spark_eos.pipelines.mirror.offset_map import OffsetMap
-from spark_eos.pipelines.mirror.origins import Origin
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
 
 ENTRY = key_of(prefix_of(SourcePartition("c", "t", 0)), 5)
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
@@ -23,11 +22,11 @@ CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 @pytest.mark.parametrize(("error", "damage"), [(Code.TOPIC_AUTHORIZATION_FAILED, ""), (OK, "a checksum")])
 def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
     """A part of it would give wrong positions."""
-    monkeypatch.setattr(map_topic, "begin_offsets", lambda *_: {"map": {0: 0}})
-    monkeypatch.setattr(map_topic, "end_offsets", lambda *_: {"map": {0: 5}})
-    monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
+    monkeypatch.setattr(offset_map, "begin_offsets", lambda *_: {"map": {0: 0}})
+    monkeypatch.setattr(offset_map, "end_offsets", lambda *_: {"map": {0: 5}})
+    monkeypatch.setattr(offset_map.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
-        list(map_topic.MapPartition(CLIENT, "map", 0))
+        list(offset_map.MapPartition(CLIENT, "map", 0))
 
 
 @pytest.mark.parametrize(
@@ -55,15 +54,15 @@ def test_a_record_of_others_in_a_map(key, value, monkeypatch):
 
     def read() -> None:
         owner.read_claims(CLIENT, "map")
-        origins.origins(CLIENT, "map")
+        offset_map.origins(CLIENT, "map")
         OffsetMap.read(CLIENT, "c", {("in", 0): [5]}, "map", ids={"in": "t"})
 
-    monkeypatch.setattr(map_topic, "begin_offsets", lambda *_: {"map": {0: 0}})
-    for module in (map_topic, owner):
+    monkeypatch.setattr(offset_map, "begin_offsets", lambda *_: {"map": {0: 0}})
+    for module in (offset_map, owner):
         monkeypatch.setattr(module, "end_offsets", lambda *_: {"map": {0: 5}})
-    monkeypatch.setattr(origins, "describe_topics", lambda *_, **__: {"map": SimpleNamespace(id="m")})
+    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {"map": SimpleNamespace(id="m")})
     monkeypatch.setattr(offset_map, "topic_partitions", lambda *_: {"map": 1})
-    monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(OK, rows, 5))
+    monkeypatch.setattr(offset_map.KafkaLog, "fetch", lambda *_: Fetched(OK, rows, 5))
     with pytest.raises(KafkaError, match=r"EOS_MIRROR_MAP_UNREADABLE.*offset 3 of map-0 on: the record there is none"):
         read()
     rows[:] = [(3, b"another", value)]
@@ -72,26 +71,26 @@ def test_a_record_of_others_in_a_map(key, value, monkeypatch):
 
 def test_a_map_that_cannot_be_made(monkeypatch):
     """What the broker says is in the error."""
-    monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {})
-    monkeypatch.setattr(map_topic, "create_topic", lambda *_: (Code.INVALID_REPLICATION_FACTOR, "too many"))
+    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {})
+    monkeypatch.setattr(offset_map, "create_topic", lambda *_: (Code.INVALID_REPLICATION_FACTOR, "too many"))
     with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_REFUSED.*too many"):
-        map_topic.make_map(CLIENT, "map", 9)
+        offset_map.make_map(CLIENT, "map", 9)
 
 
 def test_a_map_that_deletes(monkeypatch):
     """Its entries would be gone before somebody asks for them."""
-    monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {"map": None})
-    monkeypatch.setattr(map_topic, "topic_config", lambda *_: {"cleanup.policy": "delete"})
+    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {"map": None})
+    monkeypatch.setattr(offset_map, "topic_config", lambda *_: {"cleanup.policy": "delete"})
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS"):
-        map_topic.make_map(CLIENT, "map", -1)
+        offset_map.make_map(CLIENT, "map", -1)
 
 
 def test_an_origin_that_nobody_has(monkeypatch):
     """Without it, nobody would notice a circle."""
     silent = SimpleNamespace(produce=lambda *_, **__: None, flush=lambda _: 1)
-    monkeypatch.setattr(map_topic, "Producer", lambda _: silent)
+    monkeypatch.setattr(offset_map, "Producer", lambda _: silent)
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
-        origins.write_origin(CLIENT, "map", Origin("out", "o", "in", "i", ("c",)))
+        offset_map.write_origin(CLIENT, "map", Origin("out", "o", "in", "i", ("c",)))
 
 
 def test_a_target_that_changes_while_a_task_writes(monkeypatch):

@@ -13,8 +13,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of
+from spark_eos.pipelines.mirror.offset_map import Origin
 from spark_eos.pipelines.mirror.offsets import GroupMover
-from spark_eos.pipelines.mirror.origins import Origin
 from tests.support.models.map_logs import CLUSTER, MapLog, reading
 
 MAP = "map"

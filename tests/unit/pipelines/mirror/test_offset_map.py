@@ -26,8 +26,7 @@ from spark_eos.pipelines.mirror.entries import (
     partition_of,
     to_record,
 )
-from spark_eos.pipelines.mirror.offset_map import OffsetMap
-from spark_eos.pipelines.mirror.origins import Origin
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
 from tests.support.models import map_memory
 from tests.support.models.map_logs import CLUSTER, MapLog, reading
 

@@ -16,7 +16,7 @@ from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import owner
-from spark_eos.pipelines.mirror.map_topic import FOREIGN
+from spark_eos.pipelines.mirror.offset_map import FOREIGN
 from spark_eos.pipelines.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.protocol.commands import Standing

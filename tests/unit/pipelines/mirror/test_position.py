@@ -17,9 +17,8 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.pipelines.copy.ranges import CopiedFrom, extra_of, read_from
 from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition
-from spark_eos.pipelines.mirror.offset_map import OffsetMap
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
 from spark_eos.pipelines.mirror.offsets import MirrorPosition, MirrorQuery, MirrorState
-from spark_eos.pipelines.mirror.origins import Origin
 from spark_eos.pipelines.mirror.owner import Claim
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from tests.support.models.map_logs import MapLog, reading

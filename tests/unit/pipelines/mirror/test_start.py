@@ -12,8 +12,7 @@ from spark_eos.kafka.admin.topics import Topic
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import owner
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition
-from spark_eos.pipelines.mirror.offset_map import OffsetMap
-from spark_eos.pipelines.mirror.origins import Origin
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
 from spark_eos.pipelines.mirror.owner import Claim, check_positions
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.start import is_new

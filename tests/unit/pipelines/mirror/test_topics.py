@@ -15,8 +15,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.pipelines.mirror import map_topic, origins, topics
-from spark_eos.pipelines.mirror.origins import Origin, OriginsLog, write_origin
+from spark_eos.pipelines.mirror import offset_map, topics
+from spark_eos.pipelines.mirror.offset_map import Origin, OriginsLog, write_origin
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.topics import TargetTopics
 from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
@@ -78,7 +78,7 @@ class Clusters:
 
     def chains(self, cluster: str) -> dict[str, tuple[str, ...]]:
         """As whoever reads all of them sees them now."""
-        return {origin.target: origin.chain for origin in origins.origins(client_of(cluster), MAP)}
+        return {origin.target: origin.chain for origin in offset_map.origins(client_of(cluster), MAP)}
 
 
 def _cluster(servers: str) -> str:
@@ -88,10 +88,10 @@ def _cluster(servers: str) -> str:
 @pytest.fixture
 def clusters(monkeypatch) -> Clusters:
     made = Clusters()
-    for module in (origins, topics):
+    for module in (offset_map, topics):
         monkeypatch.setattr(module, "describe_topics", made.describe)
-    monkeypatch.setattr(map_topic, "Producer", made.producer)
-    monkeypatch.setattr(origins, "MapPartition", made.partition)
+    monkeypatch.setattr(offset_map, "Producer", made.producer)
+    monkeypatch.setattr(offset_map, "MapPartition", made.partition)
     monkeypatch.setattr(topics, "create_topic", made.create)
     monkeypatch.setattr(topics, "topic_config", lambda *_: {})
     monkeypatch.setattr(topics, "make_map", lambda *_: None)
