@@ -173,12 +173,12 @@ class FilesCopy:
 
     def _checked(self, transform: RowTransform, struct: StructType) -> Transform:
         """The transform with the columns that it returns for these."""
-        found = self._transforms.get(struct.json())
-        if found is None:
+        fitted = self._transforms.get(struct.json())
+        if fitted is None:
             empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(struct))
-            found = checked(transform.function, transform.name, empty, self._topic, transform.on_malformed, LINE)
-            self._transforms[struct.json()] = found
-        return found
+            fitted = checked(transform.function, transform.name, empty, self._topic, transform.on_malformed, LINE)
+            self._transforms[struct.json()] = fitted
+        return fitted
 
     def _try_once(self, splits: Splits, transform: Transform, struct: StructType) -> None:
         """Try the transform on rows that have these columns, unless it was."""

@@ -103,8 +103,8 @@ class Folder:
 
     def _listed(self, folder: str, *, recursive: bool) -> list[FileInfo]:
         selector = FileSelector(folder, recursive=recursive, allow_not_found=True)
-        found: list[FileInfo] = self._store.files.get_file_info(selector)
-        return found
+        infos: list[FileInfo] = self._store.files.get_file_info(selector)
+        return infos
 
     def _walked(self) -> Iterator[FileInfo]:
         """Folder by folder, without those for drafts, which come and go meanwhile, and folders with names that are not
@@ -207,8 +207,8 @@ def _file(uri: str, info: FileInfo, store: Store) -> File | None:
 def as_it_is_now(file: File, settings: HadoopSettings) -> File:
     """A file that was taken, with the size and time that it has now, and the digest that it had then; the file itself
     if it is gone."""
-    found = current(file, settings)
-    return file if found is None else replace(found, digest=file.digest)
+    now = current(file, settings)
+    return file if now is None else replace(now, digest=file.digest)
 
 
 def with_digest(file: File, settings: HadoopSettings) -> File:
@@ -273,14 +273,14 @@ def blocks_of(file: File, settings: HadoopSettings) -> Iterator[bytes]:
 def check_unchanged(file: File, settings: HadoopSettings) -> None:
     """Raise FileError unless the file is as it was listed. To be called before the first byte and after the last; for
     what neither size nor modification time shows, `HashedFile.check` looks at the content."""
-    found = current(file, settings)
-    if found is None or (found.size, found.mtime_ns) != (file.size, file.mtime_ns):
-        raise changed_meanwhile(file, "it is gone" if found is None else _difference(file, found))
+    now = current(file, settings)
+    if now is None or (now.size, now.mtime_ns) != (file.size, file.mtime_ns):
+        raise changed_meanwhile(file, "it is gone" if now is None else _difference(file, now))
 
 
-def _difference(was: File, found: File) -> str:
-    if was.size != found.size:
-        return f"it had {was.size:,} bytes, and has {found.size:,} now"
+def _difference(was: File, now: File) -> str:
+    if was.size != now.size:
+        return f"it had {was.size:,} bytes, and has {now.size:,} now"
     return "it was written to"
 
 

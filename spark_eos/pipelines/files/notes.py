@@ -128,24 +128,24 @@ class Taken:
         """Read from the records of a partition, which may include other ingests' notes. Raises LedgerError unless they
         are exactly those that the ledger has counted."""
         own = {key: value for key, value in records if _query(key) == query}
-        found = AllNotes("", -1, len(own), digest_of(own.items()))
+        read = AllNotes("", -1, len(own), digest_of(own.items()))
         known = noted or AllNotes("", -1)
-        if (found.count, found.digest) != (known.count, known.digest):
+        if (read.count, read.digest) != (known.count, known.digest):
             raise stop(
                 "EOS_INGEST_NOTES_LOST.lost",
                 known=known.count,
-                notes=found.count,
-                difference=", different ones" if known.count == found.count else "",
+                notes=read.count,
+                difference=", different ones" if known.count == read.count else "",
             )
         taken = cls()
         for key, value in sorted(own.items(), key=lambda record: _place(record[0])):
             taken._add(_place(key), json.loads(value))
         return taken
 
-    def _add(self, place: tuple[int, int], value: dict[str, object]) -> None:
+    def _add(self, number: tuple[int, int], value: dict[str, object]) -> None:
         size, mtime_ns, ctime_ns = (int(str(value[name])) for name in ("size", "mtime_ns", "ctime_ns"))
         file = File(str(value["uri"]), size, mtime_ns, str(value["digest"]), ctime_ns=ctime_ns)
-        if place[1] == 0:
+        if number[1] == 0:
             self.splits = [[] for _ in range(int(str(value["tasks"])))]
         self.splits[int(str(value["task"]))].append(file)
         self.add(file)

@@ -133,8 +133,8 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         try:
-            found = from_arrow_type(_WIDER.get(kind, kind))
-            for leaf in _leaves(found):
+            spark_type = from_arrow_type(_WIDER.get(kind, kind))
+            for leaf in _leaves(spark_type):
                 StructType.fromDDL(f"x {leaf.simpleString()}")
         except PySparkException:
             problem = stop(
@@ -143,7 +143,7 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
                 why=f"{field.name} is of type {field.type}, which Spark does not have",
             )
             raise problem from None
-        struct.add(field.name, found)
+        struct.add(field.name, spark_type)
     return struct
 
 

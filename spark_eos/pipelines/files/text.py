@@ -119,11 +119,11 @@ def _breaks(data: bytes, last: bool) -> tuple[np.ndarray, np.ndarray]:
         breaks = np.flatnonzero(octets == _LF)
         nexts = breaks + 1
     else:
-        found = np.flatnonzero((octets == _LF) | (octets == _CR))
-        kinds = octets[found]
-        both = (kinds[:-1] == _CR) & (kinds[1:] == _LF) & (found[1:] == found[:-1] + 1)
+        ends = np.flatnonzero((octets == _LF) | (octets == _CR))
+        kinds = octets[ends]
+        both = (kinds[:-1] == _CR) & (kinds[1:] == _LF) & (ends[1:] == ends[:-1] + 1)
         first = np.concatenate(([True], ~both))
-        breaks = found[first]
+        breaks = ends[first]
         nexts = breaks + 1 + np.concatenate((both, [False]))[first]
         if not last and data.endswith(b"\r"):  # a line feed may follow
             breaks, nexts = breaks[:-1], nexts[:-1]
@@ -163,10 +163,10 @@ def _matched(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> tupl
     """Begins and ends of the quoted fields, whatever else there is. Raises BadText where it is not clear which line
     breaks are quoted."""
     begins, ends = [], []
-    for found in form.quoted.finditer(b"\n" + data):
-        begin, end = found.start(1) - 1, found.end(1) - 1
-        closed = found[2] == form.quote
-        if closed and found[3] is None:  # a quote in mid-field, or the first one was none that opens
+    for match in form.quoted.finditer(b"\n" + data):
+        begin, end = match.start(1) - 1, match.end(1) - 1
+        closed = match[2] == form.quote
+        if closed and match[3] is None:  # a quote in mid-field, or the first one was none that opens
             lines = np.searchsorted(breaks, (begin, end))
             if lines[0] != lines[1]:
                 raise BadText("text follows the closing quote of a field with line breaks", line + int(lines[0]))

@@ -101,21 +101,21 @@ class _OldEntries:
         if value is not None:
             self.last = max(self.last, first)
         if first < self.begin:
-            found = None if value is None else extent(first, value)
-            self.fields.extend((first, _GONE, _GONE) if found is None else (first, found.end, found.rows_end))
+            entry = None if value is None else extent(first, value)
+            self.fields.extend((first, _GONE, _GONE) if entry is None else (first, entry.end, entry.rows_end))
         elif value is not None:
             self.goes_on = self.goes_on or has_rows(value)
 
     def passed(self) -> np.ndarray:
         """The first offsets of the entries to delete."""
-        found = np.frombuffer(self.fields, np.int64, len(self.fields)).reshape(-1, 3)
-        found = found[newest_of_each(found[:, 0])]
-        found = found[found[:, 1] != _GONE]
+        entries = np.frombuffer(self.fields, np.int64, len(self.fields)).reshape(-1, 3)
+        entries = entries[newest_of_each(entries[:, 0])]
+        entries = entries[entries[:, 1] != _GONE]
         if self.last < self.begin:  # then it is one of these
-            self.last = int(found[-1, 0]) if len(found) else _GONE
-        passed = found[(found[:, 1] <= self.begin) & (found[:, 0] != self.last)]
+            self.last = int(entries[-1, 0]) if len(entries) else _GONE
+        passed = entries[(entries[:, 1] <= self.begin) & (entries[:, 0] != self.last)]
         filled = np.flatnonzero(passed[:, 2] != _GONE)
-        if len(filled) and not self.goes_on and (found[found[:, 0] == self.last, 2] == _GONE).all():
+        if len(filled) and not self.goes_on and (entries[entries[:, 0] == self.last, 2] == _GONE).all():
             passed = passed[: filled[-1]]
         firsts: np.ndarray = passed[:, 0]
         return firsts

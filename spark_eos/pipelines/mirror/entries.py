@@ -108,16 +108,18 @@ def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
 
 def from_record(key: bytes, value: bytes) -> MapEntry | None:
     """The inverse of `to_record`; None for any other record."""
-    place: dict[str, Any] = json.loads(key)
-    if "first" not in place:
+    range_: dict[str, Any] = json.loads(key)
+    if "first" not in range_:
         return None
     fields = json.loads(value)
-    runs, at, there = [], place["first"], 0
+    runs, at, there = [], range_["first"], 0
     for gap, jump, count in fields["runs"]:
         runs.append(OffsetRun(at + gap, there + jump, count))
         at, there = at + gap + count, there + jump + count
-    source = SourcePartition(place["cluster"], place["topic"], place["partition"])
-    return MapEntry(source, fields["topic"], place["first"], fields["end"], fields["target"], fields["id"], tuple(runs))
+    source = SourcePartition(range_["cluster"], range_["topic"], range_["partition"])
+    return MapEntry(
+        source, fields["topic"], range_["first"], fields["end"], fields["target"], fields["id"], tuple(runs)
+    )
 
 
 def prefix_of(source: SourcePartition) -> bytes:
@@ -132,8 +134,8 @@ def key_of(prefix: bytes, first: int) -> bytes:
 
 def split_key(key: bytes | None) -> tuple[bytes, int] | None:
     """The inverse of `key_of`; None for a record that is no entry."""
-    prefix, found, first = (key or b"").rpartition(_FIRST)
-    return (prefix, int(first[:-1])) if found else None
+    prefix, separator, first = (key or b"").rpartition(_FIRST)
+    return (prefix, int(first[:-1])) if separator else None
 
 
 def has_rows(value: bytes) -> bool:
@@ -201,22 +203,22 @@ class Extents:
     """The extents of the entries for one partition of the source, in the order of the map's log: 56 bytes each."""
 
     def __init__(self) -> None:
-        self._found = array("q")
+        self._numbers = array("q")
         self._targets: dict[str, int] = {}
 
     def add(self, at: int, first: int, value: bytes | None) -> None:
         """Add the record at offset ``at`` of the map's log. It replaces earlier ones with the same ``first``; without a
         value, it deletes them."""
-        found = Extent(_GONE, _GONE, _GONE, _GONE, "") if value is None else extent(first, value)
-        target = self._targets.setdefault(found.target_id, len(self._targets))
-        self._found.extend((first, found.end, found.rows_end, found.target_begin, found.target_end, target, at))
+        entry = Extent(_GONE, _GONE, _GONE, _GONE, "") if value is None else extent(first, value)
+        target = self._targets.setdefault(entry.target_id, len(self._targets))
+        self._numbers.extend((first, entry.end, entry.rows_end, entry.target_begin, entry.target_end, target, at))
 
     def newest(self) -> Ranges | None:
         """What is in the map after all these records; None if nothing is."""
-        found = np.frombuffer(self._found, np.int64, len(self._found)).reshape(-1, _FIELDS)
-        found = found[newest_of_each(found[:, 0])]
-        found = found[found[:, 1] != _GONE]
-        return Ranges(found, list(self._targets)) if len(found) else None
+        rows = np.frombuffer(self._numbers, np.int64, len(self._numbers)).reshape(-1, _FIELDS)
+        rows = rows[newest_of_each(rows[:, 0])]
+        rows = rows[rows[:, 1] != _GONE]
+        return Ranges(rows, list(self._targets)) if len(rows) else None
 
 
 class Ranges:

@@ -141,9 +141,9 @@ class MapPartition:
         """The records from this offset on. Errors as for all records."""
         at = max(offset, self._begin)
         while at < self.end:
-            found = self._fetch(at)
-            yield from (row for row in found.rows if row[0] < self.end)
-            at = found.after
+            fetched = self._fetch(at)
+            yield from (row for row in fetched.rows if row[0] < self.end)
+            at = fetched.after
 
     def record(self, at: int) -> Row | None:
         """The record at this offset; None if compaction has removed it. Errors as for all records."""
@@ -153,11 +153,11 @@ class MapPartition:
     def _fetch(self, at: int, max_bytes: int = LOG_FETCH_BYTES) -> Fetched:
         log = self._log
         for _ in log.retrying():
-            found = log.fetch(self.number, at, max_bytes)
-            if found is not None and (found.damage or found.error not in FETCH_RETRIES | {OK}):
-                raise unreadable(log.topic, self.number, at, found.damage or name_of(found.error))
-            if found is not None and found.error == OK and found.after > at:
-                return found
+            fetched = log.fetch(self.number, at, max_bytes)
+            if fetched is not None and (fetched.damage or fetched.error not in FETCH_RETRIES | {OK}):
+                raise unreadable(log.topic, self.number, at, fetched.damage or name_of(fetched.error))
+            if fetched is not None and fetched.error == OK and fetched.after > at:
+                return fetched
         raise stop(
             "EOS_KAFKA_UNREACHABLE.coordinator",
             reason="Timed out",
@@ -248,8 +248,8 @@ class OriginsLog:
 
 
 def _origin(key: bytes, value: bytes) -> Origin:
-    place, fields = json.loads(key), json.loads(value)
-    return Origin(fields["target"], place["origin"], fields["source"], place["source"], tuple(fields["chain"]))
+    ids, fields = json.loads(key), json.loads(value)
+    return Origin(fields["target"], ids["origin"], fields["source"], ids["source"], tuple(fields["chain"]))
 
 
 def origins(client: BrokerClient, map_topic: str) -> list[Origin]:
@@ -266,10 +266,10 @@ def origins_from(client: BrokerClient, map_topic: str, cluster: str) -> list[Ori
 
 def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
     """By the id of each target topic, the clusters that its rows may come from."""
-    found: dict[str, set[str]] = {}
+    chains: dict[str, set[str]] = {}
     for origin in known:
-        found.setdefault(origin.target_id, set()).update(origin.chain)
-    return {topic_id: tuple(sorted(clusters)) for topic_id, clusters in found.items()}
+        chains.setdefault(origin.target_id, set()).update(origin.chain)
+    return {topic_id: tuple(sorted(clusters)) for topic_id, clusters in chains.items()}
 
 
 def write_origin(client: BrokerClient, map_topic: str, origin: Origin) -> None:
@@ -344,17 +344,17 @@ class OffsetMap:
                 if ids is None or origin.source not in ids:
                     every.setdefault(origin.source, []).append(origin.source_id)
         count = topic_partitions(client, [topic])[topic]
-        places: dict[int, dict[SourcePartition, Collection[int]]] = defaultdict(dict)
+        sources_by_number: dict[int, dict[SourcePartition, Collection[int]]] = defaultdict(dict)
         for (name, number), offsets in wanted.items():
             for id_ in every.get(name, ()):
                 source = SourcePartition(cluster, id_, number)
-                places[partition_of(source, count)][source] = offsets
-        found: dict[SourcePartition, Translation] = {}
+                sources_by_number[partition_of(source, count)][source] = offsets
+        translations: dict[SourcePartition, Translation] = {}
         ends: dict[int, int] = {}
-        for number, sources in sorted(places.items()):
-            translations, ends[number] = _read(client, topic, number, sources)
-            found |= translations
-        return cls(cluster, found, every, ends)
+        for number, sources in sorted(sources_by_number.items()):
+            of_number, ends[number] = _read(client, topic, number, sources)
+            translations |= of_number
+        return cls(cluster, translations, every, ends)
 
     def get(self, topic_id: str, partition: int) -> Translation | None:
         """The translation for a wanted partition; None if the map has nothing of it."""
@@ -372,26 +372,26 @@ class OffsetMap:
         (EOS_MIRROR_GROUP_REFUSED) for an offset that the map does not cover, ValueError for one that was not wanted.
         """
         ids = [topic_id] if topic_id is not None else sorted(set(self._ids.get(topic, ())))
-        there = [found for found in (self.get(id_, partition) for id_ in ids) if found is not None]
-        if any(offset not in found.positions for found in there):
+        translations = [each for id_ in ids if (each := self.get(id_, partition)) is not None]
+        if any(offset not in each.positions for each in translations):
             raise ValueError(f"offset {offset} of {topic}-{partition} was not wanted when the map was read")
-        position = there[0].positions[offset] if len(there) == 1 else None
+        position = translations[0].positions[offset] if len(translations) == 1 else None
         if position is None:
-            raise not_covered(topic, partition, offset, there)
+            raise not_covered(topic, partition, offset, translations)
         return position
 
 
-def not_covered(topic: str, partition: int, offset: int, there: Sequence[Translation]) -> EosError:
-    """``there``: the translations of the offset's partition, none of which covers it."""
-    spans = " and ".join(f"{found.begin} to {found.end}" for found in there) or "nothing"
+def not_covered(topic: str, partition: int, offset: int, translations: Sequence[Translation]) -> EosError:
+    """The error for an offset that none of the translations of its partition covers."""
+    spans = " and ".join(f"{each.begin} to {each.end}" for each in translations) or "nothing"
     what = {"topic": topic, "partition": partition, "offset": offset, "spans": spans}
-    if any(found.doubled for found in there):
+    if any(each.doubled for each in translations):
         why = "Its rows were mirrored more than once, as by a mirror that began again, and are at two positions there."
         return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **what)
-    if any(len(found.targets) > 1 for found in there):
+    if any(len(each.targets) > 1 for each in translations):
         why = "Its rows were mirrored to several topics, of which none has all the rows that follow."
         return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **what)
-    if any(found.rowless for found in there):
+    if any(each.rowless for each in translations):
         return stop("EOS_MIRROR_GROUP_REFUSED.no_row", **what)
     return stop("EOS_MIRROR_GROUP_REFUSED.not_covered", **what)
 
@@ -411,29 +411,29 @@ def _read(
     for _ in range(_TRIES):
         part = MapPartition(client, topic, number)
         extents = _extents(part, [prefix_of(source) for source in wanted])
-        found: dict[SourcePartition, Translation] = {}
+        translations: dict[SourcePartition, Translation] = {}
         try:
             for source, offsets in wanted.items():
                 ranges = extents.pop(prefix_of(source)).newest()
                 if ranges is not None:
-                    found[source] = _translation(part, ranges, offsets)
+                    translations[source] = _translation(part, ranges, offsets)
         except _Cleaned as cleaned:
             gone = cleaned.at
         else:
-            return found, part.end
+            return translations, part.end
     raise unreadable(topic, number, gone, f"its records were replaced {_TRIES} times while they were read")
 
 
 def _extents(part: MapPartition, prefixes: Collection[bytes]) -> dict[bytes, Extents]:
-    found = {prefix: Extents() for prefix in prefixes}
+    extents = {prefix: Extents() for prefix in prefixes}
     for at, key, value in part:
         try:
             split = split_key(key)
-            if split is not None and split[0] in found:
-                found[split[0]].add(at, split[1], value)
+            if split is not None and split[0] in extents:
+                extents[split[0]].add(at, split[1], value)
         except FOREIGN as error:
             raise foreign(part.topic, part.number, at, error) from None
-    return found
+    return extents
 
 
 def _translation(part: MapPartition, ranges: Ranges, offsets: Collection[int]) -> Translation:

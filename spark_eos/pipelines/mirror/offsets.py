@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
@@ -140,15 +141,15 @@ class GroupMover:
         moved: PartitionOffsets = {}
         topics: dict[TopicPartition, str] = {}
         for one in offsets:
-            place = one.target.topic, one.partition
-            other = topics.setdefault(place, one.topic)
+            target = one.target.topic, one.partition
+            other = topics.setdefault(target, one.topic)
             offset = moved.setdefault(one.target.topic, {}).setdefault(one.partition, one.target.offset)
             if offset != one.target.offset:
                 raise stop(
                     "EOS_MIRROR_GROUP_REFUSED.joined_topics",
                     group=self.group,
-                    topic=place[0],
-                    partition=place[1],
+                    topic=target[0],
+                    partition=target[1],
                     one=f"{offset} by {other}",
                     two=f"{one.target.offset} by {one.topic}",
                 )
@@ -287,8 +288,8 @@ class _Translator:
     def update(self) -> bool:
         """Read the map for what is not known yet; False if the mirror may still get to some of it."""
         lacking = self._read()
-        idle = [place for place in lacking if place not in self._target_ends and self._has_no_row(place)]
-        new = self._ends_for({place: self.wanted[place] for place in idle})
+        idle = [each for each in lacking if each not in self._target_ends and self._has_no_row(each)]
+        new = self._ends_for({each: self.wanted[each] for each in idle})
         self._target_ends |= new
         return not (self._read() if new else lacking)
 
@@ -299,42 +300,42 @@ class _Translator:
     def gaps(self) -> dict[TopicPartition, tuple[int, int]]:
         """The first gap of each partition that a group would miss: offsets of the source that were never mirrored,
         between what is wanted and others that were."""
-        holes = {place: found.holes for place, found in self._in_map.items() if found is not None}
-        ahead = [place for place, found in holes.items() if found and found[-1][1] > self.wanted[place]]
+        holes = {at: translation.holes for at, translation in self._in_map.items() if translation is not None}
+        ahead = [at for at, known in holes.items() if known and known[-1][1] > self.wanted[at]]
         begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
         firsts = {(t, p): max(self.wanted[t, p], begins[t][p]) for t, p in ahead}
-        there = {place: [hole for hole in holes[place] if hole[1] > first] for place, first in firsts.items()}
-        return {place: found[0] for place, found in there.items() if found}
+        missed = {at: [hole for hole in holes[at] if hole[1] > first] for at, first in firsts.items()}
+        return {at: gaps[0] for at, gaps in missed.items() if gaps}
 
     def _position(self, topic: str, partition: int) -> TargetPosition:
         position = self._positions.get((topic, partition))
         if position is None:
-            found = self._in_map[topic, partition]
+            translation = self._in_map[topic, partition]
             offset = self.wanted[topic, partition]
-            raise not_covered(topic, partition, offset, [] if found is None else [found])
+            raise not_covered(topic, partition, offset, [] if translation is None else [translation])
         return position
 
     def _read(self) -> list[TopicPartition]:
         """Read the map for the positions that are not known yet; those that are not known after that either."""
-        left = {place: offset for place, offset in self.wanted.items() if place not in self._positions}
-        here = {place: [offset] for place, offset in left.items() if place[0] in self.topics}
+        left = {source: offset for source, offset in self.wanted.items() if source not in self._positions}
+        here = {source: [offset] for source, offset in left.items() if source[0] in self.topics}
         ids = {name: topic.id for name, topic in self.topics.items()}
         map_ = OffsetMap.read(self.target, self.cluster, here, self.map, ids=ids)
         lacking = []
         for (topic, p), offset in left.items():
-            found = self._in_map[topic, p] = map_.get(ids.get(topic, ""), p)
+            translation = self._in_map[topic, p] = map_.get(ids.get(topic, ""), p)
             end = self._target_ends.get((topic, p))
-            if found is not None and offset <= found.end and not found.rowless:
-                self._positions[topic, p] = found.positions[offset]
+            if translation is not None and offset <= translation.end and not translation.rowless:
+                self._positions[topic, p] = translation.positions[offset]
             elif self._has_no_row((topic, p)) and end is not None and map_.ends[end.number] >= end.map_end:
                 self._positions[topic, p] = end.position
             else:
                 lacking.append((topic, p))
         return lacking
 
-    def _has_no_row(self, place: TopicPartition) -> bool:
-        found = self._in_map[place]
-        return found is None or found.rowless
+    def _has_no_row(self, partition: TopicPartition) -> bool:
+        translation = self._in_map[partition]
+        return translation is None or translation.rowless
 
     def _ends_for(self, idle: Mapping[TopicPartition, int]) -> dict[TopicPartition, _TargetEnd]:
         """The ends of target partitions, for partitions of the source that have no row before this offset, and that a
@@ -356,17 +357,18 @@ class _Translator:
         count = topic_partitions(self.target, [self.map])[self.map]
         numbers = {(t, p): partition_of(SourcePartition(self.cluster, self.topics[t].id, p), count) for t, p in empty}
         map_ends = end_offsets(self.target, {self.map: sorted(set(numbers.values()))}, "read_uncommitted")
-        found = {}
+        target_ends = {}
         for (topic, p), number in numbers.items():
             origin, _ = targets[topic]
             position = TargetPosition(origin.target, origin.target_id, p, ends[origin.target][p])
-            found[topic, p] = _TargetEnd(position, number, map_ends[self.map][number])
-        return found
+            target_ends[topic, p] = _TargetEnd(position, number, map_ends[self.map][number])
+        return target_ends
 
     def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """The partitions of the source whose logs begin and end at this offset, and those up to which the map has no
         row."""
-        rowless = [place for place in idle if (found := self._in_map[place]) is not None and found.reaches(idle[place])]
+        known = {each: self._in_map[each] for each in idle}
+        rowless = [at for at, offset in idle.items() if (each := known[at]) is not None and each.reaches(offset)]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
         begins = begin_offsets(self.source, by_topic(there))
         ends = end_offsets(self.source, by_topic(there), "read_uncommitted")
@@ -376,12 +378,12 @@ class _Translator:
         """The target of each topic and its number of partitions, if just one is still as the mirror has made it."""
         known = {topic: [o for o in self.origins if o.source_id == self.topics[topic].id] for topic in topics}
         there = describe_topics(self.target, {o.target for some in known.values() for o in some}, missing_ok=True)
-        found = {}
+        targets = {}
         for topic, origins in known.items():
             made = [o for o in origins if o.target in there and there[o.target].id == o.target_id]
             if len(made) == 1:
-                found[topic] = made[0], there[made[0].target].partitions
-        return found
+                targets[topic] = made[0], there[made[0].target].partitions
+        return targets
 
 
 @dataclass(frozen=True)
@@ -420,23 +422,13 @@ class MirrorQuery:
         Raises EosError: CommandError (EOS_QUERY_UNKNOWN, EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not show the position.
         """
-        cluster = cluster_id(self.source)
-        self._check_topics(cluster)
-        decision = self._settled(cluster, settle=settle)
+        self._check_topics()
+        decision = self._settled(settle=settle)
         if decision is None:
             if settle:
                 self._retire(None)
-            raise self._not_of(cluster, None)
-        origins = origins_from(self.target.client, self.map, cluster)
-        names = self.topics or {origin.source for origin in origins}
-        sources = describe_topics(self.source, names, missing_ok=not self.topics)
-        places = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
-        places |= {(r.topic, r.partition) for w in decision.written for r in ranges_of(w)}
-        map_ = self._map(cluster, places, wait_s)
-        if not self.topics:
-            sources = {name: topic for name, topic in sources.items() if name in map_.mirrored()}
-        targets = describe_topics(self.target.client, {origin.target for origin in origins}, missing_ok=True)
-        state = MirrorState(map_, decision, sources, origins, targets)
+            raise self._not_of(None)
+        state = self._state(decision, wait_s)
         state.check_decided()
         unread = state.unread()
         self._check_unread(state, unread)
@@ -445,26 +437,35 @@ class MirrorQuery:
             self._retire(decision)
         return position
 
-    def _mirrored(self, cluster: str) -> set[str]:
-        """The ids of the source's topics that the map has. Errors as for `origins_from`."""
-        return {origin.source_id for origin in origins_from(self.target.client, self.map, cluster)}
+    @cached_property
+    def _cluster(self) -> str:
+        """The id of the source's cluster."""
+        return cluster_id(self.source)
 
-    def _check_topics(self, cluster: str) -> None:
+    def _origins(self) -> list[Origin]:
+        """Raises as `origins_from` does."""
+        return origins_from(self.target.client, self.map, self._cluster)
+
+    def _mirrored(self) -> set[str]:
+        """The ids of the source's topics that the map has."""
+        return {origin.source_id for origin in self._origins()}
+
+    def _check_topics(self) -> None:
         """Raise KafkaError and TopicError where the map, or a topic that was asked for, is a wrong one."""
-        mirrored = self._mirrored(cluster)
+        mirrored = self._mirrored()
         for name, topic in describe_topics(self.source, self.topics).items():
             if topic.id not in mirrored:
                 raise _unknown(name, None, _NEVER_MIRRORED)
 
-    def _check_mirror(self, cluster: str, decision: Decision | None) -> None:
+    def _check_mirror(self, decision: Decision | None) -> None:
         """Raise KafkaError where the query is no mirror of this source, or has another map."""
         copied_from = copied_by(decision)
         if decision is None and self._has_claims():
             return
-        if decision is None or copied_from is None or copied_from.cluster != cluster:
-            raise self._not_of(cluster, decision)
+        if decision is None or copied_from is None or copied_from.cluster != self._cluster:
+            raise self._not_of(decision)
         ids = dict(copied_from.topics)
-        mirrored = self._mirrored(cluster)
+        mirrored = self._mirrored()
         for r in (r for w in decision.written for r in ranges_of(w)):
             if ids[r.topic] not in mirrored:
                 raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
@@ -484,16 +485,16 @@ class MirrorQuery:
         if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
             raise self._not_settled("a run has begun, and has decided a micro-batch")
 
-    def _settled(self, cluster: str, *, settle: bool) -> Decision | None:
+    def _settled(self, *, settle: bool) -> Decision | None:
         """The last decision with its verdicts. Raises KafkaError, before anything is done, for a query that is no
-        mirror of the source's ``cluster``."""
+        mirror of the source's cluster."""
         ports = self.target.ports(self.query)
         newest = newest_head(ports)
         if newest is None and settle and self._has_claims():
             self._retire(None)
             newest = newest_head(ports)
         head = known_head(newest, self.query)
-        self._check_mirror(cluster, head.decision)
+        self._check_mirror(head.decision)
         if _is_settled(ports, head):
             return head.decision
         if not settle:
@@ -502,37 +503,43 @@ class MirrorQuery:
         if ended.left or ended.head.run != NOBODY:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
         decision = ended.head.decision
-        self._check_mirror(cluster, decision)  # a run that was alive may have decided once more
+        self._check_mirror(decision)  # a run that was alive may have decided once more
         return None if decision is None else decision.judged(dict(ended.verdicts))
 
-    def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
-        """The map up to its end: an open transaction of another mirror would hide what is behind it."""
+    def _state(self, decision: Decision, wait_s: float) -> MirrorState:
+        """The map up to its end, as an open transaction of another mirror would hide what is behind it, and the topics
+        that it speaks of."""
+        origins = self._origins()
+        names = self.topics or {origin.source for origin in origins}
+        sources = describe_topics(self.source, names, missing_ok=not self.topics)
+        partitions = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
+        partitions |= {(r.topic, r.partition) for w in decision.written for r in ranges_of(w)}
         if held_partition(self.target.client, self.map, wait_s) is not None:
             raise self._not_settled(f"another mirror's transaction has been open in {self.map} for {wait_s:.0f} s")
-        return OffsetMap.read(self.target.client, cluster, dict.fromkeys(places, ()), self.map)
+        map_ = OffsetMap.read(self.target.client, self._cluster, dict.fromkeys(partitions, ()), self.map)
+        if not self.topics:
+            sources = {name: topic for name, topic in sources.items() if name in map_.mirrored()}
+        targets = describe_topics(self.target.client, {origin.target for origin in origins}, missing_ok=True)
+        return MirrorState(map_, decision, sources, origins, targets)
 
     def _check_unread(self, state: MirrorState, unread: Sequence[TopicPartition]) -> None:
         """Raise KafkaError where the target has had records in a partition of which the map has nothing."""
-        partitions: dict[str, list[int]] = {}
-        for topic, p in unread:
-            target = state.target(topic)
-            if p < state.targets[target].partitions:
-                partitions.setdefault(target, []).append(p)
-        ends = end_offsets(self.target.client, partitions, "read_uncommitted") if partitions else {}
-        for topic, p in unread:
-            target = state.target(topic)
-            if ends.get(target, {}).get(p, 0):
+        targets = {topic: state.target(topic) for topic, _ in unread}
+        there = [(topic, p) for topic, p in unread if p < state.targets[targets[topic]].partitions]
+        known = by_topic((targets[topic], p) for topic, p in there)
+        ends = end_offsets(self.target.client, known, "read_uncommitted") if there else {}
+        for topic, p in there:
+            if ends[target := targets[topic]][p]:
                 raise _unknown(topic, p, f"the map has nothing of it, but {target}-{p} has had records")
 
     def _not_settled(self, why: str) -> EosError:
         return stop("EOS_MIRROR_NOT_SETTLED", query=self.query, why=why)
 
-    def _not_of(self, cluster: str, decision: Decision | None) -> EosError:
+    def _not_of(self, decision: Decision | None) -> EosError:
         copied = copied_by(decision)
+        why = "its last decision, if any, has no copied rows"
         if copied is not None:
-            why = f"it reads from cluster {copied.cluster}, but --source is {cluster}"
-        else:
-            why = "its last decision, if any, has no copied rows"
+            why = f"it reads from cluster {copied.cluster}, but --source is {self._cluster}"
         return stop("EOS_MIRROR_POSITION_UNKNOWN.query", query=self.query, why=why)
 
 
@@ -555,8 +562,8 @@ class MirrorState:
         ids = dict(copied_from.topics)
         for w in self.decision.written:
             for r in ranges_of(w):
-                found = self.map_.get(ids[r.topic], r.partition)
-                end = r.start if found is None else found.end
+                translation = self.map_.get(ids[r.topic], r.partition)
+                end = r.start if translation is None else translation.end
                 if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
                     batch = f"micro-batch {self.decision.batch} has {r.start} to {r.end}"
                     raise _unknown(r.topic, r.partition, f"the map ends at offset {end}, but {batch}")
@@ -565,12 +572,12 @@ class MirrorState:
         """The name of the one target of a topic. Targets that are gone do not count if there is another one: the topic
         was mirrored again, with another prefix. Raises TopicError if all are gone, and KafkaError if there never were
         any, or several are left."""
-        found = {(o.target, o.target_id) for o in self.origins if o.source_id == self.sources[topic].id}
-        left = [name for name, id_ in found if name in self.targets and self.targets[name].id == id_]
-        if not found or len(left) > 1:
-            raise _unknown(topic, None, "it was mirrored to several topics" if found else _NEVER_MIRRORED)
+        targets = {(o.target, o.target_id) for o in self.origins if o.source_id == self.sources[topic].id}
+        left = [name for name, id_ in targets if name in self.targets and self.targets[name].id == id_]
+        if not targets or len(left) > 1:
+            raise _unknown(topic, None, "it was mirrored to several topics" if targets else _NEVER_MIRRORED)
         if not left:
-            gone = min(name for name, _ in found)
+            gone = min(name for name, _ in targets)
             raise stop("EOS_MIRROR_TARGET_RECREATED.start", topic=gone, and_recreated=" or recreated", name=topic)
         return left[0]
 
@@ -591,20 +598,21 @@ class MirrorState:
             offsets[name] = {
                 p: EARLIEST if (name, p) in unread else self._end(name, p, target_id) for p in range(topic.partitions)
             }
-        lost = tuple(sorted(place for place in self._lost() if place[0] in self.sources))
+        lost = tuple(sorted(partition for partition in self._lost() if partition[0] in self.sources))
         return MirrorPosition(query, self.decision.batch, offsets, tuple(unread), lost)
 
     def _end(self, topic: str, partition: int, target_id: str) -> int:
-        found = self.map_.get(self.sources[topic].id, partition)
-        if found is None:
+        translation = self.map_.get(self.sources[topic].id, partition)
+        if translation is None:
             return self._lost()[topic, partition]
-        if found.doubled:
+        if translation.doubled:
             raise _unknown(topic, partition, "its rows were mirrored more than once")
-        if found.holes:
-            raise _unknown(topic, partition, "the map has nothing of the offsets {} to {}".format(*found.holes[0]))
-        if set(found.targets) - {target_id}:
+        if translation.holes:
+            begin, end = translation.holes[0]
+            raise _unknown(topic, partition, f"the map has nothing of the offsets {begin} to {end}")
+        if set(translation.targets) - {target_id}:
             raise _unknown(topic, partition, "it was mirrored to several topics")
-        return found.end
+        return translation.end
 
     def _lost(self) -> dict[TopicPartition, int]:
         """The first offsets of decided rows that brokers have lost."""
@@ -619,5 +627,5 @@ def _is_settled(ports: Ports, head: Head) -> bool:
 
 def _unknown(topic: str, partition: int | None, why: str) -> EosError:
     """``partition``: None for the topic as a whole."""
-    place = topic if partition is None else f"{topic}-{partition}"
-    return stop("EOS_MIRROR_POSITION_UNKNOWN.place", topic=topic, place=place, why=why)
+    name = topic if partition is None else f"{topic}-{partition}"
+    return stop("EOS_MIRROR_POSITION_UNKNOWN.place", topic=topic, place=name, why=why)

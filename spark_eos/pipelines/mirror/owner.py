@@ -109,10 +109,10 @@ def to_record(claim: Claim) -> tuple[bytes, bytes]:
 def from_record(at: int, key: bytes, value: bytes) -> Claim:
     """The inverse of `to_record`. Fields that a later version has added are ignored. Raises one of `FOREIGN` for any
     other record."""
-    place, fields = json.loads(key), json.loads(value)
+    claimed, fields = json.loads(key), json.loads(value)
     names = ("source", "ledger", "prefix", "checkpoint", "host", "since_ms", "released")
     known = {name: fields[name] for name in names}
-    return Claim(query=place["claim"], source_id=place["source"], target=place["target"], at=at, **known)
+    return Claim(query=claimed["claim"], source_id=claimed["source"], target=claimed["target"], at=at, **known)
 
 
 def read_claims(client: BrokerClient, map_topic: str) -> list[Claim]:
@@ -312,12 +312,12 @@ class _Takeover:
 
     def _earlier_claims(self) -> dict[str, list[Claim]]:
         """By query, other queries' claims on these topics that precede this query's own."""
-        found: dict[str, list[Claim]] = {}
+        earlier: dict[str, list[Claim]] = {}
         for claim in self._claims:
             theirs = claim.query != self._query and not claim.released
             if theirs and claim.what in self._wanted and claim.at < self._own.get(claim.what, math.inf):
-                found.setdefault(claim.query, []).append(claim)
-        return found
+                earlier.setdefault(claim.query, []).append(claim)
+        return earlier
 
     def _ports(self, query: str) -> Ports:
         claim = self._earlier[query][0]
@@ -407,15 +407,15 @@ def check_positions(
     if not before:
         return
     there = describe_topics(client, {plan.target(topic) for topic in before}, missing_ok=True)
-    places = {(topic, p): () for topic in before for p in at.get(topic, ())}
+    partitions = {(topic, p): () for topic in before for p in at.get(topic, ())}
     known = {topic: ids[topic] for topic in before}
-    map_ = OffsetMap.read(client, plan.cluster, places, plan.targets.map, ids=known)
+    map_ = OffsetMap.read(client, plan.cluster, partitions, plan.targets.map, ids=known)
     ends: dict[TopicPartition, int] = {}
-    for topic, p in sorted(places):
-        name, found = plan.target(topic), map_.get(ids[topic], p)
-        if found is None or name not in there:
+    for topic, p in sorted(partitions):
+        name, translation = plan.target(topic), map_.get(ids[topic], p)
+        if translation is None or name not in there:
             continue
-        end = found.targets.get(there[name].id, 0)
+        end = translation.targets.get(there[name].id, 0)
         if at[topic][p] < end:
             claims = read_claims(client, plan.targets.map)
             owners = [c.owner for c in claims if c.what == (ids[topic], name) and not c.released]
@@ -428,8 +428,8 @@ def check_positions(
                 end=end,
                 whose=f", by {owners[-1]}" if owners else "",
             )
-        if topic in new and len(found.targets) <= 1:  # with more, the end may be another target's
-            ends[topic, p] = found.end
+        if topic in new and len(translation.targets) <= 1:  # with more, the end may be another target's
+            ends[topic, p] = translation.end
     if plan.source.fail_on_data_loss:
         later = {(topic, p): end for (topic, p), end in ends.items() if end < at[topic][p]}
         _check_nothing_skipped(plan, clients.source, at, later)

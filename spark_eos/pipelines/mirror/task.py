@@ -124,10 +124,10 @@ def rows_in_log(client: BrokerClient, pair: Pair, topic: str, partition: int, ro
             begins = open_begins(describe_producers(client, topic, partition))
             at = begins.get((pair.producer_id, pair.epoch))
         while at is not None and sum(count for _, count in runs) < rows:
-            found = _fetch_batches(client, pair, (topic, partition), at)
-            if found is None:
+            fetched = _fetch_batches(client, pair, (topic, partition), at)
+            if fetched is None:
                 break
-            at, more = found
+            at, more = fetched
             runs += more
         if at is not None and sum(count for _, count in runs) >= rows:
             break
@@ -143,11 +143,11 @@ def rows_in_log(client: BrokerClient, pair: Pair, topic: str, partition: int, ro
 
 
 def _fetch_batches(
-    client: BrokerClient, pair: Pair, place: TopicPartition, at: int
+    client: BrokerClient, pair: Pair, partition: TopicPartition, at: int
 ) -> tuple[int, list[tuple[int, int]]] | None:
     """The offset to fetch next, and the producer's batches in this answer; None for an answer to discard and fetch
     again."""
-    fetched = fetch_once(client, *place, at, _FETCH_BYTES, isolation="read_uncommitted")
+    fetched = fetch_once(client, *partition, at, _FETCH_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None
     after, runs = at, list[tuple[int, int]]()

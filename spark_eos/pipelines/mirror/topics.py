@@ -91,12 +91,12 @@ class TargetTopics:
         """Refuse source topics that must not be mirrored, and settings that no target can have. Raises TopicError
         (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE, EOS_MIRROR_TARGET_SETTINGS)."""
         named = set(names)
-        found = describe_topics(self._source, named, missing_ok=True)
-        self._check_kinds(named, found)
-        for name in found:
+        sources = describe_topics(self._source, named, missing_ok=True)
+        self._check_kinds(named, sources)
+        for name in sources:
             check_numbers(self._plan.target(name), self._plan.targets.settings)
         self._update_chains(self._origins.read())
-        self._check_circles(found)
+        self._check_circles(sources)
 
     def check_planned(self, names: Iterable[str], read: Collection[str]) -> None:
         """Check the topics of a micro-batch that is not in the offset log yet. ``read``: those that it reads."""
@@ -108,9 +108,9 @@ class TargetTopics:
 
     def circles(self, names: Iterable[str]) -> set[str]:
         """The source topics, out of these, whose rows come from the target's cluster."""
-        found = describe_topics(self._source, names, missing_ok=True)
+        sources = describe_topics(self._source, names, missing_ok=True)
         self._update_chains(self._origins.read())
-        return {name for name, topic in found.items() if self._plan.target_cluster in self._chain(topic)}
+        return {name for name, topic in sources.items() if self._plan.target_cluster in self._chain(topic)}
 
     def prepare(self, followed: Iterable[str], read: Collection[str]) -> None:
         """Prepare the targets of the topics that the mirror follows, and of those that a micro-batch reads.
@@ -121,9 +121,9 @@ class TargetTopics:
         EOS_MIRROR_MAP_…).
         """
         followed = set(followed)
-        found = describe_topics(self._source, followed | set(read), missing_ok=True)
+        sources = describe_topics(self._source, followed | set(read), missing_ok=True)
         self._update_chains(self._origins.lately(_ORIGINS_S))
-        new = self._not_ready(found, read)
+        new = self._not_ready(sources, read)
         if not new:
             return
         self._check_kinds(new, new)
@@ -153,31 +153,31 @@ class TargetTopics:
         """The clusters that the rows of a source topic come from."""
         return self._chains.get(topic.id, ())
 
-    def _not_ready(self, found: Mapping[str, Topic], read: Collection[str]) -> dict[str, Topic]:
+    def _not_ready(self, sources: Mapping[str, Topic], read: Collection[str]) -> dict[str, Topic]:
         """The topics, out of these, that have changed since they were prepared, or whose targets are gone."""
         ids: dict[str, str] = {}
-        for name, topic in found.items():
+        for name, topic in sources.items():
             for ready in (self._ready.get((name, True)), self._ready.get((name, name in read))):
                 if ready is not None and (ready.topic, ready.chain) == (topic, self._chain(topic)):
                     ids[name] = ready.target_id
         there = describe_topics(self._target, {self._plan.target(name) for name in ids}, missing_ok=True)
         return {
             name: topic
-            for name, topic in found.items()
+            for name, topic in sources.items()
             if (target := there.get(self._plan.target(name))) is None or target.id != ids.get(name)
         }
 
     def _existing(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
         """The targets that exist. Targets that were mirrored to before may be hidden for a moment, and are waited for.
         Others are created if they are not seen: the controller knows if they exist after all."""
-        found = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
-        before = {origin.target for origin in known} & targets - found.keys()
-        return found | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
+        targets_there = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
+        before = {origin.target for origin in known} & targets - targets_there.keys()
+        return targets_there | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
 
-    def _check_kinds(self, names: Iterable[str], found: Mapping[str, Topic]) -> None:
+    def _check_kinds(self, names: Iterable[str], sources: Mapping[str, Topic]) -> None:
         """``found``: those of the topics that exist."""
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
-        kept = not_for_rows(self._source, found)
+        kept = not_for_rows(self._source, sources)
         for name in sorted(names):
             if name in kept or name in own or name.startswith(OWN_NAMES):
                 raise stop(
@@ -193,8 +193,8 @@ class TargetTopics:
                     why=f"at the target, {target} is the name of a ledger or an offset map",
                 )
 
-    def _check_circles(self, found: Mapping[str, Topic]) -> None:
-        for name, topic in found.items():
+    def _check_circles(self, sources: Mapping[str, Topic]) -> None:
+        for name, topic in sources.items():
             if self._plan.target_cluster in self._chain(topic):
                 raise stop("EOS_MIRROR_CIRCLE", topic=name, target_cluster=self._plan.target_cluster)
 
@@ -229,10 +229,10 @@ class TargetTopics:
             if code not in (OK, Code.INVALID_PARTITIONS):
                 raise not_made(target, message or name_of(code))
         for _ in retrying(_VISIBLE_S):
-            found = describe_topics(self._target, [target], missing_ok=True).get(target)
-            if found is not None and found.partitions >= partitions:
+            made = describe_topics(self._target, [target], missing_ok=True).get(target)
+            if made is not None and made.partitions >= partitions:
                 check_settings(target, source, topic_config(self._target, target))
-                return found
+                return made
         raise not_made(target, f"the brokers do not show {partitions} partitions")
 
 
