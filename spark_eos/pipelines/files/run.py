@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import ProtocolStop, stop
-from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
-from spark_eos.ledger.ledger import ledger_partition
-from spark_eos.ledger.log import KafkaLog
-from spark_eos.ledger.reader import LedgerReader
+from spark_eos.errors import stop
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, foreach_batch_options
-from spark_eos.pipelines.files.notes import AllNotes, Note, Notes, Splits, Taken, noted_by, notes_of
-from spark_eos.protocol.checks import ledger_busy
-from spark_eos.protocol.head import ForeachBatchWrite, Head
-from spark_eos.protocol.head_codec import OwnTopic
+from spark_eos.pipelines.files.notes import AllNotes, Notes, Splits, Taken, noted_by, notes_of
+from spark_eos.protocol.head import ForeachBatchWrite
 from spark_eos.protocol.names import INGESTS
-from spark_eos.protocol.open import open_run
-from spark_eos.sink.ledger_topic import ledger_partitions
-from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import Session, session_for
+from spark_eos.sink.own_run import open_own_run
 
 
 @dataclass(frozen=True)
@@ -64,42 +53,16 @@ class IngestRun:
         can decide anything. Raises EosError."""
         self._ingest = ingest
         self.run = str(uuid.uuid4())
-        options = ingest.write_options(self.run, 0).sink
-        client = broker_client(options.kafka)
-        facts = preflight(client, options)
-        _check_notes(ingest, options)
-        partitions = ledger_partitions(client, ingest.notes, broker_config(client), OwnTopic.NOTES)
-        session = session_for(client, options, facts.ledger_partitions, ingest.query)
-        head = self._opened(session, options)
-        decision = head.decision
-        noted = noted_by(decision)
-        self._noted = noted or AllNotes(ingest.notes, ledger_partition(ingest.query, partitions))
+        options = ingest.write_options(self.run, 0)
+        _check_notes(ingest, options.sink)
+        opened = open_own_run(options)
+        decision, noted = opened.decision, noted_by(opened.decision)
+        self._noted = noted or AllNotes(ingest.notes, opened.partition_of(ingest.notes))
         if self._noted.topic != ingest.notes:
             raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=self._noted.topic, new_topic=ingest.notes)
-        reader = LedgerReader(KafkaLog(client, ingest.notes), self._noted.partition, ingest.query)
-        self.taken = Taken.of(ingest.query, _notes(reader, self._noted.partition), noted)
+        self.taken = Taken.of(ingest.query, opened.records(ingest.notes, self._noted.partition), noted)
         self.unfinished = decision is not None and bool(decision.lost)
         self.batch = 0 if decision is None else decision.batch + (not self.unfinished)
-
-    def _opened(self, session: Session, options: SinkOptions) -> Head:
-        for _ in session.ports.retrying():
-            head = session.ports.ledger.read()
-            try:
-                return open_run(
-                    session.ports,
-                    self.run,
-                    head.decision.batch if head is not None and head.decision is not None else 0,
-                    endtxn_version=session.coordinator.endtxn_version(),
-                    prefix=options.prefix,
-                    partitioner=options.partitioner or DEFAULT_PARTITIONER,
-                    two_phase=options.two_phase,
-                    write=self._ingest.write,
-                    topic=self._ingest.topic,
-                )
-            except ProtocolStop as error:
-                if error.condition != "EOS_CHECKPOINT_BEHIND":  # another run has decided since the read
-                    raise
-        raise ledger_busy()
 
     @property
     def options(self) -> WriteOptions:
@@ -119,10 +82,6 @@ class IngestRun:
             self.taken.add(file)
         self.unfinished = False
         self.batch += 1
-
-
-def _notes(reader: LedgerReader, partition: int) -> Iterator[Note]:
-    return ((key, value) for _, key, value in reader.rows(partition) if key is not None and value is not None)
 
 
 def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
