@@ -69,7 +69,14 @@ def make_map(client: BrokerClient, topic: str, replication: int) -> None:
             raise not_made(topic, message or name_of(code))
     policy = topic_config(client, topic)["cleanup.policy"]
     if policy != "compact":
-        raise stop("EOS_MIRROR_TARGET_SETTINGS.map", topic=topic, policy=policy)
+        raise stop(
+            "EOS_MIRROR_TARGET_SETTINGS",
+            topic=topic,
+            setting="cleanup.policy",
+            value=policy,
+            why="entries of the offset map would be deleted",
+            needed="compact",
+        )
 
 
 class MapWriter:
