@@ -70,7 +70,7 @@ class TopicsTransform(ParsedTransform):
     ordered: bool = True
     #: How values are [encoded](job.md#schema-registry) with schemas of a registry.
     encode: Encoded | None = None
-    #: The same of keys.
+    #: As `encode`, for the keys of records.
     encode_key: Encoded | None = None
 
     @model_validator(mode="after")

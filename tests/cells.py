@@ -92,7 +92,10 @@ class Cells:
         for row, text in self.rows.items():
             noted = notes.get(row, {})
             found = [noted.get(s, _NOT_RUN) if self.applies(row, s) else _DOES_NOT_APPLY for s in self.scenarios]
-            lines.append(f"| {text} | {' | '.join(found)} |")
+            shown = [each.removeprefix(f"{GREEN} (").removesuffix(")") for each in found]
+            if len(set(shown)) == 1:  # such as a version that is not there
+                shown[1:] = [""] * len(shown[1:])
+            lines.append(f"| {text} | {' | '.join(shown)} |")
         return "\n".join(lines)
 
 

@@ -36,23 +36,8 @@ ELSEWHERE = (
         "`read_uncommitted` on request",
     ),
     Elsewhere(
-        "kafka.auto.offset.reset, kafka.key.deserializer, kafka.value.deserializer, kafka.enable.auto.commit, "
-        "kafka.interceptor.classes",
-        "same: refused",
-    ),
-    Elsewhere(
         "kafka.client.rack",
         "better: `${env:NAME}` is [each executor's own](source.md#the-nearest-replica)",
-    ),
-    Elsewhere("kafka.key.serializer, kafka.value.serializer", sink="same: refused"),
-    Elsewhere(
-        "kafka.interceptor.classes, kafka.partitioner.class",
-        sink="refused: there is no JVM producer; `kafka.partitioner` or the column `partition` choose partitions",
-    ),
-    Elsewhere(
-        "kafka.acks, kafka.enable.idempotence, kafka.transactional.id, kafka.transaction.timeout.ms, "
-        "kafka.delivery.timeout.ms",
-        sink="refused: they follow from the transactions; see the properties that cannot be set, above",
     ),
     Elsewhere("fs.…, google.cloud.auth.…", sink="new: the built-in sink does not read the checkpoint"),
     Elsewhere(

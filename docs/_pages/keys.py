@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import takewhile
 from typing import Any, Literal, get_args, get_origin
@@ -38,15 +39,23 @@ def model_of(job: str) -> type[BaseModel]:
     return model
 
 
-def keys(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, FieldInfo, str]]:
-    """Every key of a model, by its path, and what it means; sections before the keys in them."""
+#: A key by its path, and what it means.
+Key = tuple[str, FieldInfo, str]
+
+
+def keys(model: type[BaseModel], before: str = "", seen: set[type[BaseModel]] | None = None) -> Iterator[Key]:
+    """Yield every key of a model; sections before the keys in them. A section that says what it means is not repeated
+    where its keys were given before, such as that of a record's key behind that of its value. ``seen``: sections so
+    far."""
+    seen = set() if seen is None else seen
     for name, field in model.model_fields.items():
         path, section = f"{before}{field.alias}", section_of(field)
         meaning = next((text for each in model.__mro__ if (text := _texts().get((each.__name__, name)))), "")
         if section is None or meaning:
             yield path, field, meaning
-        if section is not None:
-            yield from keys(section, f"{path}.")
+        if section is not None and not (meaning and section in seen):
+            seen.add(section)
+            yield from keys(section, f"{path}.", seen)
 
 
 @cache
@@ -72,21 +81,43 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 def page() -> str:
     """keys.md."""
-    common = [path for path, *_ in keys(QueryJob)]
-    lines = [INTRODUCTION, "", "## All jobs", "", *_table(keys(QueryJob))]
+    lines = [INTRODUCTION, "", "## All jobs", "", *_table(map(_row, keys(QueryJob)))]
     lines += ["", "`ingest_files` has no `checkpoint`. The default of `trigger` is `1 second` in"]
     lines += ["`consume_transform_produce` and `mirror`."]
-    for job in sorted(JOBS, key=list(PAGES).index):
-        own = (key for key in keys(model_of(job)) if key[0] not in common)
-        lines += ["", f"## {job}", "", f"[{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes this job.", ""]
-        lines += _table(own)
+    common = {path for path, *_ in keys(QueryJob)}
+    jobs = sorted(JOBS, key=list(PAGES).index)
+    rows = {job: [_row(key) for key in keys(model_of(job)) if key[0] not in common] for job in jobs}
+    shared = _shared(rows.values())
+    lines += ["", "## Several jobs", "", "Each job says which of these it has.", "", *_table(shared.values())]
+    for job, own in rows.items():
+        lines += ["", f"## {job}", "", f"[{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes this job."]
+        named = [path for path, *_ in own if path in shared and path.rpartition(".")[0] not in shared]
+        if named:
+            lines += [f"Of [several jobs](#several-jobs) it has {', '.join(f'`{path}`' for path in named)}."]
+        lines += ["", *_table(row for row in own if row[0] not in shared)]
     return "\n".join(lines) + "\n"
 
 
-def _table(rows: Iterator[tuple[str, FieldInfo, str]]) -> Iterator[str]:
+#: Path, default and meaning, as text.
+Row = tuple[str, str, str]
+
+
+def _shared(jobs: Iterable[list[Row]]) -> dict[str, Row]:
+    """Return the rows of keys that several jobs have, by their paths. A key that means different things in two jobs is
+    not among them."""
+    times = Counter(row for own in jobs for row in own)
+    meanings = Counter(path for path, *_ in times)
+    return {row[0]: row for row, count in times.items() if count > 1 and meanings[row[0]] == 1}
+
+
+def _row(key: Key) -> Row:
+    path, field, meaning = key
+    return path, _default(field), f"{_choices(field)}{meaning}"
+
+
+def _table(rows: Iterable[Row]) -> Iterator[str]:
     yield from ("| key | default | meaning |", "| --- | --- | --- |")
-    for path, field, meaning in rows:
-        yield f"| `{path}` | {_default(field)} | {_choices(field)}{meaning} |"
+    yield from (f"| `{path}` | {default} | {meaning} |" for path, default, meaning in rows)
 
 
 def _default(field: FieldInfo) -> str:

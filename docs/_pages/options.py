@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from _pages.elsewhere import ELSEWHERE
 from spark_eos.kafka.config.java_names import REFUSED, WITHOUT_TWIN
@@ -43,7 +43,13 @@ def _side(title: str, table: tuple[Option, ...], owned: dict[str, str], *more: s
     yield f"| `kafka.*` | `kafka.bootstrap.servers` is required | {KAFKA} |"
     yield from more
     yield from ("", "Properties that cannot be set, and what to do instead:", "")
-    yield from (f"- `kafka.{key}`: {why}" for key, why in owned.items())
+    yield from _by_reason(owned)
+
+
+def _by_reason(refused: Mapping[str, str]) -> Iterator[str]:
+    """Yield an item of a list for each reason, with the properties that have it."""
+    for why in dict.fromkeys(refused.values()):
+        yield f"- {', '.join(f'`kafka.{key}`' for key in refused if refused[key] == why)}: {why}"
 
 
 def _client() -> Iterator[str]:
@@ -51,7 +57,7 @@ def _client() -> Iterator[str]:
     yield "spark-eos has [a client of its own](design.md#reading). Names of properties are librdkafka's, or the Java"
     yield "client's, most of which have an equivalent and are translated. These are refused, on both sides:"
     yield ""
-    yield from (f"- `kafka.{key}`: {why}" for key, why in REFUSED.items())
+    yield from _by_reason(REFUSED)
     yield ""
     for names, why in (
         (WITHOUT_TWIN, "as they change neither results nor security"),
@@ -65,17 +71,22 @@ def _client() -> Iterator[str]:
 
 def _comparison() -> Iterator[str]:
     yield from ("", "## Compared with Spark's kafka format", "")
-    yield "Options of the `kafka` format of Spark 4.2, and options that only `eos-kafka` has (*new*). The source's"
-    yield "columns are the same in name, type and order; the sink also has the column `timestamp`."
-    yield from ("", "| option | source | sink |", "| --- | --- | --- |")
-    only_source = [(o.name, o.parity or "new", "") for o in SOURCE]
-    only_sink = [(o.name, "", o.parity or "new") for o in SINK]
+    yield "Beside the `kafka` format of Spark 4.2. The source's columns are the same in name, type and order; the sink"
+    yield "also has the column `timestamp`. Properties that Spark's format refuses are refused here, too."
+    yield ""
+    same = ", ".join(_code(option.name) for option in SOURCE if option.parity == "same")
+    yield f"- **The same**: {same}."
+    for side, table in (("source", SOURCE), ("sink", SINK)):
+        yield f"- **New in the {side}**: {', '.join(_code(option.name) for option in table if not option.parity)}."
+    yield from ("", "The others:", "", "| option | source | sink |", "| --- | --- | --- |")
+    only_source = [(o.name, o.parity, "") for o in SOURCE if o.parity not in ("", "same")]
+    only_sink = [(o.name, "", o.parity) for o in SINK if o.parity not in ("", "same")]
     rest = [(other.name, other.source, other.sink) for other in ELSEWHERE]
     for name, source, sink in _joined([*only_source, *only_sink, *rest]):
         yield f"| {_code(name)} | {source or '–'} | {sink or '–'} |"
 
 
-def _joined(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+def _joined(rows: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """One row for each name, with the texts of both sides."""
     joined: dict[str, tuple[str, str]] = {}
     for name, source, sink in rows:

@@ -114,7 +114,7 @@ class DecodedTransform(ArrowTransform):
 
     #: How values are [decoded](job.md#schema-registry) with schemas of a registry.
     parse: Parsed | None = None
-    #: The same of keys.
+    #: As `parse`, for the keys of records.
     parse_key: Parsed | None = None
 
     @property
