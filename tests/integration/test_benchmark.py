@@ -12,6 +12,8 @@ import pytest
 
 from demo import processes
 
+pytestmark = pytest.mark.chaos
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 840
 SHORT = ["--rows", "0.001", "--repeats", "1", "--warm-ups", "0"]
@@ -24,11 +26,11 @@ TIMED = {"shapes": "took_ms", "start": "first_row_s"}
     "modes",
     [
         ["source"],
-        pytest.param(["pipeline"], marks=pytest.mark.chaos),
-        pytest.param(["latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
-        pytest.param(["start"], marks=pytest.mark.chaos),
-        pytest.param(["registry"], marks=pytest.mark.chaos),
-        pytest.param(["ingest", "to-delta", "from-delta", "freshness"], marks=pytest.mark.chaos),
+        ["pipeline"],
+        ["latency", "commit", "writes", "shapes"],
+        ["start"],
+        ["registry"],
+        ["ingest", "to-delta", "from-delta", "freshness"],
     ],
     ids=" ".join,
 )

@@ -21,7 +21,6 @@ SAYS = {
     ],
     "speed": ["outputs has 1,000,000 rows", "rows, eos-kafka", "copy, Arrow"],
 }
-SLOW = pytest.mark.chaos
 
 
 def text_of(book: dict) -> str:
@@ -30,9 +29,8 @@ def text_of(book: dict) -> str:
     return "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-@pytest.mark.parametrize(
-    "name", ["quickstart", *(pytest.param(name, marks=SLOW) for name in SAYS if name != "quickstart")]
-)
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", SAYS)
 def test_a_notebook_runs(name):
     """In a kernel of its own, with a broker and a Spark of its own."""
     text = text_of(run(FOLDER / f"{name}.ipynb"))

@@ -18,6 +18,8 @@ from demo.topics import Reader, TopicRow
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.waiting import TIMEOUT
 
+pytestmark = pytest.mark.chaos
+
 ROWS = 22_000
 GROUP = "demo-test"
 

@@ -16,6 +16,8 @@ pytest.importorskip("rich")
 
 from demo import processes
 
+pytestmark = pytest.mark.chaos
+
 ROOT = Path(__file__).parents[3]
 SECONDS = 840
 

@@ -1,4 +1,6 @@
-"""Transactions of the producer that takes Arrow columns, on a real broker, as other clients see them."""
+"""Transactions of the producer that takes Arrow columns, on a real broker, as other clients see them; and what happens
+when that broker is restarted.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
+from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
@@ -20,6 +23,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
@@ -291,3 +295,20 @@ def test_a_broker_that_is_restarted(begin, end, topic, view, cluster, kafka):
     wait_for(lambda: not view.held(name), "the markers")
     assert values_in_order(view, name) == list(range(40_000))
     assert isinstance(view.rows(name)[0], Row)
+
+
+def test_a_read_goes_on_with_the_leader_that_comes_back(begin, end, topic, cluster, client, monkeypatch):
+    """Each record once, in order; its partitions have a new leader epoch, by which their ends are told again."""
+    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
+    name, producer = topic(), begin(batch__size=10_000)
+    producer.write(name, 1, value=numbers(0, 3_000, size=100))
+    producer.flush()
+    end(producer, commit=True)
+    stable = wait_for(lambda: end_offsets(client, {name: [0]})[name][0], "the marker")
+    reading = read_raw(Fetching(client), OffsetRange(name, 0, 0, 3_000))
+    first = next(reading)
+    cluster.stop(0)
+    cluster.start(0)
+    assert first.num_rows < 3_000
+    assert pa.Table.from_batches([first, *reading])["offset"].to_pylist() == list(range(3_000))
+    assert end_offsets(client, {name: [0]}, timeout_s=TIMEOUT) == {name: {0: stable}}

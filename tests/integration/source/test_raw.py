@@ -119,22 +119,6 @@ def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
     same_as_by_a_consumer(kafka, name, 0, 4005)
 
 
-def test_the_broker_restarts(monkeypatch):
-    """Reading goes on with the leader that comes back."""
-    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    with DevCluster() as own:
-        own.create_topic("t")
-        kafka = KafkaProperties({"bootstrap.servers": own.bootstrap_servers})
-        writer = Producer({"bootstrap.servers": own.bootstrap_servers, "log_level": 0, "batch.num.messages": 100})
-        write(writer, "t", 3000)
-        reading = read_raw(Fetching(broker_client(kafka)), OffsetRange("t", 0, 0, 3000))
-        first = next(reading)
-        own.stop(0)
-        own.start(0)
-        assert first.num_rows < 3000
-        assert table([first, *reading])["offset"].to_pylist() == list(range(3000))
-
-
 def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     """Leaves no connection behind, and disturbs no other."""
     name = topic()

@@ -28,7 +28,6 @@ SHARES = (
         "tests/integration/source/test_rights.py",
         "tests/integration/kafka/test_same_scenarios.py",
     ),
-    ("tests/integration/demo/",),
     ("tests/integration/sink/test_bad_input.py",),
     ("tests/integration/test_acls.py", "tests/integration/test_secure.py"),  # the cluster with users and certificates
     ("tests/integration/sink/test_foreach_batch.py",),
@@ -42,7 +41,6 @@ SHARES = (
     ("tests/integration/test_connect.py",),
     ("tests/integration/pipelines/copy/test_replays.py",),
     ("tests/integration/ops/test_replay.py",),
-    ("tests/integration/test_notebooks.py",),
 )
 
 
