@@ -51,13 +51,17 @@ _PLAIN = (str, int, float, list, tuple, dict, type(None))
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
-    """conditions.toml, read at the first error, so that the import stays cheap, with the phrases put in."""
+    """Read conditions.toml at the first error, so that the import stays cheap; put the phrases in, and join lines."""
     table = tomllib.loads(files("spark_eos").joinpath("conditions.toml").read_text("utf-8"))
     text = json.dumps(table)
     for name, phrase in reversed(table["phrases"].items()):  # each may contain those before it
         text = text.replace(f"{{{name}}}", json.dumps(phrase)[1:-1])
-    filled: dict[str, dict[str, Any]] = json.loads(text)
+    filled: dict[str, dict[str, Any]] = json.loads(text, object_hook=_joined)
     return filled
+
+
+def _joined(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in row.items()}
 
 
 def conditions() -> dict[str, dict[str, Any]]:

@@ -393,6 +393,7 @@ def test_commands_that_are_named_exist_and_take_these_options(files):
     """In the hints of errors, in the pages and in the code."""
     for file in files:
         text = re.sub(r'"\n\s+f?"', "", file.read_text())  # texts of the code that go on in the next line
+        text = re.sub(r"\n +", " ", text) if file == ERRORS else text
         for words, given in named_in(text):
             command = command_of(words)
             assert command is not None, f"{file.name}: spark-eos {words}"

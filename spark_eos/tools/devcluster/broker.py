@@ -145,7 +145,7 @@ class Broker:
             program=f"Broker {self.id}",
             what=what,
             output=f"Its log, {self.log_file},",
-            log=self.log_tail(),
+            log=f"\n{self.log_tail()}",
             usual="one of the given settings",
         )
 

@@ -93,7 +93,7 @@ class DevRegistry:
             program="The schema registry",
             what=what,
             output="Its log",
-            log=self.process.log_tail(60),
+            log=f"\n{self.process.log_tail(60)}",
             usual="that another process has taken its port",
         )
 

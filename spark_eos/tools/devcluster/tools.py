@@ -106,6 +106,6 @@ def _failed(main_class: str, what: str, output: str) -> EosError:
         program=main_class,
         what=what,
         output="Its output",
-        log=output[-3000:],
+        log=f"\n{output[-3000:]}",
         usual="a wrong argument; without arguments the tool prints its usage",
     )
