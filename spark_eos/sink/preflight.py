@@ -18,7 +18,6 @@ from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, topic_con
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
-from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.errors import Cause, init_error, unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.ledger import KafkaLedger
@@ -93,7 +92,6 @@ def check_cluster(client: BrokerClient, options: SinkOptions, *, dated: bool = F
     """Check the options against the brokers, the topics of rows and dead letters, and the group. Writes nothing.
     Returns the configuration of a broker, and the dead-letter topic's number of partitions, 0 without one. Raises
     EosError."""
-    check(options.kafka, "producer")
     if options.topic is not None:
         check_output(client, options.topic)
         if dated:

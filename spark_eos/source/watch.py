@@ -19,7 +19,6 @@ from spark_eos.kafka.admin.topics import (
     offsets_and_epochs_at,
     topic_names,
 )
-from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.errors import missing
 from spark_eos.kafka.net.client import BrokerClient
@@ -53,7 +52,6 @@ class TopicWatch:
     ) -> None:
         """``looks_only``: for a batch, which may read any topic that it names. A stream that reads the ledger topic
         would never reach its end, as each of its own decisions adds to it."""
-        check(client.properties, "consumer")
         self._looks_only = looks_only
         self._not_for_rows: dict[tuple[str, str], str | None] = {}
         self.client = client

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.errors import invalid_option, stop, unsupported_option
+from spark_eos.errors import invalid_option, missing_option, stop, unsupported_option
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, shown_address
@@ -110,7 +110,10 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
     if mechanism == "GSSAPI":
         return Sasl(mechanism, kerberos=_kerberos(user))
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        return Sasl(mechanism, user.get("sasl.username", ""), user.get("sasl.password", ""))
+        for key in ("sasl.username", "sasl.password"):
+            if key not in user:
+                raise missing_option(f"kafka.{key}", f"{mechanism} takes a user and a password", "that of the user")
+        return Sasl(mechanism, user["sasl.username"], user["sasl.password"])
     if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
         return Sasl("OAUTHBEARER", oauthbearer=token_settings(user))
     raise unsupported_option(

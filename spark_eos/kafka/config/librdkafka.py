@@ -1,4 +1,4 @@
-"""The user's ``kafka.*`` properties for librdkafka, by which commands read topics; it also judges values for queries.
+"""The user's ``kafka.*`` properties for librdkafka, by which commands read topics.
 
 Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
@@ -11,19 +11,15 @@ properties between a source and a sink.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import ipaddress
 import logging
-import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from spark_eos.errors import EosError, invalid_option, stop
-from spark_eos.kafka.config.java_names import OWN, RENAMED, canonical
+from spark_eos.errors import EosError, stop
+from spark_eos.kafka.config.java_names import OWN, canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import without_stores
@@ -52,7 +48,7 @@ def librdkafka_config(
     """Configuration of a confluent-kafka client: ``defaults``, overridden by the user's properties and then by
     ``ours``.
 
-    Call `check` once on the driver before: a wrong property then is an OptionError instead of an error of the client.
+    Call `check` once before: a wrong property then is an OptionError instead of an error of the client.
     """
     user = _for_librdkafka(canonical(kafka))
     config: dict[str, Any] = {**_DEFAULTS, **(defaults or {}), **user}
@@ -88,11 +84,8 @@ def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[s
 
 
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:
-    """Raise OptionError for a property that is unknown, or whose value this kind of client rejects.
-
-    librdkafka checks the values, by a client without brokers (0.5 ms, no connection). With only the bootstrap servers,
-    there is nothing to check but these, and librdkafka is not loaded.
-    """
+    """Raise OptionError for a property that is unknown, or whose value this kind of client rejects: librdkafka makes a
+    client without brokers (0.5 ms, no connection). It is not loaded for bootstrap servers alone."""
     check_names(kafka)
     if kafka.keys() - {"bootstrap.servers"}:
         _check(kafka, kind)
@@ -131,80 +124,9 @@ def _on_loopback(servers: str) -> bool:
 
 
 def _refusal(kafka: KafkaProperties, text: str) -> EosError:
-    """librdkafka's error about a configuration, as an OptionError."""
+    """The OptionError for librdkafka's error about a configuration."""
     for key, value in kafka.items():
         if is_secret(key) and value:
             # Whole words: one that is a letter would show by where that letter is missing.
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
-    name = _named(text)
-    given = None if name is None else _as_given(kafka, name)
-    known = None if name is None else _librdkafka_properties().get(name)
-    if given and known and known.allowed:
-        shown = "***" if is_secret(given) else kafka[given]
-        return invalid_option(f"kafka.{given}", f"'{shown}'", known.allowed)
-    reason = text.strip().rstrip(".")
-    return stop(
-        "EOS_OPTION_INVALID.librdkafka", reason=reason, which=f"'kafka.{given}'" if given else "the kafka.* options"
-    )
-
-
-def _named(text: str) -> str | None:
-    """The property that librdkafka's error is about: in quotes, or the only one that it names."""
-    if "SASL mechanism:" in text:
-        return "sasl.mechanisms"
-    quoted = re.search(r'(?:property|value for) "([^"]+)"', text)
-    names = [quoted[1]] if quoted else re.findall(r"[a-z]+(?:\.[a-z]+)+", text)
-    return names[0] if len(set(names)) == 1 else None
-
-
-def _as_given(kafka: KafkaProperties, name: str) -> str | None:
-    """The user's name for a property of librdkafka: the same, an alias, or Java's name."""
-    aliases = {name} | {alias for alias, known in _librdkafka_properties().items() if known.alias_of == name}
-    return next((key for key in kafka if key in aliases or RENAMED.get(key) in aliases), None)
-
-
-@dataclass(frozen=True)
-class _Property:
-    """A row of librdkafka's table of properties. ``allowed``: the values, such as ``none, gzip`` or ``0 to 900000``;
-    may be empty."""
-
-    allowed: str
-    alias_of: str
-
-
-@functools.lru_cache(maxsize=1)
-def _librdkafka_properties() -> dict[str, _Property]:
-    """librdkafka's table of properties, which it can only print to a C stream. Empty if that function is not
-    available."""
-    try:
-        rows = [[cell.strip() for cell in line.split("|")] for line in _librdkafka_table().splitlines()]
-    except (OSError, AttributeError):  # hidden symbols: only hints of errors get worse
-        return {}
-    known: dict[str, _Property] = {}
-    for name, _, allowed, *_, text in (row for row in rows if len(row) == 6):
-        allowed = allowed.replace(" .. ", " to ")
-        alias = re.match(r"Alias for `([^`]+)`", text)
-        if re.fullmatch(r"[a-z]+(\.[a-z]+)*", name):  # first for a client, then again for a topic
-            known.setdefault(name, _Property(allowed or _listed(text), alias[1] if alias else ""))
-    return known
-
-
-def _listed(text: str) -> str:
-    """The values in the description of a property whose range is empty."""
-    supported = re.search(r"Supported: ([^.]+)\.", text)
-    return supported[1] if supported else ", ".join(re.findall(r"`(\w+)` - ", text))
-
-
-def _librdkafka_table() -> str:
-    from confluent_kafka import cimpl
-
-    library, libc = ctypes.CDLL(cimpl.__file__), ctypes.CDLL(None)
-    fdopen: Callable[..., Any] = libc.fdopen
-    libc.fdopen.restype, libc.fdopen.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_char_p]
-    libc.fclose.argtypes = library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
-    with tempfile.TemporaryFile() as file:
-        stream = fdopen(os.dup(file.fileno()), b"w")
-        library.rd_kafka_conf_properties_show(stream)
-        libc.fclose(stream)
-        file.seek(0)
-        return file.read().decode()
+    return stop("EOS_OPTION_INVALID.librdkafka", reason=text.strip().rstrip("."))

@@ -120,7 +120,7 @@ def test_secrets_are_in_no_message_no_log_and_no_ledger(cluster, files, sink, to
     texts = [
         sink("2", topic=out, **protected).stopped_by(source.stream(), "EOS_UNAUTHENTICATED"),
         sink("3", topic=out, kafka__sasl__password=secret, kafka__acks="1").stopped_by(source.stream(), "RESERVED"),
-        sink("4", topic=out, kafka__ssl__key__password=secret, kafka__linger__ms="x").stopped_by(
+        sink("4", topic=out, kafka__ssl__key__password=secret, kafka__batch__size="x").stopped_by(
             source.stream(), "EOS_OPTION_INVALID"
         ),
     ]

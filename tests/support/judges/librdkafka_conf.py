@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import tempfile
 
 
 @functools.cache
@@ -32,3 +34,16 @@ def meaning(name: str, value: str) -> str | None:
         return found.value.decode()
     finally:
         library.rd_kafka_conf_destroy(conf)
+
+
+def librdkafka_table() -> str:
+    """Return librdkafka's table of properties, which it can only print to a C stream."""
+    library, libc = _library(), ctypes.CDLL(None)
+    libc.fdopen.restype, libc.fdopen.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_char_p]
+    libc.fclose.argtypes = library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    with tempfile.TemporaryFile() as file:
+        stream = libc.fdopen(os.dup(file.fileno()), b"w")
+        library.rd_kafka_conf_properties_show(stream)
+        libc.fclose(stream)
+        file.seek(0)
+        return file.read().decode()

@@ -140,9 +140,9 @@ def test_a_worker_has_what_tasks_import():
 def test_the_process_that_plans_loads_nothing_for_rows(source):
     """Neither librdkafka nor Arrow's functions: Spark starts one for each query, and waits for it."""
     code = (
-        f"import sys, {source}; from spark_eos.kafka.config.librdkafka import check;"
+        f"import sys, {source}; from spark_eos.kafka.net.client import broker_client;"
         "from spark_eos.kafka.config.properties import KafkaProperties;"
-        "check(KafkaProperties({'bootstrap.servers': '127.0.0.1:9092'}), 'consumer');"
+        "broker_client(KafkaProperties({'bootstrap.servers': '127.0.0.1:9092', 'client.id': 'me'}));"
         "print({'confluent_kafka', 'pyarrow.compute', 'spark_eos.source.task'} & set(sys.modules) or 'none')"
     )
     assert printed(code) == "none"

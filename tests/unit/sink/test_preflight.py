@@ -21,7 +21,7 @@ CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked: the cluster's settings, and whether a query's predecessors have finished."""
     calls: list[str] = []
-    for name in ("check", "check_output", "check_brokers", "check_dead_letters", "_check_ids"):
+    for name in ("check_output", "check_brokers", "check_dead_letters", "_check_ids"):
         monkeypatch.setattr(module, name, lambda *_, **__: 0)
     monkeypatch.setattr(module, "broker_config", lambda *_: calls.append("cluster"))
     monkeypatch.setattr(module, "ledger_partitions", lambda *_: 8)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear, UnsupportedError
-from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.head import Pair
@@ -48,4 +47,3 @@ def test_every_partitioner_that_a_head_may_name_can_be_had(name):
     """A repair needs the one that its decision names, whatever the options say now."""
     options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.partitioner": name})
     assert options.partitioner == name
-    check(options.kafka, "producer")
