@@ -17,7 +17,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.records.rows import Row, read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
-from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
+from spark_eos.ledger.record_forms import OwnTopic, own_topic_of
 
 #: The description of a topic that Kafka marks as internal.
 INTERNAL = "an internal topic of Kafka"

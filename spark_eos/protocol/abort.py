@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from spark_eos.base.log import only_logged
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.protocol.checks import ledger_busy, lost_head
 from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import SLOTS
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
@@ -174,7 +173,7 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
     """
     ports.ledger.check_topic()
     if ports.ledger.read() is None and was_published(ports):
-        raise lost_head()
+        raise stop("EOS_LEDGER_HEAD_LOST.write")
     for term, found in taking(ports):
         head = found or first
         decided = head.decision is not None and head.decision.batch >= batch
@@ -185,7 +184,7 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
         except NotPublished:
             continue
         return
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 # Sweeping, while a query is idle

@@ -140,45 +140,6 @@ def check_written(head: Head, batch: int) -> None:
         raise never_written(batch, head.unwritten)
 
 
-def lost_head() -> EosError:
-    """The error where the brokers know of a write that the ledger does not know."""
-    return stop("EOS_LEDGER_HEAD_LOST.write")
-
-
-def heads_lost(head: Head, known: str) -> EosError:
-    """The error where the brokers know of decisions, or of runs, that are newer than the newest head; ``known``: by
-    what."""
-    return stop(
-        "EOS_LEDGER_TRUNCATED",
-        generation=head.generation,
-        sign=f"the newest one of the query has generation {head.generation}, and the brokers know {known}",
-    )
-
-
-def decision_lost(head: Head, done: int) -> EosError:
-    """The error where a micro-batch is committed, and the newest head knows of none as late as that."""
-    last = "none" if head.decision is None else f"micro-batch {head.decision.batch}"
-    return stop(
-        "EOS_LEDGER_TRUNCATED",
-        generation=head.generation,
-        sign=f"micro-batch {done} is committed, and the last decision is {last}",
-    )
-
-
-def missing_head(batch: int) -> EosError:
-    return stop("EOS_LEDGER_HEAD_MISSING", batch=batch)
-
-
-def lost_first(batch: int) -> EosError:
-    """The error for a query's first micro-batch, where the ledger does not know the query and the brokers do."""
-    return stop("EOS_LEDGER_HEAD_LOST.first", batch=batch)
-
-
-def lost_at_end() -> EosError:
-    """The error at the end of a query that has run before, and that the ledger does not know."""
-    return stop("EOS_LEDGER_HEAD_LOST.end")
-
-
 def superseded(run: str, head: Head) -> EosError:
     found = halted(head)
     if found is not None:
@@ -231,7 +192,7 @@ def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
     """The error of a start that stops by what was ``found`` of its head (`spark_eos.protocol.status.status`)."""
     batch = start.batch or 0
     if head is None:
-        return missing_head(batch)
+        return stop("EOS_LEDGER_HEAD_MISSING", batch=batch)
     last = head.decision
     if found is Status.CHECKPOINT_BEHIND and last is not None:
         return checkpoint_behind(last, batch)
@@ -242,25 +203,18 @@ def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
     if found is Status.ROWS_MISSING and head.marks.missing is not None:
         return rows_missing(head.marks.missing)
     if found is Status.OTHER_TOPIC:
-        return _other_topic(head.marks.topic or "", start.topic)
+        new_topic = start.topic if start.topic is not None else "those of the column 'topic'"
+        return stop("EOS_REPLAY_OTHER_TOPIC", topic=head.marks.topic or "", new_topic=new_topic)
     if found is Status.HEADS_LOST:
-        return decision_lost(head, batch - 1)
+        decided = "none" if last is None else f"micro-batch {last.batch}"
+        sign = f"micro-batch {batch - 1} is committed, and the last decision is {decided}"
+        return stop("EOS_LEDGER_TRUNCATED", generation=head.generation, sign=sign)
     if found is Status.PREFIX_CHANGED:
-        return _prefix_changed(head.prefix, start.prefix or "")
+        return stop("EOS_LEDGER_PREFIX_CHANGED", old_prefix=head.prefix, new_prefix=start.prefix or "")
     if found is Status.GIVEN_UP:
         return never_written(batch, head.given_up or 0)
     assert found is Status.SUPERSEDED
     return superseded(start.run or "", head)
-
-
-def _other_topic(only: str, topic: str | None) -> EosError:
-    return stop(
-        "EOS_REPLAY_OTHER_TOPIC", topic=only, new_topic=topic if topic is not None else "those of the column 'topic'"
-    )
-
-
-def _prefix_changed(was: str, now: str) -> EosError:
-    return stop("EOS_LEDGER_PREFIX_CHANGED", old_prefix=was, new_prefix=now)
 
 
 def _halted(found: Status, marks: Marks) -> EosError:
@@ -299,25 +253,3 @@ def checkpoint_behind(last: Decision, batch: int) -> EosError:
     if not is_visible(last):
         return stop("EOS_CHECKPOINT_BEHIND.group_ahead", what_waits=what_waits(last), **parameters)
     return stop("EOS_CHECKPOINT_BEHIND.decided", where_it_ended=where_it_ended(last), **parameters)
-
-
-def expires(transactional_id: str, timeout_ms: int) -> EosError:
-    """The error for a transaction that was begun by two-phase commit, and has a timeout nevertheless."""
-    return stop("EOS_TWO_PHASE_EXPIRES", transactional_id=transactional_id, timeout_ms=timeout_ms)
-
-
-def decision_unclear(batch: int) -> EosError:
-    return stop("EOS_DECISION_UNCLEAR", batch=batch, why="the ledger topic could not be written and read back")
-
-
-def decided_unheard(batch: int, transactional_id: str) -> EosError:
-    return stop(
-        "EOS_DECISION_UNCLEAR",
-        transactional_id=transactional_id,
-        batch=batch,
-        why=f"its transaction {transactional_id} is committed, and the ledger topic does not have the decision",
-    )
-
-
-def ledger_busy() -> EosError:
-    return stop("EOS_LEDGER_BUSY")

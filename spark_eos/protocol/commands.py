@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, close, undecided
-from spark_eos.protocol.checks import finishing, goes_on, ledger_busy
+from spark_eos.protocol.checks import finishing, goes_on
 from spark_eos.protocol.end import abort_broken, settle
 from spark_eos.protocol.head import (
     NOBODY,
@@ -81,7 +81,7 @@ def publish_next(
         except NotPublished:
             continue
         return published
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def check_still(ports: Ports, query: str, mine: Head) -> None:
@@ -142,7 +142,7 @@ def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | No
             ports.reach("recover.closed")
             return Ended(closed, frozenset(clear_earlier(ports, closed)))
     known_head(ports.ledger.read(), query)
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def recover(
@@ -168,7 +168,7 @@ def recover(
         closed = close(ports, NOBODY)
         if closed is not None:
             return replace(ended, head=closed, left=frozenset(clear_earlier(ports, closed)))
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def _check_known(ports: Ports, query: str) -> None:
@@ -209,7 +209,7 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
         ports.reach("recover.committed")
         if _note(ports, head, judged):
             return ended
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def _note(ports: Ports, read: Head, judged: Head) -> bool:
@@ -314,7 +314,7 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchW
             continue
         ports.reach("replay.intended")
         return new
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def retire(
@@ -342,7 +342,7 @@ def retire(
             ports.reach("replay.halted")
             head = closed
         return Ended(head, frozenset(clear_earlier(ports, head)))
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, intended: Head) -> Head:
@@ -468,7 +468,7 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
             head = retired
         clear_earlier(ports, head)
         return as_seen
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def is_same(decision: Decision | None, other: Decision | None) -> bool:

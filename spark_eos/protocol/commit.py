@@ -14,11 +14,7 @@ from spark_eos.protocol.checks import (
     check_written,
     checkpoint_ahead,
     checkpoint_behind,
-    decided_unheard,
-    decision_unclear,
-    ledger_busy,
     left_behind,
-    missing_head,
     superseded,
 )
 from spark_eos.protocol.end import Starts, began_ms, not_whole, settle, too_old, whole_for_ms
@@ -160,7 +156,11 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
                 decision=prepared.decision,
                 unseen=prepared.unseen,
             )
-        raise decision_unclear(batch.id)
+        raise _unclear(batch)
+
+
+def _unclear(batch: MicroBatch) -> EosError:
+    return stop("EOS_DECISION_UNCLEAR", batch=batch.id, why="the ledger topic could not be written and read back")
 
 
 class _Clock:
@@ -188,13 +188,13 @@ def _take(ports: Ports, batch: MicroBatch, ahead: Term | None) -> _Taken:
         term = take(ports, _own_head(ports, batch, ports.ledger.read()))
         if term is not None:
             return _Taken(term, _own_head(ports, batch, term.read()), ongoing)
-    raise decision_unclear(batch.id)
+    raise _unclear(batch)
 
 
 def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
     """The head, if this run may decide. Raises LedgerError, Superseded, and ProtocolStop where rows are missing."""
     if head is None:
-        raise missing_head(batch.id)
+        raise stop("EOS_LEDGER_HEAD_MISSING", batch=batch.id)
     if head.run == batch.run:
         check_missing(head)
         return head
@@ -334,7 +334,8 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
     starts: dict[Pair, int] = {}
     committed = [pair.id for pair in batch.pairs if _is_committed(named.get(pair.id), pair)]
     if committed:
-        return decided_unheard(batch.id, min(committed))
+        why = f"its transaction {min(committed)} is committed, and the ledger topic does not have the decision"
+        return stop("EOS_DECISION_UNCLEAR", transactional_id=min(committed), batch=batch.id, why=why)
     for report in batch.reports:
         if report.written is not None:
             pair = report.written.pair
@@ -408,4 +409,4 @@ def complete(ports: Ports, run: str) -> None:
             continue
         ports.reach("commit.completed")
         return
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import rows_missing
 from spark_eos.protocol.head import Missing, Pair, Place, Probe, Verdict, Written
-from spark_eos.protocol.names import query_in
+from spark_eos.protocol.names import owner_in
 from spark_eos.protocol.ports import (
     Description,
     EndTxnAnswer,
@@ -362,9 +362,10 @@ def decided_broken(broken: Broken) -> EosError:
                 f"{broken.topic}-{broken.partition} only, and retention has removed the records that would show which"
             ),
         )
+    owner = owner_in(broken.pair.id)
     abort_rest = (
         "spark-eos --bootstrap-servers … recover --query "
-        f"{query_in(broken.pair.id) or 'ID'} --settle-only --abort-broken --yes"
+        f"{owner[1] if owner is not None else 'ID'} --settle-only --abort-broken --yes"
     )
     if broken.behind is not None:
         return stop(

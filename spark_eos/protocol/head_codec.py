@@ -1,16 +1,16 @@
-"""A head as the ledger's records hold it: compact JSON, readable by every later version of the library. And how records
-of topics that are spark-eos' own are recognized: heads of queries, entries of an offset map and notes of an ingest, by
-their form, whatever the topic is called. Only records that have all of a form count, as rows of users must never be
-taken for one of these.
+"""A head as the ledger's records hold it: compact JSON, readable by every later version of the library.
+
+Heads and decisions are objects with a name for each field of their class. Only fields that JSON has no type for, or
+that are left out of long heads, are written in another way.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar
 
 from spark_eos._version import __version__
@@ -58,13 +58,8 @@ _BYTES = "latin-1"
 
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 
-
-_DECISION_FIELDS = frozenset(
-    [
-        *("batch", "rev", "tasks", "rows", "digest", "digest_by", "partitioner", "offsets", "group"),
-        *("rewrite", "two_phase", "extra", "written"),
-    ]
-)
+#: The name of `Head.endtxn_version` in heads.
+_ENDTXN = "endtxn"
 
 
 def encode(head: Head) -> bytes:
@@ -72,33 +67,16 @@ def encode(head: Head) -> bytes:
     decision = head.decision
     partitioners = {head.partitioner} | ({decision.partitioner} if decision is not None else set())
     assert partitioners <= PARTITIONERS, partitioners  # nobody could read it
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "written_by": __version__,
-            "run": head.run,
-            "generation": head.generation,
-            "earlier": head.earlier,
-            "endtxn": head.endtxn_version,
-            "driver": head.driver,
-            "prefix": head.prefix,
-            "partitioner": head.partitioner,
-            "decision": None if decision is None else _decision_to_json(decision),
-            "two_phase": head.two_phase,
-            "write": None if head.write is None else asdict(head.write),
-            "opened_ms": head.opened_ms,
-            "given_up": head.given_up,
-            "committed_as": head.committed_as,
-            "closed_by_operator": head.closed_by_operator,
-            "unseen": _unseen_to_json(head.unseen),
-            "topics": head.topics,
-            "more_topics": head.more_topics,
-            "marks": head.marks.as_json(),
-        }
-        | _ids_to_json(head),
-        separators=(",", ":"),
-        sort_keys=True,
-    ).encode()
+    raw = _plain(head) | {
+        "format": FORMAT,
+        "written_by": __version__,
+        "decision": None if decision is None else _decision_to_json(decision),
+        "write": None if head.write is None else asdict(head.write),
+        "unseen": _unseen_to_json(head.unseen),
+        "marks": head.marks.as_json(),
+    }
+    raw[_ENDTXN] = raw.pop("endtxn_version")
+    return json.dumps(raw | _ids_to_json(head), separators=(",", ":"), sort_keys=True).encode()
 
 
 def decode(data: bytes) -> Head:
@@ -108,33 +86,35 @@ def decode(data: bytes) -> Head:
         if raw["format"] != FORMAT:
             raise _unknown(raw, f"a head of format {raw['format']}", f"knows format {FORMAT}")
         decision, write, committed_as = raw["decision"], raw["write"], raw["committed_as"]
-        return Head(
-            run=raw["run"],
-            generation=raw["generation"],
-            earlier=tuple(raw["earlier"]),
-            endtxn_version=raw["endtxn"],
-            driver=raw["driver"],
-            prefix=raw["prefix"],
-            partitioner=_partitioner(raw, raw["partitioner"]),
-            decision=None if decision is None else _decision_from_json(raw, decision),
-            two_phase=raw["two_phase"],
-            write=None if write is None else _write_from_json(write),
-            opened_ms=raw["opened_ms"],
-            given_up=raw["given_up"],
-            committed_as=None if committed_as is None else tuple(committed_as),
-            closed_by_operator=raw["closed_by_operator"],
-            unseen=_unseen_from_json(raw["unseen"], raw.get("unseen_ids", {})),
-            topics=tuple(raw["topics"]),
-            more_topics=raw["more_topics"],
-            marks=marks_of(raw["marks"]),
-        )
+        given = raw | {
+            "endtxn_version": raw[_ENDTXN],
+            "earlier": tuple(raw["earlier"]),
+            "partitioner": _partitioner(raw, raw["partitioner"]),
+            "decision": None if decision is None else _decision_from_json(raw, decision),
+            "write": None if write is None else _write_from_json(write),
+            "committed_as": None if committed_as is None else tuple(committed_as),
+            "unseen": _unseen_from_json(raw["unseen"], raw.get("unseen_ids", {})),
+            "topics": tuple(raw["topics"]),
+            "marks": marks_of(raw["marks"]),
+        }
+        return Head(**{name: given[name] for name in _names_of(Head)})
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise _unreadable(data, error) from None
 
 
+@cache
+def _names_of(kind: type[Head | Decision]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
+
+
+def _plain(value: Head | Decision) -> dict[str, Any]:
+    """The fields by their names, as they are."""
+    return {name: getattr(value, name) for name in _names_of(type(value))}
+
+
 def _unreadable(data: bytes, error: Exception) -> EosError:
     """The error of a record that is no head by this version: somebody else's, unless another version has written it."""
-    by = json.loads(data).get("written_by") if "written_by" in _names_in(data) else None
+    by = json.loads(data).get("written_by") if "written_by" in names_in(data) else None
     if by in (None, __version__):
         return stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error)
     return _unknown({"written_by": by}, "a head with something else in it", "cannot read that")
@@ -143,43 +123,26 @@ def _unreadable(data: bytes, error: Exception) -> EosError:
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
     open_ones = [w for w in decision.written if w.verdict is None]
     with_begins = sum(len(w.begins) for w in open_ones) <= _MOST_BEGINS
-    return {
-        "batch": decision.batch,
-        "rev": decision.rev,
-        "tasks": decision.tasks,
-        "rows": decision.rows,
-        "digest": decision.digest,
+    return _plain(decision) | {
         "digest_by": decision.digest_by.value,
-        "partitioner": decision.partitioner,
-        "offsets": decision.offsets,
-        "group": decision.group,
-        "rewrite": decision.rewrite,
-        "two_phase": decision.two_phase,
         "extra": None if decision.extra is None else _extra_to_json(decision.extra),
         "written": [_written_to_json(w, with_begins=with_begins) for w in decision.written],
     }
 
 
 def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
-    added = decision.keys() - _DECISION_FIELDS
+    added = decision.keys() - _names_of(Decision)
     if added:
         raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know how to replay that")
-    ids = raw.get("topic_ids", {})
-    return Decision(
-        batch=decision["batch"],
-        rev=decision["rev"],
-        tasks=decision["tasks"],
-        rows=decision["rows"],
-        digest=decision["digest"],
-        digest_by=_member(raw, Digest, decision["digest_by"], "digest"),
-        partitioner=_partitioner(raw, decision["partitioner"]),
-        offsets=decision["offsets"],
-        group=decision["group"],
-        rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
-        two_phase=decision["two_phase"],
-        extra=None if decision["extra"] is None else _extra_from_json(**decision["extra"]),
-        written=tuple(_written_from_json(raw, ids, *row) for row in decision["written"]),
-    )
+    ids, rewrite, extra = raw.get("topic_ids", {}), decision["rewrite"], decision["extra"]
+    given = dict(decision) | {
+        "digest_by": _member(raw, Digest, decision["digest_by"], "digest"),
+        "partitioner": _partitioner(raw, decision["partitioner"]),
+        "rewrite": None if rewrite is None else tuple(rewrite),
+        "extra": None if extra is None else _extra_from_json(**extra),
+        "written": tuple(_written_from_json(raw, ids, *row) for row in decision["written"]),
+    }
+    return Decision(**{name: given[name] for name in _names_of(Decision)})
 
 
 def _written_to_json(w: Written, *, with_begins: bool) -> list[Any]:
@@ -314,7 +277,7 @@ def _unknown(raw: Mapping[str, Any], what: str, why: str) -> EosError:
 
 
 def marks_of(raw: Mapping[str, Any]) -> Marks:
-    """The inverse of `Marks.as_json`, Raises KeyError and TypeError."""
+    """The inverse of `Marks.as_json`. Raises KeyError and TypeError."""
     unfinished = raw.get("unfinished")
     return Marks(
         unfinished=None if unfinished is None else _unfinished(unfinished),
@@ -343,56 +306,8 @@ def _unfinished(raw: Mapping[str, Any]) -> Unfinished:
     return Unfinished(**{**raw, **lists})
 
 
-# Whose a record is
-
-
-class OwnTopic(Enum):
-    """A kind of topic that spark-eos keeps for itself."""
-
-    LEDGER = "a ledger of spark-eos"
-    OFFSET_MAP = "an offset map of spark-eos"
-    NOTES = "the notes of ingests of spark-eos"
-
-
-_QUERY = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-_OF_ANY_HEAD = frozenset(["format", "run"])
-_OF_HEADS = _OF_ANY_HEAD | frozenset(["generation", "earlier", "endtxn", "decision"])
-
-
-#: For each form of a JSON key, what its value has at least.
-_FORMS = (
-    (
-        frozenset(["cluster", "topic", "partition", "first"]),
-        ("topic", "end", "target", "id", "runs"),
-        OwnTopic.OFFSET_MAP,
-    ),
-    (frozenset(["origin", "source"]), ("target", "source", "chain"), OwnTopic.OFFSET_MAP),
-    (frozenset(["query", "batch", "place"]), ("ingest", "topic", "uri", "digest", "task", "tasks"), OwnTopic.NOTES),
-)
-
-
-def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
-    """The kind of topic that such a record is of; None where it may be anybody's."""
-    if key is None or value is None:
-        return None
-    has = _names_in(value)
-    if _QUERY.fullmatch(key) is not None:
-        return OwnTopic.LEDGER if has >= _OF_HEADS else None
-    names = _names_in(key)
-    return next((kind for of_key, of_value, kind in _FORMS if names == of_key and has.issuperset(of_value)), None)
-
-
-def may_be_head(key: bytes | None, value: bytes | None) -> bool:
-    """Whether a record may be a head of any version of the library."""
-    if key is None or value is None or _QUERY.fullmatch(key) is None:
-        return False
-    return _names_in(value) >= _OF_ANY_HEAD
-
-
-def _names_in(text: bytes) -> frozenset[str]:
-    """The names in a JSON object; none where it is anything else."""
+def names_in(text: bytes) -> frozenset[str]:
+    """Return the names in a JSON object; none of a text that is no object."""
     if not text.startswith(b"{"):
         return frozenset()
     try:

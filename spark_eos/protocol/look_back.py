@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, ProtocolStop, stop
-from spark_eos.protocol.checks import ROWS_MISSING, lost_at_end, rows_missing, stop_of
+from spark_eos.protocol.checks import ROWS_MISSING, rows_missing, stop_of
 from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Place, Places, Verdict
 from spark_eos.protocol.ports import Found, NotPublished, Ports, Term
 from spark_eos.protocol.status import Start, Status, at_end
@@ -130,7 +130,7 @@ def _head_at_end(ports: Ports, done: int | None) -> Head | None:
         if found is Status.ROWS_MISSING or (found is None and not is_lost):
             break
     if is_lost:
-        raise lost_at_end()
+        raise stop("EOS_LEDGER_HEAD_LOST.end")
     if found is not None:
         raise stop_of(found, head, Start(None if done is None else done + 1))
     return head

@@ -54,15 +54,6 @@ def parse_task_name(prefix: str, query: str, name: str) -> TaskId | None:
     return parsed if task_name(prefix, query, parsed) == name else None
 
 
-_QUERY = re.compile(rf".*-([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})-{_TAIL.pattern}")
-
-
-def query_in(name: str) -> str | None:
-    """The query's id in the transactional id of a task, whatever the prefix is; None where it is no UUID."""
-    match = _QUERY.fullmatch(name)
-    return match and match[1]
-
-
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 

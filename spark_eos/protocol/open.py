@@ -6,13 +6,10 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import EosError, ProtocolStop, Unclear
+from spark_eos.errors import EosError, ProtocolStop, Unclear, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
 from spark_eos.protocol.checks import (
-    ledger_busy,
-    lost_first,
-    lost_head,
     stop_of,
 )
 from spark_eos.protocol.end import settle
@@ -124,7 +121,7 @@ def _open(ports: Ports, start: _Start) -> Head:
         clear_earlier(ports, new)
         ports.reach("open.cleaned")
         return new
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> Head:
@@ -140,7 +137,9 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
 
 
 def _lost(start: _Start) -> EosError:
-    return lost_first(start.batch) if start.write is None else lost_head()
+    if start.write is not None:
+        return stop("EOS_LEDGER_HEAD_LOST.write")
+    return stop("EOS_LEDGER_HEAD_LOST.first", batch=start.batch)
 
 
 def _cleared(ports: Ports, run: str) -> bool:

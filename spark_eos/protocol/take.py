@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.protocol.checks import heads_lost, ledger_busy
+from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import BatchWrite, Decision, Head
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.ports import Description, Generations, Ports, Term
@@ -37,7 +37,7 @@ def newest_head(ports: Ports) -> Head | None:
         head = ports.ledger.read()
         if head is None or _is_last(ports, head):
             return head
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")
 
 
 def _is_last(ports: Ports, head: Head) -> bool:
@@ -82,7 +82,7 @@ def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
             return False
         if (_newer_by(ports.coordinator.of_ledger(), head) or 0) <= 0:
             return True
-    raise heads_lost(head, "that something was committed to the ledger after it")
+    raise _heads_lost(head, "that something was committed to the ledger after it")
 
 
 def _newer_by(found: Description | None, head: Head) -> int | None:
@@ -115,7 +115,12 @@ def is_newest(ports: Ports, head: Head) -> bool:
     for _ in ports.retrying():
         if ports.ledger.read() != head:
             return False
-    raise heads_lost(head, "transactions of its tasks that a later run began, or a later decision committed")
+    raise _heads_lost(head, "transactions of its tasks that a later run began, or a later decision committed")
+
+
+def _heads_lost(head: Head, known: str) -> EosError:
+    sign = f"the newest one of the query has generation {head.generation}, and the brokers know {known}"
+    return stop("EOS_LEDGER_TRUNCATED", generation=head.generation, sign=sign)
 
 
 def is_outrun(head: Head, known: Generations) -> bool:

@@ -11,7 +11,7 @@ from enum import Enum
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
-from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
+from spark_eos.protocol.checks import check_written, checkpoint_behind, superseded
 from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import (
     DIGEST_BITS,
@@ -121,7 +121,7 @@ def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
     that did without it.
     """
     if head is None:
-        raise missing_head(batch)
+        raise stop("EOS_LEDGER_HEAD_MISSING", batch=batch)
     if head.run != run:
         raise superseded(run, head)
     if work is Work.WRITE and head.decision is not None and head.decision.batch >= batch:
@@ -151,7 +151,7 @@ def check_held(pair: Pair, described: Description | None, *, two_phase: bool = F
     ProtocolStop where it may expire."""
     if described is not None and described.state is State.ONGOING and described.pair == pair:
         if two_phase and described.expires:
-            raise expires(pair.id, described.timeout_ms)
+            raise stop("EOS_TWO_PHASE_EXPIRES", transactional_id=pair.id, timeout_ms=described.timeout_ms)
         return
     found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
     raise stop(

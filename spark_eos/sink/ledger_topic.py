@@ -14,7 +14,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
-from spark_eos.protocol.head_codec import OwnTopic, may_be_head, own_topic_of
+from spark_eos.ledger.record_forms import OwnTopic, may_be_head, own_topic_of
 
 LEDGER_PARTITIONS = 8
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import ProtocolStop, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
+from spark_eos.ledger.record_forms import OwnTopic
 from spark_eos.options.writes import WriteOptions
-from spark_eos.protocol.checks import ledger_busy
 from spark_eos.protocol.head import Decision, ForeachBatchWrite
-from spark_eos.protocol.head_codec import OwnTopic
 from spark_eos.protocol.open import open_run
 from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.sink.preflight import preflight
@@ -73,4 +72,4 @@ def open_own_run(options: WriteOptions) -> OwnRun:
         except ProtocolStop as error:
             if error.condition != "EOS_CHECKPOINT_BEHIND":  # another run has decided since the read
                 raise
-    raise ledger_busy()
+    raise stop("EOS_LEDGER_BUSY")

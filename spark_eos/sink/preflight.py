@@ -24,7 +24,7 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.checks import check_halts, missing_head, where_it_ended
+from spark_eos.protocol.checks import check_halts, where_it_ended
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name
 from spark_eos.sink.brokers import check_brokers
@@ -239,7 +239,7 @@ def _check_checkpoint(client: BrokerClient, options: SinkOptions, facts: Facts, 
         return
     _check_logs(checkpoint, planned, done, head)
     if head is None and options.ledger_begin != done + 1:
-        raise missing_head(done + 1)
+        raise stop("EOS_LEDGER_HEAD_MISSING", batch=done + 1)
 
 
 def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: Head | None) -> None:

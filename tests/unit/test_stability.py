@@ -13,10 +13,11 @@ import pytest
 from jobs.runner.noted_schemas import FILE, Note, NotedSchemas
 from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.ledger.record_forms import own_topic_of
 from spark_eos.ops.dead_letters import RECEIPT, Letter
 from spark_eos.pipelines.files.notes import AllNotes, Taken
 from spark_eos.pipelines.mirror import entries, offset_map, owner
-from spark_eos.protocol.head_codec import decode, encode, own_topic_of
+from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.names import TaskId, owner_in, parse_task_name, task_name
 
 WRITTEN = json.loads((Path(__file__).parent / "written_by_0_1_0.json").read_text())

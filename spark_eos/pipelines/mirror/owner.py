@@ -45,7 +45,7 @@ from spark_eos.pipelines.mirror.offset_map import (
     write_metadata,
 )
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
-from spark_eos.protocol.checks import check_halts, ledger_busy
+from spark_eos.protocol.checks import check_halts
 from spark_eos.protocol.commands import Standing, hand_over, standing
 from spark_eos.protocol.head import Successor
 from spark_eos.protocol.ports import Ports
@@ -190,7 +190,7 @@ class Ownership:
             takeover = self._takeover(query, topics, followed)
             if takeover.missing_claims():
                 self._check_not_retired(query)
-                raise ledger_busy()  # another start of this query, with other topics, has released them
+                raise stop("EOS_LEDGER_BUSY")  # another start of this query, with other topics, has released them
         takeover.run()
         self._held |= set(topics.items())
 
@@ -292,7 +292,7 @@ class _Takeover:
             ):
                 break
         else:
-            raise ledger_busy()
+            raise stop("EOS_LEDGER_BUSY")
         if checked:
             self._check_again(checked)
         live = [query for query, state in states.items() if not state.retired]

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear, phrase
+from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear, phrase, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (
     OFFSETS_CHARS,
     as_json,
     checkpoint_ahead,
     checkpoint_behind,
-    missing_head,
 )
 from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.open import open_run
@@ -199,7 +198,11 @@ def test_a_checkpoint_that_is_ahead():
 
 def test_a_ledger_that_does_not_know_the_query():
     """When beginning one here repeats nothing."""
-    says(missing_head(3), "'ledger.begin' to 3", "each in 'offsets' is in 'commits', too, except 3")
+    says(
+        stop("EOS_LEDGER_HEAD_MISSING", batch=3),
+        "'ledger.begin' to 3",
+        "each in 'offsets' is in 'commits', too, except 3",
+    )
 
 
 def says(error: EosError, *texts: str) -> None:

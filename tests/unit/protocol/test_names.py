@@ -18,7 +18,6 @@ from spark_eos.protocol.names import (
     names_of,
     owner_in,
     parse_task_name,
-    query_in,
     query_of_job,
     query_of_replay,
     query_of_sink,
@@ -97,8 +96,8 @@ def test_names_are_those_of_the_design():
 def test_the_query_in_a_transactional_id(task: TaskId):
     """Whatever the prefix; where the query's id is not as Spark's are, where it begins is not known."""
     query = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
-    assert query_in(task_name("eos-of-ours", query, task)) == query
-    assert query_in(task_name("eos", "q", task)) is None
+    assert owner_in(task_name("eos-of-ours", query, task)) == ("eos-of-ours", query)
+    assert owner_in(task_name("eos", "q", task)) is None
 
 
 @given(prefixes, queries, tasks)

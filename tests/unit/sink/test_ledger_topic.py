@@ -8,8 +8,9 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.ledger.record_forms import OwnTopic
 from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_codec import OwnTopic, encode
+from spark_eos.protocol.head_codec import encode
 from spark_eos.sink import ledger_topic
 from spark_eos.sink.ledger_topic import less_durable
 

@@ -14,12 +14,12 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import own_topics
+from spark_eos.ledger.record_forms import OwnTopic, own_topic_of
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import offset_map, topics
 from spark_eos.pipelines.mirror.offset_map import Origin, OriginsLog, write_origin
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.topics import TargetTopics
-from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
 
 MAP = "__spark_eos_mirror"
 

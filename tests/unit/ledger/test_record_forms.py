@@ -7,11 +7,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.ledger.record_forms import OwnTopic, own_topic_of
 from spark_eos.pipelines.files.folder import File
 from spark_eos.pipelines.files.notes import notes_of
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition, to_record
 from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_codec import OwnTopic, encode, own_topic_of
+from spark_eos.protocol.head_codec import encode
 from tests.unit.protocol.test_head import heads
 
 texts = st.text(max_size=9)
