@@ -13,8 +13,8 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once, is_supported_by_id
-from spark_eos.protocol.head import Pair, Place, Probe
-from spark_eos.protocol.ports import Found, PartitionState
+from spark_eos.protocol.head import Pair, Probe, TransactionStart
+from spark_eos.protocol.ports import PartitionState, Visibility
 
 #: Seconds for which a partition must be missing until its records count as gone.
 MISSING_S = 20.0
@@ -68,10 +68,10 @@ class RecordLookup:
         self._client = client
         self._absences = Absences(MISSING_S, LOOKS_S)
 
-    def look(self, pair: Pair, probe: Probe) -> Found | None:
+    def look(self, pair: Pair, probe: Probe) -> Visibility | None:
         fetched = fetch_once(self._client, probe.topic, probe.partition, probe.offset, max_bytes=1)
         if fetched is None:
-            return Found.GONE if self._gone([(probe.topic, probe.partition)]) else None
+            return Visibility.EXPIRED if self._gone([(probe.topic, probe.partition)]) else None
         answer, data = fetched
         self._note(probe, answer)
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # a response with an error has no offsets
@@ -79,7 +79,7 @@ class RecordLookup:
         if answer.error in UNAUTHORIZED:
             raise unreadable(probe.topic, self._client.bootstrap_servers)
         if answer.error == OK and answer.high_watermark <= probe.offset and not self._is_within(probe):
-            return Found.GONE
+            return Visibility.EXPIRED
         if answer.error != OK or answer.stable <= probe.offset:
             return None
         try:
@@ -87,12 +87,14 @@ class RecordLookup:
         except Damage:
             return None  # no outcome; the next response, of another leader perhaps, may be sound
         if batch is None or batch.base > probe.offset:
-            return Found.GONE
+            return Visibility.EXPIRED
         if batch.control or (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
-            return Found.GONE  # also if a marker of the same producer is there, in a topic that was created anew
-        return Found.MISSING if batch.aborted else Found.THERE
+            return (
+                Visibility.EXPIRED
+            )  # also if a marker of the same producer is there, in a topic that was created anew
+        return Visibility.ABORTED if batch.aborted else Visibility.VISIBLE
 
-    def look_each(self, places: Collection[Place]) -> Mapping[Place, Found | None]:
+    def look_each(self, places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
         """The outcome of many transactions, without fetching records.
 
         A Fetch response lists the aborted transactions whose markers lie behind the requested offset, even if it
@@ -104,16 +106,16 @@ class RecordLookup:
         Places whose topic's id is known are fetched by that, so that a topic that has taken the place of another one
         does not answer for it.
         """
-        found: dict[Place, Found | None] = {}
+        found: dict[TransactionStart, Visibility | None] = {}
         for ids, some in self._by_ids(places):
             found |= self._look_each(some, ids)
         return found
 
-    def _by_ids(self, places: Collection[Place]) -> list[tuple[dict[str, str], list[Place]]]:
+    def _by_ids(self, places: Collection[TransactionStart]) -> list[tuple[dict[str, str], list[TransactionStart]]]:
         """Places that one request can have: those without an id, and others, no two of which have one topic by two ids.
         As a rule, all places are in one part."""
         by_id = any(probe.topic_id for _, probe in places) and is_supported_by_id(self._client)
-        parts: list[tuple[dict[str, str], list[Place]]] = []
+        parts: list[tuple[dict[str, str], list[TransactionStart]]] = []
         for place in places:
             topic, id_ = place[1].topic, place[1].topic_id if by_id else ""
             fits = (part for part in parts if bool(part[0]) is bool(id_) and part[0].get(topic, id_) == id_)
@@ -125,10 +127,12 @@ class RecordLookup:
             some.append(place)
         return parts
 
-    def _look_each(self, places: Collection[Place], ids: Mapping[str, str]) -> dict[Place, Found | None]:
+    def _look_each(
+        self, places: Collection[TransactionStart], ids: Mapping[str, str]
+    ) -> dict[TransactionStart, Visibility | None]:
         """``ids``: of the topics; empty to fetch by name."""
-        found: dict[Place, Found | None] = {}
-        left: dict[TopicPartition, list[Place]] = {}
+        found: dict[TransactionStart, Visibility | None] = {}
+        left: dict[TopicPartition, list[TransactionStart]] = {}
         for place in sorted(places, key=lambda place: -place[1].offset):
             left.setdefault((place[1].topic, place[1].partition), []).append(place)
         begins = {at: {probe.offset for _, probe in own} for at, own in left.items()}
@@ -144,16 +148,16 @@ class RecordLookup:
                 if at in answers:
                     state = self._state(pair, probe, answers[at][0], begins[at])
                 else:
-                    state = None if at not in gone else Found.DELETED if ids else Found.GONE
+                    state = None if at not in gone else Visibility.DELETED if ids else Visibility.EXPIRED
                 found[pair, probe] = state
-                if state is None or state is Found.HELD or at in gone:
+                if state is None or state is Visibility.BLOCKED or at in gone:
                     found |= dict.fromkeys(own, state)
                     own.clear()
                 if not own:
                     del left[at]
         return found
 
-    def _state(self, pair: Pair, probe: Probe, answer: FetchResponse, begins: Collection[int]) -> Found | None:
+    def _state(self, pair: Pair, probe: Probe, answer: FetchResponse, begins: Collection[int]) -> Visibility | None:
         """The outcome, from a response for the offset behind the transaction's first record. ``begins``: first offsets
         of all transactions that are looked up in this partition."""
         self._note(probe, answer)
@@ -164,18 +168,18 @@ class RecordLookup:
         if answer.error != OK or answer.stable == probe.offset + 1:  # in this case, the list is empty
             return self.look(pair, probe)
         if answer.stable <= probe.offset:
-            return None if answer.stable in begins else Found.HELD
-        return Found.MISSING if (pair.producer_id, probe.offset) in answer.aborted else Found.THERE
+            return None if answer.stable in begins else Visibility.BLOCKED
+        return Visibility.ABORTED if (pair.producer_id, probe.offset) in answer.aborted else Visibility.VISIBLE
 
     def _note(self, probe: Probe, answer: FetchResponse) -> None:
         if answer.error in (OK, Code.OFFSET_OUT_OF_RANGE):
             self._absences.is_there((probe.topic, probe.partition))
             self._absences.is_there((probe.topic_id, probe.partition))
 
-    def _deleted(self, probe: Probe) -> Found | None:
+    def _deleted(self, probe: Probe) -> Visibility | None:
         """The outcome where the leader has no log of the topic with the place's id; it may not have heard of it yet."""
         at = probe.topic_id, probe.partition
-        return Found.DELETED if self._absences.is_gone(at, system.monotonic(), as_topic=True) else None
+        return Visibility.DELETED if self._absences.is_gone(at, system.monotonic(), as_topic=True) else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The first offset of a partition and its open transactions; None without an answer. Raises ConnectionFailed,
@@ -196,19 +200,19 @@ class RecordLookup:
         found = describe_topics(self._client, topics, missing_ok=True, unknown_s=0)
         return {name: topic.id for name, topic in found.items()}
 
-    def _look_behind(self, pair: Pair, probe: Probe) -> Found | None:
+    def _look_behind(self, pair: Pair, probe: Probe) -> Visibility | None:
         """The outcome of a transaction whose first record is no longer in the log. As long as its marker is there, a
         Fetch from the log's start lists the transaction if it was aborted, with its first offset."""
         begin = begin_offsets(self._client, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
         if begin <= probe.offset:
-            return Found.GONE
+            return Visibility.EXPIRED
         fetched = fetch_once(self._client, probe.topic, probe.partition, begin, max_bytes=1)
         if fetched is None or fetched[0].error != OK:
             return None
         answer, _ = fetched
         if (pair.producer_id, probe.offset) in answer.aborted:
-            return Found.MISSING
-        return None if answer.stable <= begin < answer.high_watermark else Found.GONE
+            return Visibility.ABORTED
+        return None if answer.stable <= begin < answer.high_watermark else Visibility.EXPIRED
 
     def _is_within(self, probe: Probe) -> bool:
         """Whether the partition has this offset, which was acknowledged. A leader that answers ListOffsets has all

@@ -45,7 +45,7 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class Dated:
+class StoredHead:
     """An encoded head, its place, and its timestamp (milliseconds since 1970; None if unknown)."""
 
     partition: int
@@ -115,7 +115,7 @@ class LedgerReader:
         self._least_end: dict[int, int] = {}
         self._heads: dict[int, Head] = {}
         self._scanned_to: dict[int, int] = {}
-        self._scanned: dict[int, dict[str, Dated]] = {}
+        self._scanned: dict[int, dict[str, StoredHead]] = {}
         self._topic_id: str | None = None
 
     @property
@@ -180,7 +180,7 @@ class LedgerReader:
         self._least_end.clear()
         return True
 
-    def newest_of_all(self) -> dict[str, Dated]:
+    def newest_of_all(self) -> dict[str, StoredHead]:
         """The newest committed head of every query. The first call reads the whole topic, later ones what was written
         since. Raises as `read`."""
         for partition in range(self._log.partitions()):
@@ -207,7 +207,7 @@ class LedgerReader:
         others = self.elsewhere() if epoch else []
         return [*((other, None) for other in others), (self.partition, encode(head))]
 
-    def history(self) -> Iterator[Dated]:
+    def history(self) -> Iterator[StoredHead]:
         """The query's heads that compaction has kept, the oldest first. Raises as `read`."""
         partition, name = self.partition, self.query.encode()
         span = _Span(partition, self._log.begin(partition), self._end(partition))
@@ -279,13 +279,13 @@ class LedgerReader:
         for fetched in self._fetches(span):
             yield from fetched.rows
 
-    def _dated(self, span: _Span) -> Iterator[tuple[bytes, Dated]]:
+    def _dated(self, span: _Span) -> Iterator[tuple[bytes, StoredHead]]:
         """The heads of all queries in the span, as (key, head)."""
         for fetched in self._fetches(span):
             times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
             for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
                 if key is not None and value is not None:
-                    yield key, Dated(span.partition, offset, time, value)
+                    yield key, StoredHead(span.partition, offset, time, value)
 
     def _fetches(self, span: _Span) -> Iterator[Fetched]:
         position, why = span.start, "no answer"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from spark_eos.base import system
 from spark_eos.errors import LedgerError, stop
 from spark_eos.ledger.owners import Cluster
-from spark_eos.ledger.reader import Dated
+from spark_eos.ledger.reader import StoredHead
 from spark_eos.protocol.head import NO_MARKS, NOBODY, WHOLE, ForeachBatchWrite, Head, Unfinished
 from spark_eos.protocol.head_codec import decode, foreach_batch_write_of
 
@@ -41,7 +41,9 @@ class SinkHead:
         return self.head
 
 
-def sink_head(key: str, record: Dated, head: Head | None, age_s: float | None = None, problem: str = "") -> SinkHead:
+def sink_head(
+    key: str, record: StoredHead, head: Head | None, age_s: float | None = None, problem: str = ""
+) -> SinkHead:
     """The head that a record of the ledger holds.
 
     Whoever may write to the ledger may name any query in it, so that a query which the head names counts only under
@@ -62,7 +64,7 @@ def newest_heads(cluster: Cluster) -> list[SinkHead]:
     return sorted(found, key=lambda sink: sink.age_s if sink.age_s is not None else float("inf"))
 
 
-def _read(key: str, record: Dated, now_ms: float) -> SinkHead:
+def _read(key: str, record: StoredHead, now_ms: float) -> SinkHead:
     age_s = None if record.time_ms is None else max(0.0, (now_ms - record.time_ms) / 1000)
     try:
         return sink_head(key, record, decode(record.value), age_s)
@@ -96,7 +98,7 @@ def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
     if not sinks or sinks[0].name in (None, WHOLE):
         return sinks
     write = ForeachBatchWrite(query, WHOLE)
-    head = replace(sinks[0].known, run=NOBODY, decision=None, given_up=None, write=write, marks=NO_MARKS, unseen={})
+    head = replace(sinks[0].known, run=NOBODY, decision=None, given_up=None, write=write, marks=NO_MARKS, unverified={})
     return [SinkHead(query, query, WHOLE, head), *sinks]
 
 

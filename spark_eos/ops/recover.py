@@ -21,7 +21,7 @@ from spark_eos.ops.state import QueryState, states_wanted
 from spark_eos.ops.status import transaction_as_json
 from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.commands import recover as recover_query
-from spark_eos.protocol.end import decided_broken, look_at
+from spark_eos.protocol.end import decided_broken, find_held
 from spark_eos.protocol.head import NOBODY, Head, Verdict
 from spark_eos.protocol.ports import State
 
@@ -210,7 +210,7 @@ def _looked_at(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
         return plan
     open_ones = [w for w in plan.head.decision.written if w.pair.id in plan.unsettled]
     try:
-        _, broken = look_at(cluster.ports(plan.key), open_ones)
+        _, broken = find_held(cluster.ports(plan.key), open_ones)
     except EosError as error:
         return replace(plan, error=error)
     stays = [one for one in broken if not wanted.abort_broken or one.outcome_gone or one.behind is not None]

@@ -1,4 +1,4 @@
-"""Abort what nobody will commit: close the run, so that nothing more of it can be decided, then end what it has open.
+"""Aborts transactions that nobody will commit: first the run is closed, so that it can decide nothing more.
 
 Only a process that has closed the query may abort its transactions: a run that is alive may decide in the next moment
 what is undecided now.
@@ -17,18 +17,18 @@ from spark_eos.protocol.names import SLOTS
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
 from spark_eos.protocol.take import take_and_read, taking, was_published
 
-#: How often it is looked for what earlier generations have left open, at most, where that never expires.
+#: How often open transactions of earlier generations are listed, at most, where they never expire.
 _LOOKS = 4
 _FAILED = "what nobody will commit could not be aborted"
 
 
 def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
-    """Abort transactions that nobody will ever commit; those that stay open are returned.
+    """Abort transactions that nobody will ever commit; returns those that stay open.
 
-    Only pairs of which that is certain may be handed in. What stays open holds readers until its timeout: no row is
-    at stake, and the caller has committed, or has an error of its own to raise: so this raises none.
+    It has to be certain that nobody will. An open transaction holds readers until its timeout; as no row is at stake,
+    and the caller has committed, or has an error of its own to raise, this raises none.
 
-    By the version for transactions that begin now, whichever these began with: the coordinators take either.
+    EndTxn is sent by the version for transactions that begin now: coordinators accept either.
     """
     left = set(pairs)
     if not left:
@@ -44,14 +44,14 @@ def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
 
 
 def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collection[Pair]:
-    """Abort what generations before a published head have open and not decided; what stays open is returned.
+    """Abort open and undecided transactions of generations before a published head; returns those that stay open.
 
-    Where EndTxn does not fence, an attempt that is alive could begin its transaction once more. So its id is taken:
-    what is decided from now on has ids of later generations, so that this can hit nothing else, however late it comes.
+    Where EndTxn does not fence, an attempt that is alive could begin its transaction once more. So its id is fenced:
+    later decisions have ids of later generations, so that this can hit nothing else, however late it comes.
 
-    With two-phase commit, no timeout will end what begins a moment later: the ids of attempts that have not written
-    anything yet are fenced, too, and the transactions are listed again until there are none. With ``empty`` these
-    are fenced in any case.
+    With two-phase commit, no timeout will end a transaction that begins a moment later: the ids of attempts that have
+    not written anything yet are fenced, too, and the transactions are listed again until there are none. With ``empty``
+    these ids are fenced in any case.
     """
     left: Collection[Pair] = ()
     for _ in range(_LOOKS if head.two_phase else 1):
@@ -62,22 +62,23 @@ def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collectio
     return left
 
 
-def clear_found(ports: Ports, head: Head, found: Collection[Pair]) -> Collection[Pair]:
-    """Abort what was ``found`` before the head was published, of any generation, then what `clear_earlier` aborts:
-    where a ledger was lost, generations are counted anew. What was decided meanwhile is left alone."""
+def clear_listed(ports: Ports, head: Head, listed: Collection[Pair]) -> Collection[Pair]:
+    """Abort ``listed`` transactions, of any generation, then what `clear_earlier` aborts: where a ledger was lost,
+    generations are counted anew. They were listed before the head was published; transactions that were decided
+    meanwhile are left alone."""
     decided = {pair.id for pair in head.decision.pairs} if head.decision else set()
-    end_for_good(ports, {pair for pair in found if pair.id not in decided})
+    end_for_good(ports, {pair for pair in listed if pair.id not in decided})
     return clear_earlier(ports, head)
 
 
 def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: bool = False) -> Collection[Pair]:
-    """What the query, or the generations before this one, have open, without what the decision waits for.
+    """Return the open transactions of the query, or of generations ``before`` this one, that are not decided.
 
     Only their ids distinguish them: a broker that failed to fence one (Kafka 4.0.0) describes it at the next epoch.
     """
     waiting = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
-    found = ports.coordinator.ongoing(before=before, empty=empty or head.two_phase)
-    return {d.pair for d in found if d.pair.id not in waiting}
+    ongoing = ports.coordinator.ongoing(before=before, empty=empty or head.two_phase)
+    return {d.pair for d in ongoing if d.pair.id not in waiting}
 
 
 def end_for_good(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
@@ -130,7 +131,7 @@ def close(
 
 
 def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
-    """Close the run and abort what it has open and not decided; returns what stays open.
+    """Close the run and abort its open and undecided transactions; returns those that stay open.
 
     Within foreachBatch, the ledger notes that this write was given up, as Spark may continue without noticing.
 
@@ -151,7 +152,7 @@ def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
 
 
 def clear_late(ports: Ports) -> Collection[Pair]:
-    """Abort what attempts of a closed or replaced run have begun since it was; what stays open is returned.
+    """Abort transactions that attempts of a closed or replaced run have begun since; returns those that stay open.
 
     Spark aborts a write while it still kills its tasks: one that has its transactional id, but has not written
     anything yet, would hold readers until its timeout. Nothing of a generation before the head's can be decided any
@@ -167,15 +168,15 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
     pass the micro-batch, and later writes of the sink then stop. The run stays as it is, so that the write can be
     repeated.
 
-    Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: what is
-    published where the sink has no head yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one,
+    Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: the head to
+    publish where the sink has none yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one,
     Unclear, and what the ledger raises.
     """
     ports.ledger.check_topic()
     if ports.ledger.read() is None and was_published(ports):
         raise stop("EOS_LEDGER_HEAD_LOST.write")
-    for term, found in taking(ports):
-        head = found or first
+    for term, newest in taking(ports):
+        head = newest or first
         decided = head.decision is not None and head.decision.batch >= batch
         if decided or head.unwritten is not None or head.marks.successor is not None:
             return
@@ -196,31 +197,32 @@ SWEEPS_AFTER_S = (2, 8, 30)
 
 
 def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
-    """Abort what this run's attempts have left open of its last micro-batch; returns what that was, or None when the
-    run has gone on, or was replaced.
+    """Abort transactions of the run's last micro-batch that its attempts have left open, and return them; None when
+    the run has gone on, or was replaced.
 
     A commit aborts leftovers, but an attempt that nobody waits for may begin its transaction later, and be killed: it
     holds readers at the last stable offset until its timeout, or until the next commit, which may be far.
 
     1. List what is open in the micro-batch's slot.
     2. Then read the head. While the micro-batch is the last decision, no task of the one after the next has begun,
-       which is the next to use that slot. So what was listed can never be decided, however late it is aborted.
+       which is the next to use that slot. So the listed transactions can never be decided, however late they are
+       aborted.
 
-    With two-phase commit no timeout would end what is not found: ids under which nothing is open yet are fenced, too,
-    and those of earlier generations are looked for again. Nothing of theirs can be decided either.
+    With two-phase commit no timeout would end an overlooked one: ids under which nothing is open yet are fenced, too,
+    and those of earlier generations are listed again, which cannot be decided either.
     """
     ports.ledger.check_topic()
     head = _last_of(ports, run, batch)
     if head is None:
         return None
-    found = [*ports.coordinator.ongoing(of=(head.generation, batch % SLOTS), empty=head.two_phase)]
+    listed = [*ports.coordinator.ongoing(of=(head.generation, batch % SLOTS), empty=head.two_phase)]
     if head.two_phase:
-        found += ports.coordinator.ongoing(before=head.generation, empty=True)
+        listed += ports.coordinator.ongoing(before=head.generation, empty=True)
     head = _last_of(ports, run, batch)
     if head is None:
         return None
     decided = {w.pair.id for w in head.decision.written} if head.decision else set()
-    left = {d.pair for d in found if d.pair.id not in decided}
+    left = {d.pair for d in listed if d.pair.id not in decided}
     abort_all(ports, left)
     return left
 

@@ -34,7 +34,7 @@ OFFSETS_CHARS = 4_000
 
 
 def as_json(offsets: Offsets) -> str:
-    """Offsets as the option `startingOffsets` takes them; only a count where they are too many to print."""
+    """Return offsets as the option `startingOffsets` takes them; a count where they are too many to print."""
     text = json.dumps({topic: _by_number(partitions) for topic, partitions in sorted(offsets.items())})
     if len(text) <= OFFSETS_CHARS:
         return text
@@ -47,18 +47,19 @@ def _by_number(partitions: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_visible(decision: Decision) -> bool:
-    """Whether every row of the decision is known to be visible to read_committed consumers."""
+    """Return whether every row of the decision is known to be visible to read_committed consumers."""
     return all(w.verdict is Verdict.COMMITTED for w in decision.written)
 
 
 def is_unknown_here(decision: Decision) -> bool:
-    """Whether the ledger begins after the micro-batch, and knows neither what became of its rows nor where its input
-    ended."""
+    """Return whether the ledger begins after the micro-batch, and knows neither the outcome of its transactions nor the
+    end of its input."""
     return decision.is_assumed and decision.offsets is None
 
 
-def where_it_ended(decision: Decision) -> str:
-    """Where the decided micro-batch left its input: what 'startingOffsets' takes, or where to find it."""
+def end_offsets_hint(decision: Decision) -> str:
+    """Say where the input of the decided micro-batch ended: offsets for 'startingOffsets', or the file that has
+    them."""
     if decision.offsets is not None:
         return f"its input ended at the offsets {as_json(decision.offsets)}"
     return (
@@ -67,19 +68,19 @@ def where_it_ended(decision: Decision) -> str:
     )
 
 
-def instead_of_replay(decision: Decision) -> str:
-    """Whether a new checkpoint may take the place of one whose replay is not what was decided, and where it begins."""
+def new_checkpoint_hint(decision: Decision) -> str:
+    """Say whether a new checkpoint may replace one whose replay differs from the decision, and where it begins."""
     if is_unknown_here(decision):
         return (
             "The ledger was begun after this micro-batch, and does not have its outcome: if no query runs with this "
             f"checkpoint or another, compare the output with the input (spark-eos verify). {phrase('if_complete')}"
         )
     if not is_visible(decision):
-        return f"Do not begin with a new one: {what_waits(decision)}. The group's offsets are past those rows."
+        return f"Do not begin with a new one: {pending_rows_hint(decision)}. The group's offsets are past those rows."
     if decision.offsets is None:
         return (
             "If no query runs with this checkpoint or another, begin with a new one, with 'startingOffsets', as all "
-            f"decided rows are visible: {where_it_ended(decision)}."
+            f"decided rows are visible: {end_offsets_hint(decision)}."
         )
     return (
         "If no query runs with this checkpoint or another, begin with a new one, as all decided rows are visible: "
@@ -87,8 +88,8 @@ def instead_of_replay(decision: Decision) -> str:
     )
 
 
-def what_waits(decision: Decision) -> str:
-    """Why a new checkpoint would leave rows out, after a decision that is not all visible."""
+def pending_rows_hint(decision: Decision) -> str:
+    """Say why a new checkpoint would leave rows out, after a decision that is not all visible."""
     if decision.lost:
         return (
             f"{len(decision.lost)} of the {len(decision.written)} transactions of micro-batch {decision.batch} were "
@@ -141,9 +142,9 @@ def check_written(head: Head, batch: int) -> None:
 
 
 def superseded(run: str, head: Head) -> EosError:
-    found = halted(head)
-    if found is not None:
-        return _halted(found, head.marks)
+    status = halted(head)
+    if status is not None:
+        return _halted(status, head.marks)
     if head.run == NOBODY and head.closed_by_operator:
         return stop("EOS_CLOSED_BY_OPERATOR", run=run)
     if head.run == NOBODY:
@@ -183,62 +184,65 @@ def check_missing(head: Head) -> None:
 def check_halts(head: Head | None, topic: str | None) -> None:
     """Raise Superseded or ProtocolStop where the head bears a mark that this start must not get past. ``topic``: where
     it is to write to; None where a column says so."""
-    found = None if head is None else marked(head, topic)
-    if found is not None:
-        raise stop_of(found, head, Start(None, topic=topic))
+    status = None if head is None else marked(head, topic)
+    if status is not None:
+        raise stop_of(status, head, Start(None, topic=topic))
 
 
-def stop_of(found: Status, head: Head | None, start: Start) -> EosError:
-    """The error of a start that stops by what was ``found`` of its head (`spark_eos.protocol.status.status`)."""
+def stop_of(judged: Status, head: Head | None, start: Start) -> EosError:
+    """Return the error of a start that stops by the status of its head (`spark_eos.protocol.status.status`)."""
     batch = start.batch or 0
     if head is None:
         return stop("EOS_LEDGER_HEAD_MISSING", batch=batch)
     last = head.decision
-    if found is Status.CHECKPOINT_BEHIND and last is not None:
+    if judged is Status.CHECKPOINT_BEHIND and last is not None:
         return checkpoint_behind(last, batch)
-    if found is Status.CHECKPOINT_AHEAD and last is not None:
+    if judged is Status.CHECKPOINT_AHEAD and last is not None:
         return left_behind(batch, last) if start.in_foreach_batch else checkpoint_ahead(batch, last)
-    if found in HALTED:
-        return _halted(found, head.marks)
-    if found is Status.ROWS_MISSING and head.marks.missing is not None:
+    if judged in HALTED:
+        return _halted(judged, head.marks)
+    if judged is Status.ROWS_MISSING and head.marks.missing is not None:
         return rows_missing(head.marks.missing)
-    if found is Status.OTHER_TOPIC:
+    if judged is Status.OTHER_TOPIC:
         new_topic = start.topic if start.topic is not None else "those of the column 'topic'"
         return stop("EOS_REPLAY_OTHER_TOPIC", topic=head.marks.topic or "", new_topic=new_topic)
-    if found is Status.HEADS_LOST:
+    if judged is Status.HEADS_LOST:
         decided = "none" if last is None else f"micro-batch {last.batch}"
         sign = f"micro-batch {batch - 1} is committed, and the last decision is {decided}"
         return stop("EOS_LEDGER_TRUNCATED", generation=head.generation, sign=sign)
-    if found is Status.PREFIX_CHANGED:
+    if judged is Status.PREFIX_CHANGED:
         return stop("EOS_LEDGER_PREFIX_CHANGED", old_prefix=head.prefix, new_prefix=start.prefix or "")
-    if found is Status.GIVEN_UP:
+    if judged is Status.GIVEN_UP:
         return never_written(batch, head.given_up or 0)
-    assert found is Status.SUPERSEDED
+    assert judged is Status.SUPERSEDED
     return superseded(start.run or "", head)
 
 
-def _halted(found: Status, marks: Marks) -> EosError:
+def _halted(judged: Status, marks: Marks) -> EosError:
     successor, unfinished = marks.successor, marks.unfinished
     if successor is not None:
-        return stop("EOS_QUERY_RETIRED", by=successor.query, goes_on=goes_on(successor))
+        return stop("EOS_QUERY_RETIRED", by=successor.query, goes_on=successor_hint(successor))
     assert unfinished is not None
-    if found is Status.DROP_UNFINISHED:
-        return stop("EOS_DROP_UNFINISHED", dropped=unfinished.dropped, finishing=finishing(unfinished))
+    if judged is Status.DROP_UNFINISHED:
+        return stop("EOS_DROP_UNFINISHED", dropped=unfinished.dropped, finishing=finish_command(unfinished))
     return stop(
-        "EOS_REPLAY_UNFINISHED", replayed_query=unfinished.of, location=unfinished.to, finishing=finishing(unfinished)
+        "EOS_REPLAY_UNFINISHED",
+        replayed_query=unfinished.of,
+        location=unfinished.to,
+        finishing=finish_command(unfinished),
     )
 
 
-def goes_on(successor: Successor) -> str:
-    """Who does, in place of a query that was retired."""
+def successor_hint(successor: Successor) -> str:
+    """Name the query that continues in place of a retired one."""
     if not successor.query:
         return "'spark-eos mirror position' closed it for good, and a new checkpoint continues in its place"
     return f"query {successor.query}, with the checkpoint {successor.checkpoint}, continues in its place"
 
 
-def finishing(unfinished: Unfinished) -> str:
-    """The command that finishes a replay, or the drop of a micro-batch."""
-    # Whoever may write to the ledger could else have a shell run what somebody copies from the error.
+def finish_command(unfinished: Unfinished) -> str:
+    """Return the command that finishes a replay, or the drop of a micro-batch."""
+    # Quoted, as somebody copies it from the error to a shell, and others may write to the ledger.
     checkpoint, to = shlex.quote(unfinished.checkpoint), shlex.quote(unfinished.to)
     if unfinished.drops:
         return f"spark-eos --bootstrap-servers … recover {checkpoint} --drop-planned --yes"
@@ -251,5 +255,5 @@ def checkpoint_behind(last: Decision, batch: int) -> EosError:
     if is_unknown_here(last):
         return stop("EOS_CHECKPOINT_BEHIND.begun", **parameters)
     if not is_visible(last):
-        return stop("EOS_CHECKPOINT_BEHIND.group_ahead", what_waits=what_waits(last), **parameters)
-    return stop("EOS_CHECKPOINT_BEHIND.decided", where_it_ended=where_it_ended(last), **parameters)
+        return stop("EOS_CHECKPOINT_BEHIND.group_ahead", what_waits=pending_rows_hint(last), **parameters)
+    return stop("EOS_CHECKPOINT_BEHIND.decided", where_it_ended=end_offsets_hint(last), **parameters)

@@ -1,5 +1,5 @@
-"""What commands do in the ledger of a query: abort or settle what it has left open, drop a planned micro-batch, and
-retire it in favour of another one that begins where it was before.
+"""Commands on the ledger of a query: abort or settle its transactions, drop a planned micro-batch, and retire the query
+in favour of another one that begins where it was before.
 
 The order of steps is what keeps a crash between two of them harmless. A head that no start gets past is published
 first; then the checkpoint is changed, or made; and in the end a head is published from which a query goes on. Where
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, close, undecided
-from spark_eos.protocol.checks import finishing, goes_on
+from spark_eos.protocol.checks import finish_command, successor_hint
 from spark_eos.protocol.end import abort_broken, settle
 from spark_eos.protocol.head import (
     NOBODY,
@@ -37,10 +37,10 @@ from spark_eos.protocol.head import (
     Unfinished,
     Verdict,
 )
-from spark_eos.protocol.look_back import judged_head
 from spark_eos.protocol.open import verdicts_of
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.take import newest_head, take, taking
+from spark_eos.protocol.verify import head_with_verdicts
 
 
 def known_head(head: Head | None, query: str) -> Head:
@@ -119,8 +119,8 @@ def overtaken(why: str) -> EosError:
 
 @dataclass(frozen=True)
 class Ended:
-    """What an operator has ended. ``head`` is the ledger's; ``left`` are transactions that stay open although
-    they should be aborted; ``verdicts`` are those of the last decision, where it was settled."""
+    """Result of ending a query's transactions. ``head``: of the ledger; ``left``: transactions that could not be
+    aborted; ``verdicts``: on the last decision, where it was settled."""
 
     head: Head
     left: frozenset[Pair] = frozenset()
@@ -128,9 +128,8 @@ class Ended:
 
 
 def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
-    """Close the query and abort all that it has open and not decided. A run that is alive stops
-    (EOS_CLOSED_BY_OPERATOR); its next start goes on. ``check`` raises where the query's head is not the one that is to
-    be closed.
+    """Close the query and abort its open and undecided transactions. A run that is alive stops
+    (EOS_CLOSED_BY_OPERATOR); its next start goes on. ``check`` raises where the query's head is not the one to close.
 
     Raises CommandError (EOS_QUERY_UNKNOWN) where the ledger knows nothing of the query, and Unclear
     (EOS_LEDGER_BUSY).
@@ -148,13 +147,13 @@ def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | No
 def recover(
     ports: Ports, query: str, check: Callable[[Head], None] | None = None, *, and_abort_broken: bool = False
 ) -> Ended:
-    """What the next start of the query would do first, without starting it. ``check`` raises where the query's head is
-    not the one that is to be closed.
+    """Take the first steps of the query's next start, without starting it. ``check`` raises where the query's head is
+    not the one to close.
 
     1. Close the query: from here on, no run before can decide anything.
-    2. Abort what is open and not decided.
-    3. Commit what is decided, and note that it is; ``and_abort_broken``: as `settle_decided` does.
-    4. Abort what has begun since then under an id of the decision.
+    2. Abort open transactions that are not decided.
+    3. Commit the decision, and note that it is; ``and_abort_broken``: as `settle_decided` does.
+    4. Abort transactions that have begun since then under an id of the decision.
 
     It may be interrupted anywhere, and repeated. Raises as `abort_undecided` and `settle_decided` do.
     """
@@ -200,7 +199,7 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
         if and_abort_broken:
             abort_broken(ports, written)
         verdicts = known | settle(ports, written)
-        judged = judged_head(ports, head, verdicts)
+        judged = head_with_verdicts(ports, head, verdicts)
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
         if Verdict.LOST in verdicts.values() and known_head(ports.ledger.read(), query).decision != decision:
             continue  # the query has gone on meanwhile
@@ -222,9 +221,9 @@ def _note(ports: Ports, read: Head, judged: Head) -> bool:
     if head is None or head.decision != read.decision:
         return True
     noted = head.closed(by_operator=head.closed_by_operator) if head.run == NOBODY else head
-    # Whoever has changed the places of earlier decisions since has given verdicts on this one.
+    # A publication that has changed starts of earlier decisions since has verdicts on this one.
     try:
-        term.publish(replace(noted, decision=judged.decision, unseen=judged.unseen))
+        term.publish(replace(noted, decision=judged.decision, unverified=judged.unverified))
     except NotPublished:
         return False
     return True
@@ -320,16 +319,16 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchW
 def retire(
     ports: Ports, query: str, successor: Successor, passed: int | None = None, absent: Head | None = None
 ) -> Ended:
-    """Close the old query for good, in favour of its successor. What it has decided is committed first, and what it has
-    open and not decided is aborted after that: nobody else ever would. A run that is alive stops (EOS_QUERY_RETIRED).
-    ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
-    for a head that is not there.
+    """Close the old query for good, in favour of its successor. Its decision is committed first, and its undecided
+    transactions are aborted after that: nobody else ever would. A run that is alive stops (EOS_QUERY_RETIRED).
+    ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent``: the
+    head to assume where there is none.
 
     Raises CommandError (EOS_QUERY_UNKNOWN), Unclear, and ReplayError where rows of the last decision are lost, or
     another query is the successor.
     """
-    for term, found in taking(ports):
-        head = known_head(found or absent, query)
+    for term, newest in taking(ports):
+        head = known_head(newest or absent, query)
         marks = Marks(successor=successor, topic=head.marks.topic)
         if head.marks != marks:
             check_not_halted(head)
@@ -375,7 +374,7 @@ def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
     verdicts = verdicts_of(ports, last, passed=passed is not None and last.batch <= passed)
     if Verdict.LOST in verdicts.values() or last.lost:
         raise rows_lost(last.judged(verdicts))
-    return judged_head(ports, head, verdicts, wait_for_others=True)
+    return head_with_verdicts(ports, head, verdicts, wait_for_others=True)
 
 
 def rows_lost(last: Decision) -> EosError:
@@ -387,13 +386,13 @@ def check_not_halted(head: Head) -> None:
     """Raise ReplayError where the query was retired, or another replay of it is not finished."""
     successor, unfinished = head.marks.successor, head.marks.unfinished
     if successor is not None:
-        raise stop("EOS_REPLAY_REFUSED.retired", by=successor.query, goes_on=goes_on(successor))
+        raise stop("EOS_REPLAY_REFUSED.retired", by=successor.query, goes_on=successor_hint(successor))
     if unfinished is None:
         return
     command = f"A replay of query {unfinished.of} to {unfinished.to}"
     if unfinished.drops:
         command = f"'spark-eos recover --drop-planned' of micro-batch {unfinished.dropped} of query {unfinished.of}"
-    raise stop("EOS_REPLAY_NOT_FINISHED", command=command, finishing=finishing(unfinished))
+    raise stop("EOS_REPLAY_NOT_FINISHED", command=command, finishing=finish_command(unfinished))
 
 
 def _used(unfinished: Unfinished, head: Head) -> EosError:
@@ -432,7 +431,7 @@ def standing(ports: Ports) -> Standing:
         return Standing(None)
     successor = head.marks.successor
     verdicts = {} if head.decision is None else settle(ports, head.decision.written)
-    decision = judged_head(ports, head, verdicts).decision
+    decision = head_with_verdicts(ports, head, verdicts).decision
     return Standing(decision, successor is not None, "" if successor is None else successor.query)
 
 
@@ -449,15 +448,15 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
     transaction keeps readers from rows of the query, ProtocolStop (EOS_ROWS_MISSING), and ReplayError where a replay of
     the query, or the drop of a micro-batch, is not finished.
     """
-    for term, found in taking(ports):
-        head = found or _first_head(ports, prefix)
+    for term, newest in taking(ports):
+        head = newest or _first_head(ports, prefix)
         as_seen = is_same(head.decision, seen.decision)
         if head.marks.successor is None:
             check_not_halted(head)
             if not as_seen:
                 return False
             verdicts = {w.pair: w.verdict for w in seen.decision.written if w.verdict} if seen.decision else {}
-            judged = judged_head(ports, head, verdicts, wait_for_others=True)
+            judged = head_with_verdicts(ports, head, verdicts, wait_for_others=True)
             marks = replace(head.marks, successor=successor)
             retired = replace(judged.closed(by_operator=True), marks=marks)
             try:
@@ -472,14 +471,14 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
 
 
 def is_same(decision: Decision | None, other: Decision | None) -> bool:
-    """Whether these are one decision, whatever is known of its outcome."""
+    """Return whether these are one decision, with whichever verdicts."""
     if decision is None or other is None:
         return decision is other
     return (decision.batch, decision.rev, decision.pairs) == (other.batch, other.rev, other.pairs)
 
 
 def _first_head(ports: Ports, prefix: str) -> Head:
-    """What stands for the head of a query that has none: it has begun no task, or its ledger is lost."""
+    """Make a head for a query that has none: it has begun no task, or its ledger is lost."""
     begun = ports.coordinator.generations(thorough=True).begun
     version = ports.coordinator.endtxn_version()
     return Head(NOBODY, begun, (), version, prefix=prefix, partitioner=DEFAULT_PARTITIONER)

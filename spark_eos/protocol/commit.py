@@ -17,10 +17,9 @@ from spark_eos.protocol.checks import (
     left_behind,
     superseded,
 )
-from spark_eos.protocol.end import Starts, began_ms, not_whole, settle, too_old, whole_for_ms
+from spark_eos.protocol.end import BeginTimes, began_ms, check_expiry, find_broken, settle, valid_for_ms
 from spark_eos.protocol.extra import FeatureRecords, next_extra
-from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, Places, Verdict
-from spark_eos.protocol.look_back import Looked, look_back, marking, unseen_places
+from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, TransactionStarts, Verdict
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.replay import (
     check_versions,
@@ -32,14 +31,15 @@ from spark_eos.protocol.replay import (
 )
 from spark_eos.protocol.take import take, taking
 from spark_eos.protocol.task import MicroBatch, TaskReport
+from spark_eos.protocol.verify import Verified, marking, unverified_starts, verify_visible
 
 
 @dataclass(frozen=True)
 class CommitReport:
-    """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
-    attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
-    ``decision``: what is committed, to be looked at once more (`spark_eos.protocol.look_back`), as a start may not
-    have been able to; ``unseen``: what of earlier decisions could not be, as the head says."""
+    """Result of a commit. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``:
+    transactions that attempts had left open besides; ``still_open``: those of them that could not be aborted. ``rows``:
+    as decided. ``decision``: the committed one, which is still to be verified (`spark_eos.protocol.verify`);
+    ``unverified``: starts of earlier decisions, as in the head."""
 
     transactions: int
     replayed: bool
@@ -50,12 +50,12 @@ class CommitReport:
     leftovers: int = 0
     rows: int = 0
     decision: Decision | None = None
-    unseen: Places = field(default_factory=dict)
+    unverified: TransactionStarts = field(default_factory=dict)
 
 
 def take_ahead(ports: Ports, run: str) -> Term | None:
-    """Take the ledger for the run's next commit, while nobody waits for it; None when the run was replaced. Raises as
-    `take` does."""
+    """Take the ledger for the run's next commit, before that begins; None when the run was replaced. Raises as `take`
+    does."""
     head = ports.ledger.read()
     if head is None or head.run != run:
         return None
@@ -68,8 +68,8 @@ def take_ahead(ports: Ports, run: str) -> Term | None:
 @dataclass(frozen=True)
 class _Taken:
     """The ledger, taken, with its head; ``ongoing`` waits for the list of open transactions. ``is_ahead``: it was taken
-    before this commit began, which is enough to publish, but not to abort anything: a later taker may be deciding just
-    now."""
+    before this commit began. That is enough to publish, but not to abort anything: somebody may have taken the ledger
+    since, and be deciding just now."""
 
     term: Term
     head: Head
@@ -79,31 +79,32 @@ class _Taken:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A decision that may be published, and what was found out for it; if nobody knows whether that has worked, the
-    commit goes on with this. ``leftovers``: transactions that are open and not decided. ``whole_until_ms``: until when,
-    by ``elapsed_ms()``, its transactions count as whole. ``unseen``: places of earlier decisions that could not be
-    looked at yet."""
+    """A decision that may be published, with the results of its checks; if it is not known whether it was published,
+    the commit goes on with these. ``leftovers``: transactions that are open and not decided. ``valid_until_ms``: by
+    ``elapsed_ms()``, its transactions count as whole until then. ``unverified``: starts of earlier decisions that are
+    not verified yet."""
 
     decision: Decision
     leftovers: frozenset[Pair]
-    whole_until_ms: float
-    unseen: Places
+    valid_until_ms: float
+    unverified: TransactionStarts
     verify_ms: float
 
 
-def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Looked | None = None) -> CommitReport:
+def commit(
+    ports: Ports, batch: MicroBatch, ahead: Term | None = None, verified: Verified | None = None
+) -> CommitReport:
     """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``ahead``: the ledger, where it was
-    taken ahead. ``seen``: the decision that this process has committed and looked at once more; if the last one is
-    another, that is done before the new decision takes its place in the ledger.
+    taken ahead. ``verified``: the decision that this process has committed and verified; a last decision that is
+    another one is verified before it is replaced in the ledger.
 
-    1. Read the head, take the ledger, read again; meanwhile the open transactions are listed. Where the ledger
-       was taken ahead, one look is enough: a later taker fences our publication, and an earlier holder can publish no
-       more.
-    2. A batch that is decided already is compared, and what of it has no verdict is settled; what it lost is replaced
-       by its repair. A group that is set only now gets its offsets.
-    3. Verify that the brokers still hold what the tasks wrote; what is open besides are leftovers.
-    4. Decide: publish the new head, with the consumer offsets, the extra, and the places of earlier decisions that
-       nobody could look at yet.
+    1. Read the head, take the ledger, read again; meanwhile the open transactions are listed. Where the ledger was
+       taken ahead, one read is enough: a later taker fences our publication, and an earlier holder can publish no more.
+    2. A batch that is decided already is compared. Its transactions without a verdict are settled, and lost ones are
+       replaced by their repair. A group that is set only now gets its offsets.
+    3. Verify that the brokers still hold the tasks' transactions; others that are open are leftovers.
+    4. Decide: publish the new head, with the consumer offsets, the extra, and the starts of earlier decisions that
+       are not verified yet.
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
     6. Abort the leftovers.
 
@@ -124,21 +125,23 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
                     # 2. Compare with what is decided
                     decision = _next_decision(ports, batch, taken.head, taken.term)
                     if decision == taken.head.decision:
-                        unseen = taken.head.unseen
+                        unverified = taken.head.unverified
                         _complete_decided(ports, decision)
-                        return CommitReport(0, True, clock.lap(), rows=decision.rows, decision=decision, unseen=unseen)
+                        return CommitReport(
+                            0, True, clock.lap(), rows=decision.rows, decision=decision, unverified=unverified
+                        )
                     # 3. Verify
-                    prepared = _prepare(ports, batch, taken, decision, seen, clock)
+                    prepared = _prepare(ports, batch, taken, decision, verified, clock)
                     if prepared is None:
                         continue
                     # 4. Decide
-                    _publish(batch, taken, decision, prepared.unseen)
+                    _publish(batch, taken, decision, prepared.unverified)
                 except NotPublished:
                     continue
             decide_ms = clock.lap()
             ports.reach("commit.decided")
             # 5. Commit every transaction
-            verdicts = settle(ports, prepared.decision.written, whole_until_ms=prepared.whole_until_ms)
+            verdicts = settle(ports, prepared.decision.written, valid_until_ms=prepared.valid_until_ms)
             check_none_lost(prepared.decision, verdicts)
             ports.reach("commit.ended")
             # 6. Abort the leftovers
@@ -154,7 +157,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Loo
                 leftovers=len(prepared.leftovers),
                 rows=prepared.decision.rows,
                 decision=prepared.decision,
-                unseen=prepared.unseen,
+                unverified=prepared.unverified,
             )
         raise _unclear(batch)
 
@@ -176,8 +179,8 @@ class _Clock:
 
 
 def _take(ports: Ports, batch: MicroBatch, ahead: Term | None) -> _Taken:
-    """Step 1. A run that was replaced aborts what it wrote and stops, without taking. The term that was taken ahead
-    serves for a batch that is new; anything else is rare, and taken anew."""
+    """Take step 1. A run that was replaced aborts its transactions and stops, without taking. The term that was taken
+    ahead serves for a batch that is new; otherwise, which is rare, the ledger is taken anew."""
     # With two-phase commit, no timeout would end what an attempt starts later that has not written anything yet.
     ongoing = ports.coordinator.begin_ongoing(empty=batch.two_phase)
     if ahead is not None:
@@ -192,7 +195,8 @@ def _take(ports: Ports, batch: MicroBatch, ahead: Term | None) -> _Taken:
 
 
 def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
-    """The head, if this run may decide. Raises LedgerError, Superseded, and ProtocolStop where rows are missing."""
+    """Return the head, if this run may decide. Raises LedgerError, Superseded, and ProtocolStop where rows are
+    missing."""
     if head is None:
         raise stop("EOS_LEDGER_HEAD_MISSING", batch=batch.id)
     if head.run == batch.run:
@@ -205,8 +209,8 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
 
 
 def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
-    """Step 2. The decision to publish: the head's own when the batch was decided before, and nothing of that is to be
-    changed. Raises ProtocolStop, NotPublished."""
+    """Take step 2, and return the decision to publish: the head's own when the batch was decided before, and nothing
+    of that is to be changed. Raises ProtocolStop, NotPublished."""
     check_written(head, batch.id)
     last = head.decision
     if last is None or last.batch < batch.id:
@@ -224,8 +228,9 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
 
 
 def _complete_decided(ports: Ports, decision: Decision) -> None:
-    """Commit what is decided and has no verdict: the run itself may have decided it, in a write within foreachBatch
-    that failed after that, and is repeated while the run goes on. Raises as `settle` does, and TransactionLost."""
+    """Commit decided transactions without a verdict: the run itself may have decided them, in a write within
+    foreachBatch that failed after that, and is repeated while the run goes on. Raises as `settle` does, and
+    TransactionLost."""
     check_none_lost(decision, settle(ports, decision.written))
 
 
@@ -239,18 +244,18 @@ def _check_passed(ports: Ports, batch: MicroBatch, last: Decision, *, in_foreach
 
 
 def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None:
-    """The offsets that are to be committed with the head: those that the group has not been given yet."""
+    """Return the offsets to commit with the head; None where the group has them already."""
     given = last is not None and last.batch == batch.id and last.group == batch.group
     return None if given else batch.offsets
 
 
 def _records_to_write(batch: MicroBatch, last: Decision | None) -> FeatureRecords | None:
-    """A feature's records to publish with the head: a replay's were published with its decision."""
+    """Return the feature's records to publish with the head; None for a replay, whose decision came with them."""
     return None if batch.kind is None or (last is not None and last.batch == batch.id) else batch.kind.records
 
 
 def _decided(batch: MicroBatch, head: Head) -> Decision:
-    """The decision on a micro-batch that is new."""
+    """Make the decision on a micro-batch that is new."""
     check_versions(batch, batch.digests)
     return Decision(
         batch.id,
@@ -269,10 +274,10 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
 
 
 def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
-    """The decision's next revision: lost transactions replaced by those that the replay wrote.
+    """Make the decision's next revision: lost transactions replaced by those that the replay wrote.
 
-    Where the replay dealt its rows to tasks in another way, the tasks that have the lost ones are noted in the ledger:
-    they write in the next replay. Raises NotPublished.
+    Where the replay dealt its rows to tasks in another way, the ledger notes which tasks have the lost rows: they write
+    in the next replay. Raises NotPublished.
     """
     last = head.decision
     assert last is not None
@@ -293,20 +298,20 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
 
 
 def _prepare(
-    ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, seen: Looked | None, clock: _Clock
+    ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, verified: Verified | None, clock: _Clock
 ) -> _Prepared | None:
-    """Step 3. None where something is wrong by a ledger that was taken ahead: it is taken anew, and judged by that.
-    Otherwise the error is raised, and what the tasks wrote is aborted, unless the brokers do not know its outcome.
+    """Take step 3. None where something is wrong and the ledger was taken ahead: it is taken anew, and judged by that.
+    Otherwise the error is raised, and the tasks' transactions are aborted, unless the brokers do not know their
+    outcome.
 
-    Before, the decision that is about to be replaced is looked at once more, if nobody has done that since its commit:
-    another process has committed it, or its look was cut short.
+    The decision that is about to be replaced is verified before, if this process has not done that since its commit.
     """
-    last, unseen = taken.head.decision, taken.head.unseen
+    last, unverified = taken.head.decision, taken.head.unverified
     if last is not None and last.batch != decision.batch:
-        if seen is not None and seen.decision == last:
-            unseen = seen.waiting
+        if verified is not None and verified.decision == last:
+            unverified = verified.blocked
         else:
-            unseen = look_back(ports, unseen_places(taken.head))
+            unverified = verify_visible(ports, unverified_starts(taken.head))
     asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
     open_ones = {d.pair: d for d in taken.ongoing()}
     starts = _verify(ports, batch, open_ones)
@@ -317,12 +322,12 @@ def _prepare(
             abort_all(ports, batch.pairs)
         raise starts
     ports.reach("commit.verified")
-    whole_until_ms = asked_ms + whole_for_ms(batch, starts, now_ms)
-    return _Prepared(decision, frozenset(open_ones) - decision.pairs, whole_until_ms, unseen, clock.lap())
+    valid_until_ms = asked_ms + valid_for_ms(batch, starts, now_ms)
+    return _Prepared(decision, frozenset(open_ones) - decision.pairs, valid_until_ms, unverified, clock.lap())
 
 
-def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> Starts | EosError:
-    """When each transaction of the tasks began; or the error, where one is not held by the brokers, or not for long
+def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> BeginTimes | EosError:
+    """Return when each transaction of the tasks began; or the error, where brokers do not hold one, or not for long
     enough any more.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
@@ -339,30 +344,34 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
     for report in batch.reports:
         if report.written is not None:
             pair = report.written.pair
-            found = open_ones.get(pair) or named.get(pair.id)
-            problem = _problem(ports, batch, report, pair, found)
+            described = open_ones.get(pair) or named.get(pair.id)
+            problem = _problem(ports, batch, report, pair, described)
             if problem is not None:
                 return problem
-            assert found is not None
-            starts[pair] = began_ms(ports.now_ms(), report.began_ms, found.started_ms)
-    return not_whole(ports, batch, starts) or starts
+            assert described is not None
+            starts[pair] = began_ms(ports.now_ms(), report.began_ms, described.started_ms)
+    return find_broken(ports, batch, starts) or starts
 
 
-def _is_committed(found: Description | None, pair: Pair) -> bool:
-    """Whether a decision has committed this transaction, or a later one of its id; what ends it may take the next
-    epoch, and after the last one the first of another producer id."""
+def _is_committed(described: Description | None, pair: Pair) -> bool:
+    """Return whether a decision has committed this transaction, or a later one of its id. An end may take the next
+    epoch, and after the last epoch the first one of another producer id."""
     return (
-        found is not None
-        and found.state.commits
-        and (found.pair.producer_id != pair.producer_id or found.pair.epoch >= pair.epoch)
+        described is not None
+        and described.state.commits
+        and (described.pair.producer_id != pair.producer_id or described.pair.epoch >= pair.epoch)
     )
 
 
 def _problem(
-    ports: Ports, batch: MicroBatch, report: TaskReport, pair: Pair, found: Description | None
+    ports: Ports, batch: MicroBatch, report: TaskReport, pair: Pair, described: Description | None
 ) -> EosError | None:
-    if found is None or found.state is not State.ONGOING or found.pair != pair:
-        state = "forgotten" if found is None else f"{found.state.value} (epoch {found.pair.epoch}, not {pair.epoch})"
+    if described is None or described.state is not State.ONGOING or described.pair != pair:
+        state = (
+            "forgotten"
+            if described is None
+            else f"{described.state.value} (epoch {described.pair.epoch}, not {pair.epoch})"
+        )
         return stop(
             "EOS_TRANSACTION_EXPIRED",
             timeout_ms=report.timeout_ms,
@@ -370,16 +379,16 @@ def _problem(
             partition=report.partition,
             state=state,
         )
-    if not found.expires:
+    if not described.expires:
         return None
     passed_ms = None if batch.planned_ms is None else ports.elapsed_ms() - batch.planned_ms
-    return too_old(ports.now_ms(), passed_ms, report, pair, found)
+    return check_expiry(ports.now_ms(), passed_ms, report, pair, described)
 
 
-def _publish(batch: MicroBatch, taken: _Taken, decision: Decision, unseen: Places) -> None:
-    """Step 4: from here on, nothing of the decision is ever aborted. Raises NotPublished."""
+def _publish(batch: MicroBatch, taken: _Taken, decision: Decision, unverified: TransactionStarts) -> None:
+    """Take step 4: from here on, no transaction of the decision is ever aborted. Raises NotPublished."""
     last = taken.head.decision
-    head = replace(taken.head.with_topics(batch.topics), decision=decision, unseen=unseen)
+    head = replace(taken.head.with_topics(batch.topics), decision=decision, unverified=unverified)
     taken.term.publish(head, _offsets_to_give(batch, last), _records_to_write(batch, last))
 
 
@@ -393,10 +402,10 @@ BATCH = 0
 def complete(ports: Ports, run: str) -> None:
     """Publish that all of the job is committed: its decision without transactions, with rows and digest alone.
 
-    The brokers forget a transactional id after a week, and retention takes the rows; a later run of the same job finds
-    by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts only,
-    and everything that is committed was looked at.
-    Where another run has taken over meanwhile, that one has settled the decision, and completes the job.
+    The brokers forget a transactional id after a week, and retention takes the rows; by this head, a later run of the
+    same job knows that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts
+    only, and is verified. Where another run has taken over meanwhile, that one has settled the decision, and completes
+    the job.
 
     Raises Unclear (EOS_LEDGER_BUSY); the rows are visible then.
     """
@@ -404,7 +413,7 @@ def complete(ports: Ports, run: str) -> None:
         if head is None or head.run != run or head.decision is None or not head.decision.written:
             return
         try:
-            term.publish(replace(head, decision=replace(head.decision, written=()), unseen={}))
+            term.publish(replace(head, decision=replace(head.decision, written=()), unverified={}))
         except NotPublished:
             continue
         ports.reach("commit.completed")

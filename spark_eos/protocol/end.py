@@ -1,10 +1,10 @@
-"""What becomes of decided transactions: are they still whole, how they are ended, and are their rows visible.
+"""Ends decided transactions: checks that they are still whole, commits them, and checks that their rows are visible.
 
 EndTxn's answer 0 says that the coordinator has ended a transaction, not that its rows are there: somebody may have
 aborted it in one partition (``kafka-transactions.sh abort``), of which the coordinator knows nothing, and retention
 does not wait for a commit. Once a transaction is a minute old, the leaders of its partitions are asked before its end.
 
-After every end, it is looked at once more (`spark_eos.protocol.look_back`).
+After every end, it is looked at once more (`spark_eos.protocol.verify`).
 
 The age of a transaction is measured by clocks that may be off. Nobody has one clock for both its begin and now. The
 task knows when it began, and the coordinator when it was started; the driver knows what time it is. So where a clock is
@@ -21,20 +21,20 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import rows_missing
-from spark_eos.protocol.head import Missing, Pair, Place, Probe, Verdict, Written
+from spark_eos.protocol.head import Missing, Pair, Probe, TransactionStart, Verdict, Written
 from spark_eos.protocol.names import owner_in
 from spark_eos.protocol.ports import (
     Description,
     EndTxnAnswer,
-    Found,
     PartitionState,
     Ports,
     State,
+    Visibility,
 )
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
 #: For so long after its begin, or after a check with its partitions' leaders, a transaction counts as whole.
-WHOLE_MS = 60_000
+VALID_MS = 60_000
 
 #: Rows whose timestamps are older than this are looked for however young their transaction is: retention goes by
 #: timestamps, and may take them at once.
@@ -58,14 +58,14 @@ _AT_THE_SAME_EPOCH: Mapping[State, Verdict] = {
 }
 
 #: By what the log shows at a transaction's first record.
-_BY_THE_LOG: Mapping[Found, Verdict] = {Found.THERE: Verdict.COMMITTED, Found.MISSING: Verdict.LOST}
+_BY_THE_LOG: Mapping[Visibility, Verdict] = {Visibility.VISIBLE: Verdict.COMMITTED, Visibility.ABORTED: Verdict.LOST}
 
 
-def settle(ports: Ports, written: Iterable[Written], *, whole_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
+def settle(ports: Ports, written: Iterable[Written], *, valid_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
     """Commit every decided transaction that has no verdict yet; returns a verdict for each.
 
-    1. If they do not count as whole until ``whole_until_ms``, by ``elapsed_ms()``, their partitions' leaders check
-       whether they are. EOS_DECISION_BROKEN where one is not.
+    1. If they do not count as whole until ``valid_until_ms``, by ``elapsed_ms()``, the leaders of their partitions are
+       asked whether they are. EOS_DECISION_BROKEN where one is not.
     2. EndTxn is sent for all of them. The first row that fits a transaction is its outcome:
 
        | evidence from      | what                                                          | outcome             |
@@ -93,16 +93,16 @@ def settle(ports: Ports, written: Iterable[Written], *, whole_until_ms: float = 
     if not open_ones:
         return {}
     began_ms = ports.elapsed_ms()
-    if began_ms + _SLACK_MS < whole_until_ms:
+    if began_ms + _SLACK_MS < valid_until_ms:
         verdicts = _end_each(ports, open_ones)
-        if ports.elapsed_ms() >= whole_until_ms:
+        if ports.elapsed_ms() >= valid_until_ms:
             check_visible(ports, open_ones.values(), verdicts, held=open_ones, late=True)
         return verdicts
-    held, broken = look_at(ports, open_ones.values())
+    held, broken = find_held(ports, open_ones.values())
     if broken:
         raise decided_broken(broken[0])
     verdicts = _end_each(ports, open_ones)
-    late = ports.elapsed_ms() >= began_ms + WHOLE_MS
+    late = ports.elapsed_ms() >= began_ms + VALID_MS
     seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
     check_visible(ports, seen, verdicts, held=held, late=late)
     return verdicts
@@ -131,14 +131,14 @@ def _end_each(ports: Ports, written: Mapping[Pair, Written]) -> dict[Pair, Verdi
 
 
 def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Description | None) -> Verdict | None:
-    """The outcome of one transaction, by the table of `settle`; None while there is no evidence."""
+    """Return the outcome of one transaction, by the table of `settle`; None while there is no evidence."""
     if answer is EndTxnAnswer.DONE:
         return Verdict.COMMITTED
     ended = None if described is None else _described_end(w, described)
     if ended is not None or answer is EndTxnAnswer.PENDING:
         return ended
-    found = fate_by_log(ports, w, everywhere=True)
-    if found is Found.GONE:
+    state = fate_by_log(ports, w, everywhere=True)
+    if state is Visibility.EXPIRED:
         raise stop(
             "EOS_OUTCOME_GONE.log",
             transactional_id=w.pair.id,
@@ -151,11 +151,11 @@ def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Descript
                 "recreated"
             ),
         )
-    return None if found is None else _BY_THE_LOG.get(found)
+    return None if state is None else _BY_THE_LOG.get(state)
 
 
 def _described_end(w: Written, described: Description) -> Verdict | None:
-    """The end that a coordinator's description is evidence of, if any."""
+    """Return the end of which a coordinator's description is evidence; None if there is none."""
     if not w.end_fences:
         return _AT_THE_SAME_EPOCH.get(described.state) if described.pair == w.pair else None
     ended = replace(w.pair, epoch=w.pair.epoch + 1)
@@ -164,18 +164,18 @@ def _described_end(w: Written, described: Description) -> Verdict | None:
 
 def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
     """Abort every transaction without a verdict that has lost rows in one partition, as a whole: then it counts as
-    lost, and its replay writes all of it. Nobody can commit it without hiding that rows are missing.
+    lost, and its replay writes all of its rows. To commit it would hide that rows are missing.
 
-    Where the end of its version does not fence, its id is taken instead: a late request could open it once more, and
-    somebody who still commits it would be answered success.
+    Where the end of its version does not fence, its id is fenced instead: a late request could open the transaction
+    once more, and a commit of that would be answered by success.
 
-    Raises Unclear where one may have been committed before, and ProtocolStop where one stays open after all retries, or
-    has all its rows, and stands behind an earlier one that would get the same end.
+    Raises Unclear where a transaction may have been committed before, and ProtocolStop where it stays open after all
+    retries, or has all its rows behind an earlier one that would get the same end.
     """
     open_ones = {w.pair: w for w in written if w.verdict is None}
     broken: Sequence[Broken] = ()
     for _ in ports.retrying():
-        _, broken = look_at(ports, open_ones.values())
+        _, broken = find_held(ports, open_ones.values())
         to_end = [open_ones[one.pair] for one in broken if not one.outcome_gone and one.behind is None]
         if not to_end:
             break
@@ -189,7 +189,7 @@ def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
 
 
 #: States of a partition that are concluded from the log of one transaction, and say nothing of others.
-_NOTHING_OPEN, _PLACE_GONE = PartitionState(0, {}), PartitionState(-1, {})
+_NOTHING_OPEN, _LOG_GONE = PartitionState(0, {}), PartitionState(-1, {})
 
 
 #: Where each transaction begins in each of its partitions, while it is open.
@@ -198,16 +198,16 @@ Begins = dict[Pair, tuple[Probe, ...]]
 
 @dataclass(frozen=True)
 class Broken:
-    """A transaction that must not be committed, for what has become of it in one partition: it has lost rows there."""
+    """A transaction that must not be committed, as it has lost rows in one partition."""
 
     pair: Pair
     topic: str
     partition: int
     what: str
-    #: Whether it may have been committed before, of which retention has taken the evidence.
+    #: It may have been committed before, and retention has taken the evidence.
     outcome_gone: bool = False
-    #: It has all its rows, as far as that is known, behind an earlier transaction of its producer id that begins here,
-    #: and whose marker the partition has lost: an end of one is the end of both.
+    #: The offset of an earlier transaction of its producer id, whose marker the partition has lost: an end of one is
+    #: the end of both. It has all its own rows, as far as that is known.
     behind: int | None = None
 
     def __str__(self) -> str:
@@ -215,7 +215,7 @@ class Broken:
         return f"Transaction {self.pair.id} {lacks} in {self.topic}-{self.partition}: {self.what}"
 
 
-def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Broken]]:
+def find_held(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Broken]]:
     """Ask the leaders where the transactions that are open begin, and which of them are broken.
 
     Raises Unclear where a leader does not answer.
@@ -226,10 +226,10 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Brok
     broken: dict[Pair, Broken] = {}
     opened = set()
     for pair, description in _ongoing(ports, by_pair).items():
-        found, w = [], by_pair[pair]
+        starts, w = [], by_pair[pair]
         for topic, partition in (place for place in description.places if place not in w.empty):
             state = states.get((topic, partition)) or _state_of(ports, topic, partition, w)
-            if state is not _NOTHING_OPEN and state is not _PLACE_GONE:
+            if state is not _NOTHING_OPEN and state is not _LOG_GONE:
                 states[topic, partition] = state
             begin = state.open.get((pair.producer_id, pair.epoch))
             if begin is not None:
@@ -241,63 +241,63 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Brok
             elif begin is not None and noted is not None and begin < noted.offset:
                 broken[pair] = Broken(pair, topic, partition, _behind_another(begin), behind=begin)
             elif begin is not None:
-                found.append(Probe(topic, partition, begin))
-        begins[pair] = tuple(found)
+                starts.append(Probe(topic, partition, begin))
+        begins[pair] = tuple(starts)
     # What was ended meanwhile, as a whole, is not open in its partitions either; nor is what was begun once more since.
     still = _ongoing(ports, broken) if broken else {}
     before = _ended_before(ports, [by_pair[pair] for pair in still if pair not in opened])
-    again = {pair for pair, found in before.items() if found is Found.THERE}
+    again = {pair for pair, state in before.items() if state is Visibility.VISIBLE}
     held = begins.keys() - (broken.keys() - still.keys()) - again
     begins = {pair: begins[pair] for pair in held}
     left = [broken[pair] for pair in broken if pair in still and pair not in again]
-    return begins, [replace(one, outcome_gone=before.get(one.pair) is Found.GONE) for one in left]
+    return begins, [replace(one, outcome_gone=before.get(one.pair) is Visibility.EXPIRED) for one in left]
 
 
-def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Found | None]:
-    """What became of those that are described as open, are so in no partition, and may have been committed long ago:
-    where an end does not fence, a request that comes late opens a transaction of the same pair once more, without a
-    row. That is none that has lost its rows.
+def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Visibility | None]:
+    """Return the outcome of transactions that are described as open, and are open in no partition. They may have been
+    committed long ago: where an end does not fence, a late request opens a transaction of the same pair once more,
+    without a row. Such a transaction has not lost any rows.
 
-    Raises Unclear where neither the log nor its leader shows it.
+    Raises Unclear where neither the log nor its leader shows the outcome.
     """
     plain = {w.pair: w for w in written if not w.end_fences}
     return {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
 
 
-def _has_ended(ports: Ports, w: Written) -> Found | None:
-    """What became of it, at its first record; None while it is open from there on."""
-    place = w.probe.topic, w.probe.partition
+def _has_ended(ports: Ports, w: Written) -> Visibility | None:
+    """Return the outcome, by the log at the first record; None while the transaction is open from there on."""
+    partition = w.probe.topic, w.probe.partition
     for _ in ports.retrying():
-        found = fate_by_log(ports, w)
-        if found is not None:
-            return found
-        if _state_of(ports, *place, w).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
+        state = fate_by_log(ports, w)
+        if state is not None:
+            return state
+        if _state_of(ports, *partition, w).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
             return None
-    raise _silent(*place)
+    raise _silent(*partition)
 
 
-def fate_by_log(ports: Ports, w: Written, *, everywhere: bool = False) -> Found | None:
-    """What became of it, at its first record. Where that was aborted by hand, or retention has taken it, a commit shows
-    in any other partition. ``everywhere``: None also while, aborted there, it may be open in another partition, and may
-    still be committed in that one."""
-    found = ports.data.look(w.pair, w.probe)
-    if found not in (Found.GONE, Found.MISSING):
-        return found
+def fate_by_log(ports: Ports, w: Written, *, everywhere: bool = False) -> Visibility | None:
+    """Return the state of a transaction, by the log at its first record. Where that was aborted by hand, or retention
+    has taken it, a commit shows in any other partition. ``everywhere``: None also while the transaction is aborted
+    there, and may be open in another partition, where it may still be committed."""
+    state = ports.data.look(w.pair, w.probe)
+    if state not in (Visibility.EXPIRED, Visibility.ABORTED):
+        return state
     others = [ports.data.look(w.pair, other) for other in w.begins if other != w.probe]
-    if Found.THERE in others:
-        return Found.THERE
-    return None if everywhere and found is Found.MISSING and None in others else found
+    if Visibility.VISIBLE in others:
+        return Visibility.VISIBLE
+    return None if everywhere and state is Visibility.ABORTED and None in others else state
 
 
 def _noted(w: Written, topic: str, partition: int) -> Probe | None:
-    """Where it began in a partition, as its task has noted it."""
+    """Return where the transaction began in a partition, as its task has noted it."""
     return next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
 
 
 def _problem(state: PartitionState, pair: Pair, begin: int | None, noted: Probe | None) -> str | None:
-    """What has become of its rows in a partition in which it begins there now. An unclean election takes the newest
-    ones; those may be all."""
-    if state is _PLACE_GONE:
+    """Say how the transaction has lost rows in a partition, where it begins at offset ``begin`` by now; None if it has
+    not. An unclean election takes the newest rows, which may be all."""
+    if state is _LOG_GONE:
         return "the topic was deleted, or the partition truncated"
     if begin is None:
         return "it was aborted there, or the partition has lost its newest records"
@@ -323,22 +323,22 @@ def _behind_another(begin: int) -> str:
 
 def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
     described = ports.coordinator.describe([pair.id for pair in pairs])
-    found = {pair: described[pair.id] for pair in pairs if pair.id in described}
-    return {pair: d for pair, d in found.items() if d.pair == pair and d.state is State.ONGOING}
+    known = {pair: described[pair.id] for pair in pairs if pair.id in described}
+    return {pair: d for pair, d in known.items() if d.pair == pair and d.state is State.ONGOING}
 
 
 def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
-    """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
-    a day after the last one has written, or lead a topic that was created anew: then the log shows that nothing of this
-    one is open."""
+    """Return the state of a partition of this transaction. A leader that does not answer for any producer may have
+    forgotten them, a day after the last one has written, or lead a topic that was created anew: then the log shows that
+    the transaction is not open there."""
     begin = _noted(w, topic, partition)
     for _ in ports.retrying():
         state = ports.data.partition(topic, partition)
         if state is not None:
             return state
-        found = ports.data.look(w.pair, begin) if begin is not None else None
-        if found in (Found.MISSING, Found.GONE):
-            return _NOTHING_OPEN if found is Found.MISSING else _PLACE_GONE
+        own = ports.data.look(w.pair, begin) if begin is not None else None
+        if own in (Visibility.ABORTED, Visibility.EXPIRED):
+            return _NOTHING_OPEN if own is Visibility.ABORTED else _LOG_GONE
     raise _silent(topic, partition)
 
 
@@ -388,11 +388,11 @@ def check_visible(
     held: Collection[Pair],
     late: bool,
 ) -> None:
-    """Look at where each committed transaction began: its rows must be there.
+    """Check that the rows of each committed transaction are visible where it began.
 
-    What was not ``held`` just before was ended by others, and retention may have taken it after that; one place of it
-    is looked at. Others may keep readers from a place for long: where what was held was ended ``late``, the
-    log is read until it shows the outcome.
+    A transaction that was not ``held`` open just before was ended by others, and retention may have taken its rows
+    after that: only its probe is checked. Open transactions of others may block a start for long: where a held
+    transaction was ended ``late``, the log is read until it shows the outcome.
     """
     committed = [w for w in written if verdicts.get(w.pair) is Verdict.COMMITTED]
     silent = [(w.pair, probe) for w in committed for probe in ((w.begins if w.pair in held else ()) or (w.probe,))]
@@ -407,16 +407,16 @@ def check_visible(
         raise _outcome_gone(*silent[0], "can be read up to")
 
 
-def _unreadable(ports: Ports, places: Sequence[Place], held: Collection[Pair]) -> list[Place]:
-    """The places that the log does not show yet. Raises ProtocolStop where rows were aborted."""
+def _unreadable(ports: Ports, starts: Sequence[TransactionStart], held: Collection[Pair]) -> list[TransactionStart]:
+    """Return the starts that the log does not show yet. Raises ProtocolStop where rows were aborted."""
     silent = []
-    for pair, probe in places:
-        found = ports.data.look(pair, probe)
-        if found is Found.MISSING:
+    for pair, probe in starts:
+        state = ports.data.look(pair, probe)
+        if state is Visibility.ABORTED:
             raise rows_missing(Missing(pair.id, probe.topic, probe.partition, probe.offset))
-        if found is Found.GONE and pair in held:
+        if state is Visibility.EXPIRED and pair in held:
             raise _outcome_gone(pair, probe, "still has")
-        if found is None:
+        if state is None:
             silent.append((pair, probe))
     return silent
 
@@ -434,29 +434,29 @@ SAME_CLOCK_MS = 1_000
 
 
 #: When each transaction began, by the driver's clock, at the latest.
-Starts = Mapping[Pair, int]
+BeginTimes = Mapping[Pair, int]
 
 
 def began_ms(now: int, began: int, started: int) -> int:
-    """When a transaction began, by the driver's clock, at the latest: of the task's time and the coordinator's, the one
-    that makes it older. A minute ago where neither can be right, as both are ahead of the driver's clock."""
-    return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=WHOLE_MS)
+    """Return when a transaction began, by the driver's clock, at the latest: by the task's clock or the coordinator's,
+    whichever makes it older. A minute ago where both are ahead of the driver's clock."""
+    return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=VALID_MS)
 
 
-def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> EosError | None:
-    """The error where a transaction has lost rows, of which its coordinator knows nothing: with a topic, or, as leaders
-    know of an old transaction, in a partition."""
+def find_broken(ports: Ports, batch: MicroBatch, starts: BeginTimes) -> EosError | None:
+    """Return the error where a transaction has lost rows, which its coordinator does not know: with a topic, or, by the
+    partitions' leaders, which are asked about old transactions, in a partition."""
     recreated = _in_another_topic(ports, batch)
     if recreated is not None:
         return undecided_broken(recreated)
     now = ports.now_ms()
     doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, starts, now)]
-    _, broken = look_at(ports, doubtful) if doubtful else ({}, [])
+    _, broken = find_held(ports, doubtful) if doubtful else ({}, [])
     return undecided_broken(broken[0]) if broken else None
 
 
 def _in_another_topic(ports: Ports, batch: MicroBatch) -> Broken | None:
-    """A transaction of which rows went to a topic that was deleted, where there is another one of that name by now."""
+    """Return a transaction with rows in a topic that was deleted, if there is another one of that name by now."""
     now = ports.data.topic_ids({topic for w in batch.written for topic in w.topic_ids})
     for w in batch.written:
         for probe in (*w.begins, w.probe):
@@ -466,24 +466,24 @@ def _in_another_topic(ports: Ports, batch: MicroBatch) -> Broken | None:
     return None
 
 
-def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
-    """Whether the task's transaction may have lost rows: it is a minute old, or retention may want them."""
+def _is_doubtful(report: TaskReport, starts: BeginTimes, now_ms: int) -> bool:
+    """Return whether the task's transaction may have lost rows: it is a minute old, or they are due for retention."""
     assert report.written is not None
     aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
-    return aged or starts[report.written.pair] <= now_ms - WHOLE_MS
+    return aged or starts[report.written.pair] <= now_ms - VALID_MS
 
 
-def whole_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
-    """For how long after ``checked_ms`` all transactions of a micro-batch count as whole: a minute from their begin, or
-    from the check with their partitions' leaders, and only until retention may want their rows."""
+def valid_for_ms(batch: MicroBatch, starts: BeginTimes, checked_ms: int) -> float:
+    """Return for how long after ``checked_ms`` all transactions of a micro-batch count as whole: a minute from their
+    begin, or from the check with their partitions' leaders, and only until their rows are due for retention."""
     until = math.inf
     for report in batch.reports:
         if report.written is None:
             continue
         if _is_doubtful(report, starts, checked_ms):  # so its leaders have checked it
-            until = min(until, checked_ms + WHOLE_MS)
+            until = min(until, checked_ms + VALID_MS)
             continue
-        until = min(until, starts[report.written.pair] + WHOLE_MS)
+        until = min(until, starts[report.written.pair] + VALID_MS)
         if report.oldest_ms is not None:
             until = min(until, report.oldest_ms + AGED_MS)
     return until - checked_ms
@@ -497,19 +497,21 @@ MARGIN_MS = 30_000
 _START_MS = 60_000
 
 
-def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, found: Description) -> EosError | None:
-    """The error for a transaction that may expire before it is ended. ``now`` is the driver's time of day;
-    ``passed_ms``: what has passed for it since the micro-batch was planned, if it is known."""
-    by_task, by_coordinator = now - report.began_ms, now - found.started_ms
-    left = found.timeout_ms - age_ms(by_task, by_coordinator, passed_ms)
-    if left >= min(MARGIN_MS, found.timeout_ms // 2):
+def check_expiry(
+    now: int, passed_ms: int | None, report: TaskReport, pair: Pair, described: Description
+) -> EosError | None:
+    """Return the error for a transaction that may expire before it is ended. ``now``: the driver's time of day;
+    ``passed_ms``: for how long the micro-batch has been planned, by the driver; None if that is not known."""
+    by_task, by_coordinator = now - report.began_ms, now - described.started_ms
+    left = described.timeout_ms - age_ms(by_task, by_coordinator, passed_ms)
+    if left >= min(MARGIN_MS, described.timeout_ms // 2):
         return None
     since = (
         "" if passed_ms is None else f" The micro-batch was planned {passed_ms} ms ago, by the driver's clocks alone."
     )
     parameters = {
         "transactional_id": pair.id,
-        "timeout_ms": found.timeout_ms,
+        "timeout_ms": described.timeout_ms,
         "partition": report.partition,
         "left": left,
         "by_task": by_task,
@@ -523,12 +525,11 @@ def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, fou
 
 
 def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
-    """For how long a transaction has been open, at most.
+    """Return for how long a transaction has been open, at most.
 
-    It began ``by_task`` ago, if its clock and the driver's agree, and was started ``by_coordinator`` ago, if those do;
-    ``passed_ms`` is what has passed for the driver since it planned the micro-batch, if it is known. A time that cannot
-    be shows that a clock is off, and does not count: a start before the begin, or one to come; or one before there
-    was a micro-batch.
+    It began ``by_task`` ago, if the clocks of task and driver agree, and was started ``by_coordinator`` ago, if those
+    of coordinator and driver do; ``passed_ms``: see `check_expiry`. A time that is impossible shows that a clock is
+    off, and does not count: a start before the begin, a start in the future, or one before the micro-batch was planned.
     """
     ages = [by_task] if 0 <= by_task < by_coordinator - SAME_CLOCK_MS else [by_task, by_coordinator]
     longest = max([age for age in ages if age >= 0], default=0)

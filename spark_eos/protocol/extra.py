@@ -1,4 +1,4 @@
-"""What a decision carries for a feature: opaque bytes with a kind, a limit, and a comparison that it registers.
+"""Extras of decisions: opaque bytes of a feature, with a kind, a limit, and a comparison that the feature registers.
 
 The protocol publishes an extra with its decision, in one record, keeps it as long, and reads no byte of it. Each
 micro-batch brings the `Kind` that can, so that the process which commits has it, whatever else that has loaded. A
@@ -19,7 +19,7 @@ from spark_eos.protocol.head import Decision, Extra, Written
 #: megabyte, if nobody has set another limit.
 MOST_BYTES = 4 << 20
 
-#: What a decision without an extra is made of.
+#: The description of a decision without an extra.
 PLAIN = "rows through Spark"
 
 
@@ -34,7 +34,7 @@ class FeatureRecords:
 
 
 class Reported(Protocol):
-    """What a feature needs of a task's report, see `spark_eos.protocol.task.TaskReport`."""
+    """The parts of `spark_eos.protocol.task.TaskReport` that a feature needs."""
 
     @property
     def extra(self) -> Extra | None: ...
@@ -45,9 +45,9 @@ class Reported(Protocol):
 
 
 class Kind(ABC):
-    """What a feature registers with a micro-batch, to make extras and to compare them. ``name`` is that of the kind in
-    heads and errors. ``lasting``: see `Extra`. ``is_read``: tasks read the rows by the extra, and a replay reads only
-    those that were lost, so that its extra is compared in place of its rows."""
+    """Interface that a feature registers with a micro-batch, to make extras and to compare them. ``name``: of the kind,
+    in heads and errors. ``lasting``: see `Extra`. ``is_read``: tasks read the rows by the extra, and a replay reads
+    only lost ones, so that its extra is compared in place of its rows."""
 
     name: ClassVar[str]
     lasting: ClassVar[bool] = False
@@ -55,7 +55,7 @@ class Kind(ABC):
 
     @property
     def records(self) -> FeatureRecords | None:
-        """What is published with the decision on the micro-batch, once."""
+        """Records to publish with the decision on the micro-batch, once."""
         return None
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Kind(ABC):
         raise NotImplementedError
 
     def described(self, reports: Sequence[Reported]) -> str:
-        """What the log says of the micro-batch."""
+        """Return the feature's words on the micro-batch, for the log."""
         return ""
 
 

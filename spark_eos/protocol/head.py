@@ -39,7 +39,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 
 
 class Verdict(Enum):
-    """What became of a decided transaction; final."""
+    """The final outcome of a decided transaction."""
 
     COMMITTED = "committed"
     LOST = "lost"
@@ -63,9 +63,9 @@ Pair = ProducerIdentity
 
 @dataclass(frozen=True)
 class Probe:
-    """One record of a transaction: where to look when nobody knows what became of it. ``last``: the sequence number of
-    the transaction's last record in that partition, as far as it is known. ``topic_id``: that of the topic before the
-    transaction's first record there; empty where it is not known."""
+    """One record of a transaction: its offset shows in the log how the transaction ended. ``last``: the sequence number
+    of the transaction's last record in that partition; None where it is not known. ``topic_id``: of the topic, before
+    the transaction's first record there; empty where it is not known."""
 
     topic: str
     partition: int
@@ -75,11 +75,9 @@ class Probe:
 
 
 #: Where a transaction begins in a partition.
-Place = tuple[Pair, Probe]
-
-
-#: Places, and the micro-batch that each belongs to.
-Places = Mapping[Place, int]
+TransactionStart = tuple[Pair, Probe]
+#: The micro-batch of each transaction that begins there.
+TransactionStarts = Mapping[TransactionStart, int]
 
 
 # Decisions
@@ -87,8 +85,8 @@ Places = Mapping[Place, int]
 
 @dataclass(frozen=True)
 class Extra:
-    """What a feature keeps with a decision. ``body``: bytes for the feature of this ``kind``. ``lasting``: they are
-    about the query up to here, so that no later decision may do without them."""
+    """Data of a feature in a decision. ``body``: bytes for the feature of this ``kind``. ``lasting``: they are about
+    the query up to here, so that no later decision may do without them."""
 
     kind: str
     body: bytes
@@ -97,18 +95,18 @@ class Extra:
 
 @dataclass(frozen=True)
 class Written:
-    """What one task put into its transaction. The digest does not depend on the order of rows.
+    """Rows and transaction of one task. The digest does not depend on the order of rows.
 
     ``endtxn_version`` is the one version of EndTxn that may end the transaction: answers of different versions do not
     fit together. It belongs to the pair, from its first batch to its end, whatever becomes of the cluster's
     transaction.version meanwhile.
 
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
-    this is only noted; ``rows`` and ``digest`` are of all rows, wherever they went. ``empty``: partitions, (topic,
-    number), of the transaction without a row in them, as brokers refused all of those: it is never open there.
-    ``begins``: its first record in each of its partitions, and the number of its last one there. Rows are looked for by
-    these before an end, and after one that came late; the head leaves them out where they are long. ``extra``: what a
-    feature keeps with the transaction, of the kind of the decision's extra.
+    this is only noted; ``rows`` and ``digest`` are of all rows, in either topic. ``empty``: partitions, (topic,
+    number), of the transaction without a row, as brokers refused all of them: it is never open there. ``begins``: its
+    first record in each of its partitions, and the number of its last one there. Rows are looked for by these before an
+    end, and after one that came late; the head leaves them out where they are long. ``extra``: the transaction's part
+    of the decision's extra.
     """
 
     partition: int
@@ -125,7 +123,7 @@ class Written:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The id of each topic, as far as it is known."""
+        """The ids of topics that are known."""
         return {probe.topic: probe.topic_id for probe in (self.probe, *self.begins) if probe.topic_id}
 
     @property
@@ -135,13 +133,13 @@ class Written:
 
 @dataclass(frozen=True)
 class Decision:
-    """A micro-batch whose fate is sealed: all of ``written`` is to be committed.
+    """A micro-batch that is decided: all of ``written`` is to be committed.
 
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
     consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the tasks that are to write
-    the lost rows again, where they are not those that wrote them before. ``two_phase``: its transactions never expire.
-    ``extra``: what a feature keeps with the decision.
+    the lost rows again, where other tasks wrote them before. ``two_phase``: its transactions never expire.
+    ``extra``: of a feature, if any.
     """
 
     batch: int
@@ -160,13 +158,13 @@ class Decision:
 
     @classmethod
     def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:
-        """A decision without rows, for a micro-batch that was completed elsewhere or precedes this ledger: a start that
-        is still at it, or before it, must not write it."""
+        """Make a decision without rows, for a micro-batch that was completed elsewhere or precedes this ledger: a start
+        that is still at it, or before it, must not write it."""
         return cls(batch, 0, 0, 0, 0, offsets, (), Digest.ROWS, partitioner, group)
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it was never decided here, see `without_rows`. Spark runs at least one task for each micro-batch."""
+        """True for a decision of `without_rows`: Spark runs at least one task for each micro-batch."""
         return self.tasks == 0
 
     @property
@@ -178,13 +176,12 @@ class Decision:
         return frozenset(w.pair for w in self.written)
 
     def judged(self, verdicts: Mapping[Pair, Verdict]) -> Decision:
-        """A copy of the decision with the verdicts written in."""
+        """Return the decision with these verdicts."""
         return replace(self, written=tuple(replace(w, verdict=verdicts.get(w.pair, w.verdict)) for w in self.written))
 
 
 def is_waiting(decision: Decision | None, transactional_id: str) -> bool:
-    """Whether this transaction is decided, and without a verdict: it may only be committed. Its id identifies it, as in
-    `clear_earlier`."""
+    """Return whether the transaction of this id is decided and has no verdict yet: then it may only be committed."""
     written = decision.written if decision is not None else ()
     return any(w.pair.id == transactional_id and w.verdict is None for w in written)
 
@@ -202,11 +199,11 @@ class BatchWrite:
 
     @property
     def query_id(self) -> str:
-        """The id by which the ledger knows it, as it does a query."""
+        """The id that stands for a query's in the ledger."""
         return query_of_job(self.job_id)
 
 
-#: In place of a sink's name: the query itself, all of whose writes are within its foreachBatch.
+#: In place of a sink's name: all sinks of the query.
 WHOLE = ""
 
 
@@ -220,11 +217,11 @@ class ForeachBatchWrite:
 
     @property
     def query_id(self) -> str:
-        """The id by which the ledger knows these writes, as it does a query."""
+        """The id that stands for a query's in the ledger."""
         return self.query if self.sink == WHOLE else query_of_sink(self.query, self.sink)
 
 
-#: What writes under a query's id in the ledger, where it is no streaming query with a sink of its own.
+#: A write that has a head in the ledger as a streaming query does.
 Write = BatchWrite | ForeachBatchWrite
 
 
@@ -294,7 +291,7 @@ class Marks:
     missing: Missing | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Only the marks that there are."""
+        """Return the marks that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -313,15 +310,15 @@ class Head:
     ``driver`` names the Spark application that the run belongs to. ``prefix`` is that of the transactional ids: runs
     under another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
     user chooses another: a key whose rows are in one partition must not continue in another unasked. ``two_phase``:
-    this run, or one before it, begins transactions that never expire. ``write``: what writes under the query's id; None
-    for a streaming query. A batch write has the one micro-batch 0, and when all of that is committed, its decision has
+    this run, or one before it, begins transactions that never expire. ``write``: the write of this head; None for a
+    streaming query. A batch write has the one micro-batch 0, and when all of that is committed, its decision has
     no transactions any more. ``opened_ms``: when the run was opened, by the clock of the task that did it, in
     milliseconds. ``given_up``: the micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to
     run. ``committed_as``: producer id and epoch of the ledger's transactional id once the transaction that wrote this
     head was committed; None before.
-    ``closed_by_operator``: a command has closed the last run. ``unseen``: where transactions begin that are committed,
-    and that nobody could look at since, as open transactions of others kept readers from there; those of ``decision``
-    that have no verdict go without saying (`spark_eos.protocol.look_back.unseen_places`).
+    ``closed_by_operator``: a command has closed the last run. ``unverified``: starts of committed transactions that
+    open transactions of other producers have kept readers from, so that nobody has verified them. Those of
+    ``decision`` without a verdict are not repeated (`spark_eos.protocol.verify.unverified_starts`).
     ``topics``: every topic that the query's rows were to go to, sorted; ``more_topics``: there were others, more than
     `MOST_TOPICS`.
     """
@@ -341,12 +338,12 @@ class Head:
     marks: Marks = NO_MARKS
     committed_as: tuple[int, int] | None = field(default=None, compare=False)
     closed_by_operator: bool = False
-    unseen: Places = field(default_factory=dict)
+    unverified: TransactionStarts = field(default_factory=dict)
     topics: tuple[str, ...] = ()
     more_topics: bool = False
 
     def with_topics(self, topics: Iterable[str]) -> Head:
-        """The head of a query that writes to these topics, too."""
+        """Return the head of a query that also writes to these topics."""
         every = sorted({*self.topics, *topics})
         if len(every) == len(self.topics):
             return self
@@ -355,13 +352,13 @@ class Head:
         return replace(self, topics=tuple(every))
 
     def may_write_to(self, topic: str) -> bool:
-        """Whether rows of the query may be in this topic, or are to go there."""
+        """Return whether rows of the query may be in this topic, or are to go there."""
         written = () if self.decision is None else self.decision.written
         return self.more_topics or topic in self.topics or any(w.probe.topic == topic for w in written)
 
     @property
     def in_foreach_batch(self) -> bool:
-        """Whether the head is that of one sink within foreachBatch."""
+        """True for the head of one sink within foreachBatch."""
         return isinstance(self.write, ForeachBatchWrite) and self.write.sink != WHOLE
 
     @property
@@ -372,11 +369,11 @@ class Head:
         return self.given_up
 
     def closed(self, *, by_operator: bool = False) -> Head:
-        """The head of a query whose run was closed."""
+        """Return the head that closes the run."""
         return replace(self.succeeded_by(NOBODY, self.endtxn_version), closed_by_operator=by_operator)
 
     def succeeded_by(self, run: str, endtxn_version: int, driver: str = "") -> Head:
-        """The head that a new run publishes: the same decision, the next generation."""
+        """Return the head that a new run publishes: the same decision, the next generation."""
         earlier = self.earlier if self.run == NOBODY else (self.run, *self.earlier)[:EARLIER_RUNS]
         return replace(
             self,

@@ -27,10 +27,10 @@ from spark_eos.protocol.head import (
     Marks,
     Missing,
     Pair,
-    Place,
-    Places,
     Probe,
     Successor,
+    TransactionStart,
+    TransactionStarts,
     Unfinished,
     Verdict,
     Write,
@@ -49,7 +49,7 @@ _MOST_BEGINS = 1_000
 
 #: And so many places of earlier decisions: with a transaction of its own for each, 500 kB before it is compressed. The
 #: oldest are named first, as they have been waiting for longest.
-MOST_UNSEEN = 4_000
+MOST_UNVERIFIED = 4_000
 
 
 #: A character for each byte, so that an extra that is text can be read in a head.
@@ -58,8 +58,8 @@ _BYTES = "latin-1"
 
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 
-#: The name of `Head.endtxn_version` in heads.
-_ENDTXN = "endtxn"
+#: The names that heads have for two fields of `Head`.
+_ENDTXN, _UNVERIFIED = "endtxn", "unseen"
 
 
 def encode(head: Head) -> bytes:
@@ -72,10 +72,10 @@ def encode(head: Head) -> bytes:
         "written_by": __version__,
         "decision": None if decision is None else _decision_to_json(decision),
         "write": None if head.write is None else asdict(head.write),
-        "unseen": _unseen_to_json(head.unseen),
         "marks": head.marks.as_json(),
     }
     raw[_ENDTXN] = raw.pop("endtxn_version")
+    raw[_UNVERIFIED] = _unverified_to_json(raw.pop("unverified"))
     return json.dumps(raw | _ids_to_json(head), separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -93,7 +93,7 @@ def decode(data: bytes) -> Head:
             "decision": None if decision is None else _decision_from_json(raw, decision),
             "write": None if write is None else _write_from_json(write),
             "committed_as": None if committed_as is None else tuple(committed_as),
-            "unseen": _unseen_from_json(raw["unseen"], raw.get("unseen_ids", {})),
+            "unverified": _unverified_from_json(raw[_UNVERIFIED], raw.get("unseen_ids", {})),
             "topics": tuple(raw["topics"]),
             "marks": marks_of(raw["marks"]),
         }
@@ -229,15 +229,15 @@ def _probes_of(decision: Decision | None) -> Iterable[Probe]:
 
 def _ids_to_json(head: Head) -> dict[str, dict[str, str]]:
     """The id of each topic, as far as any is known; beside the places, so that earlier versions can read these."""
-    probes = {"topic_ids": _probes_of(head.decision), "unseen_ids": (probe for _, probe in head.unseen)}
+    probes = {"topic_ids": _probes_of(head.decision), "unseen_ids": (probe for _, probe in head.unverified)}
     ids = {name: {probe.topic: probe.topic_id for probe in own if probe.topic_id} for name, own in probes.items()}
     return {name: own for name, own in ids.items() if own}
 
 
-def _unseen_to_json(unseen: Places) -> list[list[Any]]:
+def _unverified_to_json(unverified: TransactionStarts) -> list[list[Any]]:
     """A row for each transaction: its micro-batch, what it is, and where it begins."""
     by_pair: dict[tuple[int, Pair], list[Probe]] = {}
-    for (pair, probe), batch in sorted(unseen.items(), key=_in_order)[:MOST_UNSEEN]:
+    for (pair, probe), batch in sorted(unverified.items(), key=_in_order)[:MOST_UNVERIFIED]:
         by_pair.setdefault((batch, pair), []).append(probe)
     return [
         [batch, [pair.id, pair.producer_id, pair.epoch], _begins_to_json(probes)]
@@ -245,12 +245,12 @@ def _unseen_to_json(unseen: Places) -> list[list[Any]]:
     ]
 
 
-def _in_order(item: tuple[Place, int]) -> tuple[Any, ...]:
+def _in_order(item: tuple[TransactionStart, int]) -> tuple[Any, ...]:
     (pair, probe), batch = item
     return batch, pair.id, pair.producer_id, pair.epoch, probe.topic, probe.partition, probe.offset
 
 
-def _unseen_from_json(rows: Sequence[Sequence[Any]], ids: Mapping[str, str]) -> Places:
+def _unverified_from_json(rows: Sequence[Sequence[Any]], ids: Mapping[str, str]) -> TransactionStarts:
     return {(Pair(*pair), probe): batch for batch, pair, begins in rows for probe in _begins_from_json(begins, ids)}
 
 

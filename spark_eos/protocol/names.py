@@ -23,7 +23,7 @@ _TAIL = re.compile(r"(\d+)-(\d+)-([01])(?:-(\d+))?(?:-r(\d+))?")
 
 @dataclass(frozen=True, order=True)
 class TaskId:
-    """What a task's transactional id says, besides prefix and query:
+    """Parts of a task's transactional id, besides prefix and query:
     ``<generation>-<partition>-<slot>[-<attempt>][-r<rev>]``.
 
     The attempt is left out for the first one; a repair carries the revision of the decision that it leads to.
@@ -75,8 +75,8 @@ def names_of(queries: Iterable[str] = ()) -> str:
 def is_task_name(
     prefix: str, query: str, name: str, *, before: int | None = None, of: tuple[int, int] | None = None
 ) -> bool:
-    """Whether this is the id of a task of the query; with ``before``, of a generation before that one; with ``of``, of
-    this generation and slot."""
+    """Return whether this is the id of a task of the query; with ``before``, of a generation before that one; with
+    ``of``, of this generation and slot."""
     task = parse_task_name(prefix, query, name)
     if task is None or (of is not None and (task.generation, task.slot) != of):
         return False
@@ -117,12 +117,12 @@ def ledger_name(prefix: str, query: str) -> str:
 
 
 def is_name_of(prefix: str, query: str, name: str) -> bool:
-    """Whether this id is one of the query's: of its ledger, or of a task."""
+    """Return whether this is an id of the query: of its ledger, or of a task."""
     return name == ledger_name(prefix, query) or is_task_name(prefix, query, name)
 
 
 def is_ledger_name(name: str) -> bool:
-    """Whether this id of a query is that of its ledger."""
+    """Return whether this id of a query is that of its ledger."""
     return name.endswith(_LEDGER)
 
 

@@ -1,4 +1,4 @@
-"""Open: a run of a query makes itself the one that may decide, settles the last decision, clears what is left."""
+"""Opens a run of a query: it becomes the one that may decide, settles the last decision, and clears leftovers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, ProtocolStop, Unclear, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
-from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
+from spark_eos.protocol.abort import clear_earlier, clear_listed, close, undecided
 from spark_eos.protocol.checks import (
     stop_of,
 )
 from spark_eos.protocol.end import settle
 from spark_eos.protocol.head import BatchWrite, Decision, ForeachBatchWrite, Head, Pair, Verdict, Write
-from spark_eos.protocol.look_back import judged_head, mark_missing
 from spark_eos.protocol.ports import NotPublished, Ports, Term
 from spark_eos.protocol.status import Start, Status, at_batch, status
 from spark_eos.protocol.take import agrees, is_newest, was_published
+from spark_eos.protocol.verify import head_with_verdicts, mark_missing
 
 
 def open_run(
@@ -39,13 +39,12 @@ def open_run(
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
     that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
     that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
-    begins transactions that never expire. ``write``: what writes, where it is no streaming query. A batch write keeps
+    begins transactions that never expire. ``write``: the write, where it is no streaming query. A batch write keeps
     the topic that was decided. A write within foreachBatch may begin with any micro-batch, and Spark may have passed
     one that was not written. ``topic``: where all rows go, if an option says so.
 
-    Where the outcome of the last decision is not known, transactions that are open and not decided may be what hides it
-    in the log, and with two-phase commit for ever. So the query is closed, these are aborted, and all is tried once
-    more.
+    Open transactions that are not decided may hide the outcome of the last decision in the log, with two-phase commit
+    for ever. Then the query is closed, these are aborted, and all is tried once more.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Ask the coordinator whether the ledger's id has committed a newer head than this. Take the ledger and read again:
@@ -53,8 +52,8 @@ def open_run(
        newer head.
     3. Settle the last decision.
     4. Publish the run. From here on, no run before it can decide anything.
-    5. Describe what earlier generations have open and not decided, and abort it. That is safe however long it takes:
-       what runs after this one decide is of later generations.
+    5. Abort open and undecided transactions of earlier generations. That is safe however long it takes: later runs
+       decide on later generations.
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
@@ -125,8 +124,7 @@ def _open(ports: Ports, start: _Start) -> Head:
 
 
 def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> Head:
-    """The head to publish. Where rows of the last decision are found to be missing, its own head says so from then
-    on."""
+    """Return the head to publish. Where rows of the last decision are missing, mark them in its own head and raise."""
     try:
         return _successor(ports, head, start)
     except ProtocolStop as error:
@@ -143,51 +141,51 @@ def _lost(start: _Start) -> EosError:
 
 
 def _cleared(ports: Ports, run: str) -> bool:
-    """End what runs before this one have open and not decided; whether there was any such thing. Until a run opens the
-    query again, it is closed, so that none of that can be decided."""
+    """Abort open and undecided transactions of runs before this one; False where there were none. Until a run opens the
+    query again, it is closed, so that none of them can be decided."""
     for _ in ports.retrying():
         head = ports.ledger.read()
         if head is None:
             return False
         if head.run == run:
             return True  # by another task of this run
-        found = undecided(ports, head)
-        if not found:
+        listed = undecided(ports, head)
+        if not listed:
             return False
         closed = close(ports, head.run)
         if closed is not None:
-            clear_found(ports, closed, found)
+            clear_listed(ports, closed, listed)
             return True
     return False
 
 
 def _write_of(start: _Start, before: Head) -> Write | None:
-    """What writes. Rows of a batch write that are decided went to the topic that was decided."""
+    """Return the write. Decided rows of a batch write went to the topic of its earlier run."""
     if isinstance(start.write, BatchWrite) and isinstance(before.write, BatchWrite) and before.decision is not None:
         return before.write
     return start.write or before.write
 
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
-    """The head, unless a start with it stops."""
+    """Return the head, unless a start with it stops."""
     judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.in_foreach_batch)
-    found = status(head, judged)
-    if found is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
+    action = status(head, judged)
+    if action is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
         head = replace(head, decision=_settled(ports, head.decision))
     # Whether rows are lost is judged by `_successor`, once the last decision is settled.
-    if found.stops and found is not Status.CHECKPOINT_AHEAD:
-        raise stop_of(found, head, judged)
+    if action.stops and action is not Status.CHECKPOINT_AHEAD:
+        raise stop_of(action, head, judged)
     return head
 
 
 def _settled(ports: Ports, last: Decision) -> Decision:
-    """The decision with its verdicts. Nobody goes on from it here, but a new checkpoint may, which would not settle it:
-    what this checkpoint has decided is ended now or never. A decision is final, so that no ledger need be taken."""
+    """Settle the decision. This start stops, and a new checkpoint that goes on from it would not settle it: its
+    transactions are ended now or never. A decision is final, so that no ledger need be taken."""
     return last.judged(settle(ports, last.written))
 
 
 def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
-    """The head to publish, with the last decision settled."""
+    """Return the head to publish, with the last decision settled."""
     if head is None:
         # Where a ledger was lost, what was begun before has generations of earlier runs, as ever.
         begins = start.batch == start.begin_at
@@ -205,17 +203,17 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
         return new
     behind = last.batch < start.batch
     verdicts = verdicts_of(ports, last, passed=behind and not start.in_foreach_batch)
-    new = judged_head(ports, new, verdicts)
+    new = head_with_verdicts(ports, new, verdicts)
     if at_batch(new, start.batch) is Status.CHECKPOINT_AHEAD:
         raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, in_foreach_batch=start.in_foreach_batch))
     return new
 
 
 def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Verdict]:
-    """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
-    only: then it was committed, even when the evidence is gone."""
+    """Settle the last decision. Once Spark has ``passed`` it, its commit has returned, which it does on verdicts only:
+    then it was committed, even when the evidence is gone."""
     try:
-        return settle(ports, last.written, whole_until_ms=math.inf if passed else -math.inf)
+        return settle(ports, last.written, valid_until_ms=math.inf if passed else -math.inf)
     except Unclear:
         if not passed:
             raise

@@ -1,4 +1,4 @@
-"""What the protocol needs from outside: implemented by `spark_eos.ledger` for real brokers, and by the simulation."""
+"""Ports of the protocol: implemented by `spark_eos.ledger` for real brokers, and by the simulation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.extra import FeatureRecords
-from spark_eos.protocol.head import Head, Offsets, Pair, Place, Probe
+from spark_eos.protocol.head import Head, Offsets, Pair, Probe, TransactionStart
 
 
 class NotPublished(Exception):
@@ -31,13 +31,13 @@ class State(Enum):
 
     @property
     def commits(self) -> bool:
-        """Whether it has been committed, markers or not."""
+        """True from the commit on, with or without markers."""
         return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a coordinator holds of a transactional id. Milliseconds; ``started_ms`` is by the coordinator's clock.
+    """A coordinator's description of a transactional id. Milliseconds; ``started_ms`` is by the coordinator's clock.
 
     ``places`` are the partitions, (topic, number), that the transaction has written to.
     """
@@ -71,14 +71,15 @@ class EndTxnAnswer(Enum):
     INCONCLUSIVE = "inconclusive"  # 48, 90, 47, 49: the coordinator has no such transaction, or not any more
 
 
-class Found(Enum):
-    """What the log shows at one record's place, once the last stable offset is past it."""
+class Visibility(Enum):
+    """State of a transaction in a partition, by the log at the offset of one of its records, once the last stable
+    offset is past it."""
 
-    THERE = "there"
-    MISSING = "missing"  # aborted
-    DELETED = "deleted"  # with its topic, in whose place there may be another one
-    GONE = "gone"  # retention or compaction took the place away, or it is another producer's
-    HELD = "held"  # an open transaction of another producer, which began earlier, keeps readers from it
+    VISIBLE = "visible"
+    ABORTED = "aborted"
+    DELETED = "deleted"  # with its topic; there may be another one of that name
+    EXPIRED = "expired"  # retention or compaction has taken it, or another producer's record has its offset
+    BLOCKED = "blocked"  # an open transaction of another producer, which began earlier, keeps readers from it
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,11 @@ class Ledger(Protocol):
 
 class Coordinator(Protocol):
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
-        """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
+        """Describe these transactional ids; those that the coordinators do not know are left out."""
         ...
 
     def of_ledger(self) -> Description | None:
-        """What its coordinator holds of the id under which the ledger is taken; None where it does not know it."""
+        """Describe the id under which the ledger is taken; None where its coordinator does not know it."""
         ...
 
     def known(self) -> Collection[Description]:
@@ -133,11 +134,10 @@ class Coordinator(Protocol):
         ...
 
     def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
-        """The newest generations of this query of which there has been a transaction of a task within a week; of those
-        ids that are ``decided``, whenever that was. Only those after the decided ones, and from ``since`` on, are
-        looked for: a week of short runs has many. Brokers that do not list by pattern return none; with ``thorough``,
-        they list what there is of everybody. With it, an id under which nothing was written yet counts, too: what
-        comes late may do that."""
+        """Return the newest generations of this query that had a transaction of a task within a week; of ``decided``
+        ids, at any time. Only those after the decided ones, and from ``since`` on, are listed: a week of short runs has
+        many. Brokers that do not list by pattern return none; with ``thorough``, they list the transactions of all
+        users, and an id under which nothing was written yet counts, too, as a late request leaves one."""
         ...
 
     def ongoing(
@@ -149,12 +149,13 @@ class Coordinator(Protocol):
         ...
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
-        """All of these, begun now; the answer, or the error, comes with the call of what is returned."""
+        """Begin to list all Ongoing transactions of tasks. The function that is returned waits for the answer, or
+        raises the error."""
         ...
 
     def endtxn_version(self) -> int:
-        """The version of EndTxn for transactions that begin now, by the cluster's finalized transaction.version:
-        ``FENCING_END`` or ``PLAIN_END``. What this process last heard of it will do."""
+        """Return the version of EndTxn for transactions that begin now, by the cluster's finalized transaction.version
+        as this process last heard of it: ``FENCING_END`` or ``PLAIN_END``."""
         ...
 
     def end(self, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
@@ -162,26 +163,26 @@ class Coordinator(Protocol):
         ...
 
     def fence(self, names: Collection[str]) -> Collection[str]:
-        """InitProducerId once for each transactional id: what is open under it is aborted, and its producer is
-        fenced. Returns the ids that were not given a new epoch, whatever the answer: ask again. Raises Unauthorized."""
+        """Send InitProducerId once for each transactional id, which aborts its open transaction and fences its
+        producer. Returns the ids that were not given a new epoch: ask again. Raises Unauthorized."""
         ...
 
 
 class Data(Protocol):
-    def look(self, pair: Pair, probe: Probe) -> Found | None:
+    def look(self, pair: Pair, probe: Probe) -> Visibility | None:
         """Look for a record of this pair, read_committed; None while the last stable offset is not past it."""
         ...
 
-    def look_each(self, places: Collection[Place]) -> Mapping[Place, Found | None]:
-        """Whether the transactions that begin at these places were aborted there: MISSING, and otherwise THERE, which
-        does not say that nobody has removed the rows since. DELETED where the topic with the place's id is not there
-        any more. HELD, or None, while it is not known; None also while one of these transactions itself is open there.
+    def look_each(self, places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
+        """Return whether the transactions that begin at these places were ABORTED there, and otherwise VISIBLE, though
+        the rows may have been removed since. DELETED where the topic with this id is not there any more. BLOCKED, or
+        None, while it is not known; None also while one of these transactions itself is open there.
 
         One request to each leader for all of its partitions; more only where several transactions begin in one."""
         ...
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        """What its leader says of a partition; None without an answer."""
+        """Return a partition's state by its leader; None without an answer."""
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from spark_eos.errors import EosError, stop
-from spark_eos.protocol.checks import as_json, instead_of_replay, is_unknown_here, is_visible
+from spark_eos.protocol.checks import as_json, is_unknown_here, is_visible, new_checkpoint_hint
 from spark_eos.protocol.extra import kinds_differ
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Verdict, Written
 from spark_eos.protocol.task import MicroBatch, TaskReport
@@ -32,8 +32,8 @@ def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
-    """A replay must be what was decided: what is visible already came from it. Where a feature reads the rows, a replay
-    reads nothing that is visible already, so that only its extra is compared."""
+    """Raise Diverged unless a replay is what was decided, as visible rows came from that. Where a feature reads the
+    rows, a replay does not read visible ones again, so that only its extra is compared."""
     kind = batch.kind
     other_kind = kinds_differ(last, None if kind is None else kind.name)
     if other_kind:
@@ -43,7 +43,7 @@ def compare(batch: MicroBatch, last: Decision) -> None:
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
     if kind is not None and kind.is_read:
         compared = []
-    unlike = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
+    unlike = [f"{name}: decided {was}, now {now}" for name, was, now in compared if was != now]
     if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
         unlike.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
     if unlike:
@@ -51,12 +51,12 @@ def compare(batch: MicroBatch, last: Decision) -> None:
 
 
 def diverged(decision: Decision, unlike: Sequence[str]) -> EosError:
-    """A replay reads something else than was decided, or does something else with it."""
+    """Return the error of a replay that reads other ranges than were decided, or makes something else of them."""
     return stop(
         "EOS_REPLAY_DIVERGED.ranges",
         batch=decision.batch,
         differences="; ".join(unlike),
-        instead_of_replay=instead_of_replay(decision),
+        instead_of_replay=new_checkpoint_hint(decision),
     )
 
 
@@ -67,7 +67,7 @@ def _rows_diverged(batch: MicroBatch, last: Decision, differences: str) -> EosEr
         batch=batch.id,
         repeated=seen,
         differences=differences,
-        instead_of_replay=instead_of_replay(last),
+        instead_of_replay=new_checkpoint_hint(last),
     )
 
 
@@ -102,7 +102,7 @@ _Sum = tuple[int, int]
 
 
 def repairs(last: Decision, written: Iterable[Written]) -> bool:
-    """Whether these are the rows that the decision has lost: no more, no less."""
+    """Return whether these are exactly the rows that the decision has lost."""
     return _total(map(_sum_of, written)) == _total(map(_sum_of, last.lost))
 
 

@@ -1,4 +1,4 @@
-"""What the next start of a query does, by its head in the ledger and the micro-batch that the checkpoint is at.
+"""Judges what the next start of a query does, by its head in the ledger and the micro-batch of the checkpoint.
 
 `status` is the only judge of that: a start stops by it, ``spark-eos status`` prints it, and ``spark-eos recover`` and
 the other commands refuse by it; a wait for the end of a query ends by `at_end`. It decides nothing about
@@ -17,8 +17,8 @@ ANY_TOPIC = "*"
 
 
 class Status(Enum):
-    """What a start does. Where it stops, the value is the condition of its error; a start can stop only by these. That
-    heads are lost, only the end of a query is judged by."""
+    """Action of a start. Where it stops, the value is the condition of its error; a start can stop only by these.
+    `HEADS_LOST` is for the end of a query alone."""
 
     #: Rows of a committed transaction were aborted in a partition.
     ROWS_MISSING = "EOS_ROWS_MISSING"
@@ -52,7 +52,7 @@ class Status(Enum):
 
     @property
     def stops(self) -> bool:
-        """Whether a start stops with an error, before it writes anything."""
+        """True where a start stops with an error, before it writes anything."""
         return self.value.startswith("EOS_")
 
 
@@ -62,10 +62,9 @@ HALTED = (Status.RETIRED, Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 
 @dataclass(frozen=True)
 class Start:
-    """What is known of a start. ``batch``: the micro-batch that it runs first; None where there is no
-    checkpoint. ``run``, ``prefix`` and ``topic`` (None: a column names it) are not judged where they are not given.
-    ``begin_at``: the option `ledger.begin`. ``in_foreach_batch``: a write within foreachBatch, which may begin at any
-    micro-batch."""
+    """A start of a query. ``batch``: the micro-batch that it runs first; None where there is no checkpoint. ``run``,
+    ``prefix`` and ``topic`` (None: a column names it) are not judged where they are not given. ``begin_at``: the option
+    `ledger.begin`. ``in_foreach_batch``: a write within foreachBatch, which may begin at any micro-batch."""
 
     batch: int | None
     run: str | None = None
@@ -76,7 +75,7 @@ class Start:
 
 
 def status(head: Head | None, start: Start) -> Status:
-    """What this start does with a query that has this head, or none."""
+    """Return what this start does with a query that has this head, or none."""
     if head is None:
         first = start.batch in (None, 0, start.begin_at) or start.in_foreach_batch
         return Status.WRITES if first else Status.HEAD_MISSING
@@ -84,8 +83,8 @@ def status(head: Head | None, start: Start) -> Status:
 
 
 def at_end(head: Head | None, done: int | None) -> Status | None:
-    """What is wrong with the head of a query that has ended, if anything is. ``done``: the last micro-batch that Spark
-    has noted as committed in this run, and so was decided in this ledger; None where there was none.
+    """Return what is wrong with the head of a query that has ended; None if nothing is. ``done``: the last micro-batch
+    that Spark has noted as committed in this run, so that it was decided in this ledger; None where there was none.
 
     A start is not judged by what Spark has noted, as another sink may have had the checkpoint in between.
     """
@@ -98,19 +97,20 @@ def at_end(head: Head | None, done: int | None) -> Status | None:
 
 
 def marked(head: Head, topic: str | None = ANY_TOPIC) -> Status | None:
-    """The first of the head's marks that no start gets past."""
+    """Return the first of the head's marks that stops every start."""
     marks = head.marks
     if marks.missing is not None:
         return Status.ROWS_MISSING
-    if (found := halted(head)) is not None:
-        return found
+    if (halt := halted(head)) is not None:
+        return halt
     if marks.topic is not None and topic not in (marks.topic, ANY_TOPIC):
         return Status.OTHER_TOPIC
     return None
 
 
 def halted(head: Head) -> Status | None:
-    """Which command has halted the query: it is retired, or a replay or the drop of a micro-batch is not finished."""
+    """Return which command has halted the query: it is retired, or a replay or the drop of a micro-batch is not
+    finished."""
     if head.marks.successor is not None:
         return Status.RETIRED
     unfinished = head.marks.unfinished
@@ -131,7 +131,7 @@ def _replaced(head: Head, start: Start) -> Status | None:
 
 
 def at_batch(head: Head, batch: int | None) -> Status:
-    """What becomes of a micro-batch, by the last decision alone; without a number, of the one that was decided last."""
+    """Return what happens to a micro-batch, by the last decision alone; without a number, to the last decided one."""
     last = head.decision
     if last is None:
         return Status.WRITES

@@ -20,7 +20,7 @@ _LAST_EPOCH = 32_767
 
 
 def take(ports: Ports, head: Head) -> Term | None:
-    """Take the ledger, to go on from ``head``, which was just read; None where there is another one by now.
+    """Take the ledger, to go on from ``head``, which was just read; None where there is a newer one by now.
 
     Raises LedgerError where there was a newer one that is lost.
     """
@@ -41,23 +41,23 @@ def newest_head(ports: Ports) -> Head | None:
 
 
 def _is_last(ports: Ports, head: Head) -> bool:
-    """Whether the head that was just read is the newest that there ever was. False where there is another one by now.
+    """Return whether the head that was just read is the newest that there ever was; False where there is a newer one.
 
     Raises LedgerError where there was a newer one that is lost.
     """
-    found = ports.coordinator.of_ledger()
-    return agrees(ports, head, found) and (_newer_by(found, head) == 0 or is_newest(ports, head))
+    described = ports.coordinator.of_ledger()
+    return agrees(ports, head, described) and (_newer_by(described, head) == 0 or is_newest(ports, head))
 
 
 def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
     """Like `take`, without reading the head first: an open ledger transaction may block the read, and only
     fencing ends that."""
-    found = ports.coordinator.of_ledger()
-    if found is not None and found.state.commits and not agrees(ports, ports.ledger.read(), found):
+    described = ports.coordinator.of_ledger()
+    if described is not None and described.state.commits and not agrees(ports, ports.ledger.read(), described):
         return None
     term = ports.ledger.take()
     head = term.read()
-    return (term, head) if head is None or _newer_by(found, head) == 0 or is_newest(ports, head) else None
+    return (term, head) if head is None or _newer_by(described, head) == 0 or is_newest(ports, head) else None
 
 
 def taking(ports: Ports) -> Iterator[tuple[Term, Head | None]]:
@@ -68,13 +68,13 @@ def taking(ports: Ports) -> Iterator[tuple[Term, Head | None]]:
             yield taken
 
 
-def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
-    """Whether the ledger's own id, as ``found`` before it is taken, has committed nothing that is newer than this head.
-    False where there is another head by now, or the first look was at a leader that had been replaced.
+def agrees(ports: Ports, head: Head | None, described: Description | None) -> bool:
+    """Return whether nothing newer than this head was committed under the ledger's own id, by its description before it
+    is taken. False where there is a newer head by now, or a replaced leader returned this one.
 
     Raises LedgerError where there is none.
     """
-    if head is None or (_newer_by(found, head) or 0) <= 0:
+    if head is None or (_newer_by(described, head) or 0) <= 0:
         return True
     for _ in ports.retrying():
         again = ports.ledger.read()
@@ -85,23 +85,23 @@ def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
     raise _heads_lost(head, "that something was committed to the ledger after it")
 
 
-def _newer_by(found: Description | None, head: Head) -> int | None:
-    """How far the last commit under the ledger's own id, as ``found``, is ahead of the commit of this head. 0 proves
-    that nothing came after it. Below 0, a coordinator was replaced and has not noticed. None where it knows of none, or
-    does not prove it."""
-    if found is None or head.committed_as is None or not found.state.commits:
+def _newer_by(described: Description | None, head: Head) -> int | None:
+    """Return how far the last commit under the ledger's own id is ahead of the commit of this head. 0 proves that
+    nothing came after it. Below 0, the coordinator was replaced and has not noticed. None where it knows of no commit,
+    or proves nothing."""
+    if described is None or head.committed_as is None or not described.state.commits:
         return None
     producer_id, epoch = head.committed_as
-    if found.pair.producer_id == producer_id:
-        return found.pair.epoch - epoch
+    if described.pair.producer_id == producer_id:
+        return described.pair.epoch - epoch
     # An end that uses up the epochs of a producer id leaves the transactional id with another one, at epoch 0: that of
     # this head, or a later one, as after the coordinator has forgotten the id and given it another producer id.
-    return (found.pair.epoch or None) if epoch == _LAST_EPOCH else 1
+    return (described.pair.epoch or None) if epoch == _LAST_EPOCH else 1
 
 
 def is_newest(ports: Ports, head: Head) -> bool:
-    """Whether nothing that the coordinators know of tasks says that there was a newer head than this. False where there
-    is one by now, or the first look was at a leader that had been replaced.
+    """Return whether no transaction of a task that the coordinators know shows that there was a newer head than this.
+    False where there is one by now, or a replaced leader returned this one.
 
     Raises LedgerError where there is none. What the last decision's own run has decided after it leaves no such trace.
     """
@@ -124,7 +124,7 @@ def _heads_lost(head: Head, known: str) -> EosError:
 
 
 def is_outrun(head: Head, known: Generations) -> bool:
-    """Whether these are of a later run than the head's, or were committed by a later decision."""
+    """Return whether these are of a later run than the head's, or were committed by a later decision."""
     if known.begun > head.generation:
         return True
     decision = _decided_here(head)
@@ -134,16 +134,16 @@ def is_outrun(head: Head, known: Generations) -> bool:
 
 
 def _decided_here(head: Head) -> Decision | None:
-    """The last decision, if it was made in this ledger; else, by what the head says, no task has committed anything."""
+    """Return the last decision, if it was made in this ledger; otherwise no task has committed anything by the head."""
     return None if head.decision is None or head.decision.is_assumed else head.decision
 
 
 def was_published(ports: Ports) -> bool:
-    """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
-    on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
+    """Return whether the coordinators know of a head of the query, or of a task that it has decided on, as they do for
+    a week: then the head was lost with the ledger, and maybe the decision on the first micro-batch.
 
-    Every producer of a task counts, whatever has become of its transaction, as none begins before the head is
-    published. An abort is no proof that nothing was decided, nor is a producer without a transaction: where an end did
-    not fence, a late request may have opened the transaction once more after its commit, and a later run has fenced it.
+    Every producer of a task counts, as none begins before the head is published. An abort is no proof that nothing was
+    decided, nor is a producer without a transaction: where an end did not fence, a late request may have opened the
+    transaction once more after its commit, and a later run has fenced it.
     """
-    return any(found.state.commits or not is_ledger_name(found.pair.id) for found in ports.coordinator.known())
+    return any(each.state.commits or not is_ledger_name(each.pair.id) for each in ports.coordinator.known())

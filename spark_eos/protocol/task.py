@@ -1,6 +1,4 @@
-"""What one attempt of one task has to do for a micro-batch, what it reports to the driver when it is done, and the
-micro-batch as all of its tasks have reported it.
-"""
+"""The assignment of one attempt of one task, its report to the driver, and the micro-batch of all reports."""
 
 from __future__ import annotations
 
@@ -40,8 +38,8 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Assignment:
-    """A task's work, and the name to do it under; no name where nothing is written. And how: a replay digests rows
-    and deals keys to partitions as it was done when the micro-batch was decided."""
+    """Work of a task, and the name to do it under; None where it writes nothing. A replay digests rows and deals keys
+    to partitions as the run did that decided."""
 
     work: Work
     name: TaskId | None
@@ -51,16 +49,15 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """A task's report: how much it read, and the transaction that holds it, if it wrote any.
+    """Report of a task: its rows, and their transaction, if it wrote any.
 
-    ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
-    began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
-    ``oldest_ms`` is the earliest timestamp that a row was given, if any. Where a feature
-    reads the rows, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record batches as
-    they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
-    ``dropped``: records that its transform rejected, and that are left out. ``read``: rows that the task read, where
-    these are counted, as a transform makes others of them. ``extra``: what the feature that reads the rows reports of
-    them.
+    ``work``: as assigned. ``began_ms``: the time of day, by the task's clock, before its transaction began;
+    ``timeout_ms``: how long that may live. ``digest_by``: how ``digest`` was made. ``oldest_ms``: the earliest
+    timestamp of a row, if rows have any. Where a feature reads the rows, ``rows`` counts those that it wrote, and
+    ``bytes`` is their size: of copies, that of the record batches as they were written, and otherwise that of keys and
+    values. ``topics``: of its transaction. ``dropped``: how many records its transform rejected and left out.
+    ``read``: how many rows the task read, where a transform makes others of them. ``extra``: of the feature that reads
+    the rows.
     """
 
     work: Work
@@ -88,17 +85,17 @@ def assign(
     digest_by: Digest = Digest.ROWS,
     partitioner: str | None = None,
 ) -> Assignment:
-    """What a partition of a micro-batch has to do under this head. Raises ProtocolStop when behind.
+    """Assign a partition of a micro-batch its work, by this head. Raises ProtocolStop when behind.
 
     ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
     """
     check_written(head, batch)
-    decision, found = head.decision, at_batch(head, batch)
+    decision, state = head.decision, at_batch(head, batch)
     slot = batch % SLOTS
-    if decision is None or found in (Status.WRITES, Status.CHECKPOINT_AHEAD):
+    if decision is None or state in (Status.WRITES, Status.CHECKPOINT_AHEAD):
         name = TaskId(head.generation, partition, slot, attempt)
         return Assignment(Work.WRITE, name, digest_by, partitioner or head.partitioner)
-    if found is Status.CHECKPOINT_BEHIND:
+    if state is Status.CHECKPOINT_BEHIND:
         raise checkpoint_behind(decision, batch)
     if _rewrites(decision, partition):
         name = TaskId(head.generation, partition, slot, attempt, decision.rev + 1)
@@ -107,7 +104,7 @@ def assign(
 
 
 def _rewrites(decision: Decision, partition: int) -> bool:
-    """Whether this task of a replay has lost rows to write. Where all was lost, every one has."""
+    """Return whether this task of a replay has lost rows to write. Where all were lost, every task has."""
     lost = decision.lost
     if decision.rewrite is not None:
         return bool(lost) and partition in decision.rewrite
@@ -131,9 +128,9 @@ def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
 def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Coordinator) -> str:
     """The first transactional id with nothing open under it, counting attempts up.
 
-    Spark counts attempts from 0 again when it resubmits a stage, and does not pass to Python which attempt of the stage
-    this is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its
-    name. So a name in the head's decision is not taken either, while it is without a verdict.
+    Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
+    this is: the first one's transaction may be prepared, and even decided, and taking its name would abort it. So a
+    name in the head's decision is not taken either, while it has no verdict.
     """
     written = head.decision.written if head.decision is not None else ()
     waiting = {w.pair.id for w in written if w.verdict is None}
@@ -153,11 +150,11 @@ def check_held(pair: Pair, described: Description | None, *, two_phase: bool = F
         if two_phase and described.expires:
             raise stop("EOS_TWO_PHASE_EXPIRES", transactional_id=pair.id, timeout_ms=described.timeout_ms)
         return
-    found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
+    held = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
     raise stop(
         "EOS_TRANSACTION_NOT_HELD",
         transactional_id=pair.id,
-        difference=f"the task wrote as {_of(pair)}, but the coordinator has {found}",
+        difference=f"the task wrote as {_of(pair)}, but the coordinator has {held}",
     )
 
 
@@ -190,13 +187,13 @@ def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
         )
 
 
-def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
+def check_ends(pair: Pair, lasts: Firsts, ends: Iterable[Probe]) -> None:
     """Raise Unclear where the transaction does not end, in a partition, with the task's last record there.
 
-    ``lasts``: the sequence number of that record for each partition, as far as it is known; ``found`` is by the
+    ``lasts``: the sequence number of that record for each partition, as far as it is known; ``ends`` is by the
     partitions' leaders. An unclean election takes what was written last, and was acknowledged.
     """
-    for probe in found:
+    for probe in ends:
         last = lasts.get((probe.topic, probe.partition))
         if None not in (last, probe.last) and last != probe.last:
             raise stop(
@@ -292,7 +289,7 @@ class MicroBatch:
 
     @property
     def digests(self) -> frozenset[Digest]:
-        """How the tasks have digested their rows; one, unless executors have different versions of the library."""
+        """The ways in which the tasks have digested their rows; one, unless executors have different versions."""
         return frozenset(report.digest_by for report in self.reports)
 
     @property
@@ -305,10 +302,10 @@ class MicroBatch:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of all transactions: where rows went, and what was written beside them."""
+        """The topics of all transactions."""
         return frozenset(topic for report in self.reports for topic in report.topics)
 
     @property
     def replayed(self) -> bool:
-        """Whether the micro-batch was decided before, so that tasks had to repair or to count."""
+        """True where the micro-batch was decided before, so that tasks had to repair or to count."""
         return any(report.work is not Work.WRITE for report in self.reports)

@@ -20,7 +20,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Written
 from spark_eos.protocol.task import (
     Assignment,
@@ -204,7 +204,7 @@ class Attempt:
         described = self._session.coordinator.describe([pair.id]).get(pair.id)
         check_held(pair, described, two_phase=self._job.options.two_phase)
         assert described is not None
-        fresh = int(time.time() * 1000) - began_ms < WHOLE_MS
+        fresh = int(time.time() * 1000) - began_ms < VALID_MS
         self._topics = tuple(sorted({topic for topic, _ in described.places}))
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]

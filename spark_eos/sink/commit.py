@@ -70,8 +70,8 @@ class Commit:
         batch = self._micro_batch(received, session.ports)
         events = self._commit_events()
         with events.commit(batch, received):
-            ahead = session.resume(self.run)
-            report = commit(session.ports, batch, ahead, session.seen(self.run))
+            ahead = session.stop_background_work(self.run)
+            report = commit(session.ports, batch, ahead, session.verified(self.run))
             self._finish(session, report)
         spare_collections()
         took_s = time.perf_counter() - began
@@ -86,7 +86,7 @@ class Commit:
         """Close the run, and abort what it has open and not decided; how many transactions stay open. ``look_again_s``:
         seconds to wait before each further look for what tasks have begun meanwhile. Raises EosError."""
         session = self._session()
-        session.resume()
+        session.stop_background_work()
         left = abort(session.ports, self.run, self.batch)
         for seconds in look_again_s:
             time.sleep(seconds)
@@ -123,10 +123,10 @@ class Commit:
 
     def _finish(self, session: Session, report: CommitReport) -> None:
         if self.write is None:
-            session.rest(self.run, self.batch, report)
+            session.start_background_work(self.run, self.batch, report)
             return
         is_last = isinstance(self.write, BatchWrite)  # within foreachBatch, more writes follow
-        session.look_now(self.run, report, wait_for_others=is_last)
+        session.verify_now(self.run, report, wait_for_others=is_last)
         if is_last:
             complete(session.ports, self.run)
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.look_back import look_at_last
+from spark_eos.protocol.verify import verify_last
 from spark_eos.sink.session import session_for
 
 _FORMAT = "eos-kafka"
@@ -29,7 +29,7 @@ def remember(run: str, options: SinkOptions) -> None:
 
 
 def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a StreamingQuery, or what behaves like one
-    """Raise EosError as `look_at_last` does, of the query's last micro-batch.
+    """Raise EosError as `verify_last` does, of the query's last micro-batch.
 
     Nothing is done for a query that writes elsewhere, within foreachBatch, or through Spark Connect, whose server
     knows the options alone.
@@ -39,7 +39,7 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
         return
     client = broker_client(options.kafka)
     partitions = topic_partitions(client, [options.ledger_topic])[options.ledger_topic]
-    look_at_last(session_for(client, options, partitions, str(query.id)).ports, _last_done(query), stopped=stopped)
+    verify_last(session_for(client, options, partitions, str(query.id)).ports, _last_done(query), stopped=stopped)
 
 
 def _last_done(query: Any) -> int | None:  # noqa: ANN401

@@ -24,7 +24,7 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.checks import check_halts, where_it_ended
+from spark_eos.protocol.checks import check_halts, end_offsets_hint
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name
 from spark_eos.sink.brokers import check_brokers
@@ -262,7 +262,7 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
         raise checkpoint.damaged(
             f"offsets/{done}",
             "it does not end where the micro-batch was decided to end: the file was lost and planned again, or belongs "
-            f"to another checkpoint. By the ledger, {where_it_ended(decision)}",
+            f"to another checkpoint. By the ledger, {end_offsets_hint(decision)}",
         )
 
 

@@ -17,9 +17,9 @@ from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.commit import CommitReport, take_ahead
-from spark_eos.protocol.head import Decision, Places
-from spark_eos.protocol.look_back import Looked, look_back, marked, places_of
+from spark_eos.protocol.head import Decision, TransactionStarts
 from spark_eos.protocol.ports import Ports, Term
+from spark_eos.protocol.verify import Verified, marked, starts_of, verify_visible
 
 #: Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor.
 AHEAD_DELAY_S = 0.05
@@ -27,23 +27,23 @@ _CLEAN_LOOKS = 2
 
 
 @dataclass(frozen=True)
-class _Look:
-    """A look back at a committed decision, in the background, and at what was to be looked at again: all ``places``.
-    ``waiting``: those that cannot be looked at yet."""
+class _Verification:
+    """A verification, in the background, of a committed decision, and of all ``starts`` that were blocked before.
+    ``blocked``: those that still are."""
 
     run: str
     decision: Decision | None
-    places: Places
-    waiting: Future[Places]
+    starts: TransactionStarts
+    blocked: Future[TransactionStarts]
 
 
 class Session:
     """``client`` is that of the cluster to which the query writes; ``ports`` use it for the steps of the protocol, and
     ``coordinator`` is theirs, with methods that only tasks need.
 
-    On the driver, the session also looks once more at what was committed, takes the ledger ahead for the next commit,
-    both in the background, and looks for what is left open while the query has nothing to commit. Call ``resume``,
-    which ends all of it, before any call on ``ports``.
+    On the driver, the session works in the background after a commit: it verifies that the commit is visible, takes the
+    ledger ahead for the next one, and aborts what late attempts leave open while the query has nothing to commit. Call
+    `stop_background_work` before any call on ``ports``.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Session:
         self.client, self.ports, self.coordinator = client, ports, coordinator
         self._two_phase = two_phase
         self._taking: tuple[str, Future[Term | None]] | None = None
-        self._look: _Look | None = None
-        self._waiting: Places = {}
+        self._verification: _Verification | None = None
+        self._blocked: TransactionStarts = {}
         self._pool = ThreadPoolExecutor(1, "eos ahead")
         self._busy = threading.Event()
         self._sweeper: threading.Thread | None = None
 
-    def rest(self, run: str, batch: int, report: CommitReport) -> None:
-        """After a commit, in the background: look back at it, take the ledger ahead for the run's next commit, and
-        abort what late attempts leave open until then."""
-        self._begin_look(run, report)
+    def start_background_work(self, run: str, batch: int, report: CommitReport) -> None:
+        """After a commit: verify that it is visible, take the ledger ahead for the run's next commit, and abort what
+        late attempts leave open until then."""
+        self._begin_verification(run, report)
         taking = self._take_ahead(run)
         self._busy.clear()
         self._sweeper = threading.Thread(target=self._sweep, args=(run, batch, taking), name="eos sweep", daemon=True)
@@ -75,7 +75,7 @@ class Session:
         for seconds in chain(SWEEPS_AFTER_S, repeat(SWEEPS_AFTER_S[-1]) if self._two_phase else ()):
             if self._busy.wait(seconds) or clean == _CLEAN_LOOKS:
                 return
-            self._look_again()
+            self._verify_blocked()
             try:
                 left = sweep(self.ports, run, batch)
             except EosError as error:  # the next commit looks, too
@@ -88,55 +88,57 @@ class Session:
                 return
             clean = 0 if left else clean + 1
 
-    def _begin_look(self, run: str, report: CommitReport, *, wait_for_others: bool = False) -> Future[Places]:
-        """Look back, in the background, at what was committed and at the places that had to wait before."""
-        places = {**self._waiting, **report.unseen, **places_of(report.decision)}
-        return self._look_at(run, report.decision, places, wait_for_others)
+    def _begin_verification(
+        self, run: str, report: CommitReport, *, wait_for_others: bool = False
+    ) -> Future[TransactionStarts]:
+        """Verify, in the background, what was committed and what was blocked before."""
+        starts = {**self._blocked, **report.unverified, **starts_of(report.decision)}
+        return self._verify(run, report.decision, starts, wait_for_others)
 
-    def _look_at(
-        self, run: str, decision: Decision | None, places: Places, wait_for_others: bool = False
-    ) -> Future[Places]:
-        def look() -> Places:
+    def _verify(
+        self, run: str, decision: Decision | None, starts: TransactionStarts, wait_for_others: bool = False
+    ) -> Future[TransactionStarts]:
+        def verify() -> TransactionStarts:
             try:
-                return look_back(self.ports, places, wait_for_others=wait_for_others)
+                return verify_visible(self.ports, starts, wait_for_others=wait_for_others)
             except ProtocolStop as error:
                 logger.error("%s", error)
                 raise marked(self.ports, run, error) from None
 
-        found = self._pool.submit(look)
-        self._look = _Look(run, decision, places, found)
-        return found
+        blocked = self._pool.submit(verify)
+        self._verification = _Verification(run, decision, starts, blocked)
+        return blocked
 
-    def _look_again(self) -> None:
-        """Look again at places that open transactions of other producers have kept readers from."""
-        look = self._look
-        if look is not None and look.waiting.exception() is None and look.waiting.result():
-            self._look_at(look.run, look.decision, look.waiting.result()).exception()
+    def _verify_blocked(self) -> None:
+        """Verify anew what open transactions of other producers have blocked."""
+        last = self._verification
+        if last is not None and last.blocked.exception() is None and last.blocked.result():
+            self._verify(last.run, last.decision, last.blocked.result()).exception()
 
-    def look_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
-        """Look back at what was committed and wait for the answer, as no other commit follows that could. Raises
-        ProtocolStop as `look_back` does; the next commit of this process then looks anew."""
+    def verify_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
+        """Verify what was committed and wait for the result, as no other commit follows that could. Raises ProtocolStop
+        as `verify_visible` does; the next commit of this process then verifies anew."""
         try:
-            self._begin_look(run, report, wait_for_others=wait_for_others).result()
+            self._begin_verification(run, report, wait_for_others=wait_for_others).result()
         except BaseException:
-            self._look = None
+            self._verification = None
             raise
 
-    def seen(self, run: str) -> Looked | None:
-        """The decision at which this process has looked back since its commit, if there is one, and what had to wait;
-        returned once. Waits for the answer, and raises ProtocolStop as `look_back` does.
+    def verified(self, run: str) -> Verified | None:
+        """Return what this process has verified since its last commit, once; None if there is nothing. Waits for the
+        result, and raises ProtocolStop as `verify_visible` does.
 
-        Not where the look was another run's: the start of this one has looked itself since. The places are looked at
-        once more with the next commit.
+        A failure for another run is not raised, as the start of this run has verified since. What that one was to
+        verify is verified with the next commit.
         """
-        look, self._look = self._look, None
-        if look is None:
+        last, self._verification = self._verification, None
+        if last is None:
             return None
-        if look.run != run and look.waiting.exception() is not None:
-            self._waiting = look.places
+        if last.run != run and last.blocked.exception() is not None:
+            self._blocked = last.starts
             return None
-        self._waiting = look.waiting.result()
-        return Looked(look.decision, self._waiting)
+        self._blocked = last.blocked.result()
+        return Verified(last.decision, self._blocked)
 
     def _take_ahead(self, run: str) -> Future[Term | None]:
         """Take the ledger for the run's next commit, in the background."""
@@ -149,9 +151,9 @@ class Session:
         self._taking = run, taking
         return taking
 
-    def resume(self, run: str | None = None) -> Term | None:
-        """Stop what `rest` has started, and return the ledger if it was taken ahead for this run; it is returned once.
-        A failure to take it is ignored: taking the ledger again fails in the same way."""
+    def stop_background_work(self, run: str | None = None) -> Term | None:
+        """Stop what `start_background_work` has started, and return the ledger, once, if it was taken ahead for this
+        run. A failure to take it is ignored: taking it again fails in the same way."""
         self._busy.set()
         if self._sweeper is not None:
             self._sweeper.join()

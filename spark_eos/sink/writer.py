@@ -92,7 +92,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         topic = self._options.ledger_topic
         partitions = topic_partitions(self._client, [topic])[topic]
         session = session_for(self._client, self._options, partitions, query)
-        session.resume()
+        session.stop_background_work()
         head = session.ports.ledger.read()
         driver = this_driver()
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from spark_eos.errors import EosError, ProtocolStop, TopicError
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, clear_late, sweep
 from spark_eos.protocol.commit import BATCH, CommitReport, commit, complete, take_ahead
-from spark_eos.protocol.head import Places
-from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked, places_of
+from spark_eos.protocol.head import TransactionStarts
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport
+from spark_eos.protocol.verify import Verified, marked, starts_of, verify_last, verify_visible
 
 from .ledger import QUERY
 from .operator import abort_broken, abort_undecided
@@ -195,7 +195,7 @@ class Driver:
             batch += 1
         self._look()
         done = self.done
-        self._in_process(Process(), "end", lambda own: look_at_last(own, done))
+        self._in_process(Process(), "end", lambda own: verify_last(own, done))
         query.looked_at = True
 
     def _write_job(self) -> None:
@@ -281,7 +281,7 @@ class Driver:
             self._in_process(process, "commit", lambda own: done.append(self._commit_all(own, body, before)))
             if not self.query.plan.runs:
                 waiting = {} if before is None else before.waiting
-                self._go_on(process, done[0], {**waiting, **done[0].unseen})
+                self._go_on(process, done[0], {**waiting, **done[0].unverified})
         except BaseException as error:
             if not isinstance(error, Killed):
                 self._abort(batch, self.run)
@@ -289,20 +289,20 @@ class Driver:
         return process
 
     def _commit_all(self, own: Ports, body: MicroBatch, before: Ahead | None) -> CommitReport:
-        report = commit(own, body, before and before.term, before and Looked(before.decision, before.waiting))
+        report = commit(own, body, before and before.term, before and Verified(before.decision, before.waiting))
         if self.query.plan.runs:
-            look_back(own, {**report.unseen, **places_of(report.decision)}, wait_for_others=True)
+            verify_visible(own, {**report.unverified, **starts_of(report.decision)}, wait_for_others=True)
             complete(own, self.run)
         return report
 
-    def _go_on(self, process: Process, report: CommitReport, waiting: Places) -> None:
+    def _go_on(self, process: Process, report: CommitReport, waiting: TransactionStarts) -> None:
         """In the process that commits, while the next micro-batch runs: look back, and take the ledger ahead; a commit
         without it takes the ledger itself."""
 
         def run() -> None:
             own = self.ports(process)
             try:
-                taking.waiting = look_back(own, {**waiting, **places_of(report.decision)})
+                taking.waiting = verify_visible(own, {**waiting, **starts_of(report.decision)})
             except ProtocolStop as error:
                 taking.error = marked(own, self.run, error)
                 return

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import Pair
 
 from .partition_log import PartitionLog, Place, Record
@@ -70,7 +70,7 @@ class Losses:
         held = {record.payload[1] for record in records if _producer(record) == (pair.producer_id, pair.epoch)}
         if self.gone[pair.producer_id, pair.epoch] <= held:
             return
-        if by.role in ("task", "operator") or started_ms <= by.born_ms - WHOLE_MS:
+        if by.role in ("task", "operator") or started_ms <= by.born_ms - VALID_MS:
             raise Violation(WHOLE, f"{pair} was committed by {by.name}, begun {by.born_ms}; it lost rows at {cut_ms}")
 
     def excused(self, fates: Mapping[Pair, bool]) -> set[int]:

@@ -16,17 +16,17 @@ from spark_eos.ledger.lookup import Absences
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.extra import FeatureRecords
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe
-from spark_eos.protocol.head import Place as Placed
+from spark_eos.protocol.head import TransactionStart as Placed
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import (
     Description,
     EndTxnAnswer,
-    Found,
     Generations,
     NotPublished,
     PartitionState,
     Ports,
     State,
+    Visibility,
 )
 
 from .client import Producer, Refused
@@ -300,7 +300,7 @@ class SimulatedData:
         self._world, self._cluster = world, cluster
         self._absences = Absences(MISSING_MS, gap=LOOKS_MS)
 
-    def look(self, pair: Pair, probe: Probe) -> Found | None:
+    def look(self, pair: Pair, probe: Probe) -> Visibility | None:
         place = probe.topic, probe.partition
         reply = self._world.call(
             "fetch data", lambda: self._led(place, lambda log: self._found(place, log, pair, probe))
@@ -312,9 +312,9 @@ class SimulatedData:
         self._absences.is_there(place)
         return reply.value
 
-    def look_each(self, places: Collection[Placed]) -> Mapping[Placed, Found | None]:
+    def look_each(self, places: Collection[Placed]) -> Mapping[Placed, Visibility | None]:
         """All partitions have one leader here. As with `RecordLookup`, the lowest place of each is asked for first."""
-        found: dict[Placed, Found | None] = {}
+        found: dict[Placed, Visibility | None] = {}
         left: dict[Place, list[Placed]] = {}
         for pair, probe in sorted(places, key=lambda one: (one[1].topic, one[1].partition, -one[1].offset)):
             left.setdefault((probe.topic, probe.partition), []).append((pair, probe))
@@ -324,7 +324,7 @@ class SimulatedData:
             reply = self._world.call("look back", partial(self._states, asked, begins))
             for place, one in asked.items():
                 found[one] = None if reply is None else reply.value[place]
-                if found[one] in (None, Found.HELD):
+                if found[one] in (None, Visibility.BLOCKED):
                     found |= dict.fromkeys(left[place], found[one])
                     left[place].clear()
                 if not left[place]:
@@ -334,24 +334,24 @@ class SimulatedData:
     def _states(self, asked: Mapping[Place, Placed], begins: Mapping[Place, set[int]]) -> Reply:
         return Reply(OK, {place: self._state_at(place, *one, begins[place]) for place, one in asked.items()})
 
-    def _state_at(self, place: Place, pair: Pair, probe: Probe, begins: Collection[int]) -> Found | None:
+    def _state_at(self, place: Place, pair: Pair, probe: Probe, begins: Collection[int]) -> Visibility | None:
         code, id_ = self._cluster.leaders.code(place), probe.topic_id
         if code is not None:
             gone = self._gone_or_silent(probe) if code == UNKNOWN_TOPIC else None
-            return Found.DELETED if gone is not None and id_ else gone
+            return Visibility.DELETED if gone is not None and id_ else gone
         if id_ and id_ != self._cluster.topic_id(probe.topic):
             gone = self._absences.is_gone((id_, probe.partition), self._world.now, as_topic=True)
-            return Found.DELETED if gone else None
+            return Visibility.DELETED if gone else None
         self._absences.is_there(place)
         self._absences.is_there((id_, probe.partition))
         log = self._cluster.log(place)
         found, stable = self._found(place, log, pair, probe), self._cluster.leaders.stable(place, log)
         held = found is None and log.begin <= stable <= probe.offset and stable not in begins
-        return Found.HELD if held else found
+        return Visibility.BLOCKED if held else found
 
-    def _gone_or_silent(self, probe: Probe) -> Found | None:
+    def _gone_or_silent(self, probe: Probe) -> Visibility | None:
         gone = self._absences.is_gone((probe.topic, probe.partition), self._world.now, as_topic=True)
-        return Found.GONE if gone else None
+        return Visibility.EXPIRED if gone else None
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {topic: self._cluster.topic_id(topic) for topic in topics}
@@ -368,7 +368,7 @@ class SimulatedData:
         code = self._cluster.leaders.code(place)
         return Reply(code) if code is not None else Reply(OK, ask(self._cluster.log(place)))
 
-    def _found(self, place: Place, log: PartitionLog, pair: Pair, probe: Probe) -> Found | None:
+    def _found(self, place: Place, log: PartitionLog, pair: Pair, probe: Probe) -> Visibility | None:
         """As `RecordLookup` judges what Fetch, and where that does not do ListOffsets, say."""
         leaders = self._cluster.leaders
         if leaders.watermark(place, log) <= probe.offset and leaders.code_of_offsets(place) is not None:
@@ -376,15 +376,15 @@ class SimulatedData:
         if probe.offset < log.begin:
             if leaders.stable(place, log) <= log.begin < log.end:
                 return None
-            return Found.MISSING if log.tells_abort(pair.producer_id, probe.offset) else Found.GONE
+            return Visibility.ABORTED if log.tells_abort(pair.producer_id, probe.offset) else Visibility.EXPIRED
         if probe.offset >= log.end:
-            return Found.GONE
+            return Visibility.EXPIRED
         if leaders.stable(place, log) <= probe.offset:
             return None
         record = log.records[probe.offset]
         if record.control or (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
-            return Found.GONE
-        return Found.THERE if record.visible else Found.MISSING
+            return Visibility.EXPIRED
+        return Visibility.VISIBLE if record.visible else Visibility.ABORTED
 
 
 def _state(log: PartitionLog) -> PartitionState | None:

@@ -8,9 +8,9 @@ import pytest
 
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol import commit as commit_module
-from spark_eos.protocol import look_back as look_back_module
 from spark_eos.protocol import open as open_module
 from spark_eos.protocol import take as take_module
+from spark_eos.protocol import verify as verify_module
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import first_names
 from spark_eos.protocol.ports import Description
@@ -134,13 +134,13 @@ def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
     """What the coordinator has committed is taken for visible, unless the transaction, or its end, was late."""
-    for module in (commit_module, driver, look_back_module):
-        patch.setattr(module, "look_back", lambda *_, **__: {})
+    for module in (commit_module, driver, verify_module):
+        patch.setattr(module, "verify_visible", lambda *_, **__: {})
 
 
 def head_believed_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Whoever waits for the end of a query looks back at what the newest head names that is left."""
-    patch.setattr(look_back_module, "_head_at_end", lambda own, done: own.ledger.read())
+    patch.setattr(verify_module, "_head_at_end", lambda own, done: own.ledger.read())
 
 
 def complete_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:

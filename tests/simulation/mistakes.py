@@ -382,14 +382,14 @@ def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
 
 def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
     """A transaction that the coordinator has committed is taken for visible."""
-    patch.setattr(end_module, "look_at", lambda *_: ({}, []))
+    patch.setattr(end_module, "find_held", lambda *_: ({}, []))
     patch.setattr(end_module, "check_visible", lambda *_, **__: None)
     nobody_looks_back(patch)
 
 
 def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks at the last micro-batch of a run, which no commit follows."""
-    patch.setattr(driver, "look_at_last", lambda *_: None)
+    patch.setattr(driver, "verify_last", lambda *_: None)
 
 
 def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:
@@ -398,15 +398,17 @@ def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:
     def judged(ports: Any, head: Any, verdicts: Any, **_: Any) -> Any:
         return replace(head, decision=None if head.decision is None else head.decision.judged(verdicts))
 
-    patch.setattr(open_module, "judged_head", judged)
+    patch.setattr(open_module, "head_with_verdicts", judged)
 
 
-def unseen_places_in_memory_alone(patch: pytest.MonkeyPatch) -> None:
+def unverified_starts_in_memory_alone(patch: pytest.MonkeyPatch) -> None:
     """A head knows of its own decision only: whoever ends the query does not know where others kept readers from what
     was committed before."""
     publish = ledger.SimulatedTerm.publish
     patch.setattr(
-        ledger.SimulatedTerm, "publish", lambda self, head, *content: publish(self, replace(head, unseen={}), *content)
+        ledger.SimulatedTerm,
+        "publish",
+        lambda self, head, *content: publish(self, replace(head, unverified={}), *content),
     )
 
 

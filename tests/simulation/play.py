@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import is_name_of
 from spark_eos.protocol.ports import State
@@ -134,7 +134,7 @@ class Run:
         ended = [query.id for query in self.queries if query.done]
         for name, slot in list(self.cluster._slots.items()):
             if slot.entry.state is State.ONGOING and any(is_name_of(PREFIX, id, name) for id in ended):
-                self.cluster.init(name, WHOLE_MS, "an operator")
+                self.cluster.init(name, VALID_MS, "an operator")
 
     def _ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
         for watch in self.watches:
@@ -245,7 +245,7 @@ class Run:
             alive = {driver.run for query in self.queries for driver in query.drivers if driver.may_commit}
             watch = next((watch for watch in self.watches if pair in watch.decided), None)
             abandoned = watch is not None and watch.deciders[watch.decided[pair].batch] not in alive
-            if entry.state not in PREPARED and (abandoned or self.world.now - entry.started_ms >= WHOLE_MS):
+            if entry.state not in PREPARED and (abandoned or self.world.now - entry.started_ms >= VALID_MS):
                 found.append(producer_id)
         return found
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.head import Decision, Places
+from spark_eos.protocol.head import Decision, TransactionStarts
 from spark_eos.protocol.ports import Ports, Term
 
 from .coordinator import Cluster
@@ -39,7 +39,7 @@ class Ahead:
     actor: Actor
     decision: Decision | None = None
     term: Term | None = None
-    waiting: Places = field(default_factory=dict)
+    waiting: TransactionStarts = field(default_factory=dict)
     error: EosError | None = None
 
 

@@ -10,7 +10,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
 from spark_eos.pipelines.copy.ranges import assign_ranges, reported
-from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import BatchWrite, Digest, Head, Probe, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.open import open_run
@@ -199,7 +199,7 @@ def _written(task: Task, producer: Producer, probe: Probe, rows: int, digest: in
 
 def _check_begins(world: World, coordinator: SimulatedCoordinator, producer: Producer) -> None:
     """Asked only where somebody may have aborted what the producer wrote first, while it went on."""
-    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < WHOLE_MS:
+    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < VALID_MS:
         return
     found: dict[Place, Probe] = {}
     for _ in world.retrying():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.protocol import look_back as look_back_module
+from spark_eos.protocol import verify as verify_module
 from spark_eos.protocol.open import open_run
 
 from . import invariants
@@ -43,7 +43,7 @@ def _whichever_micro_batch(patch: pytest.MonkeyPatch) -> None:
 
 def _end_without_a_head_believed(patch: pytest.MonkeyPatch) -> None:
     """At the end of a run that had nothing to do, a query without a head has never had one."""
-    patch.setattr(look_back_module, "was_published", lambda _: False)
+    patch.setattr(verify_module, "was_published", lambda _: False)
 
 
 MISTAKES = (

@@ -9,7 +9,7 @@ import pytest
 
 from spark_eos.ledger.lookup import Absences
 from spark_eos.protocol import end as end_module
-from spark_eos.protocol.ports import Found
+from spark_eos.protocol.ports import Visibility
 
 from . import invariants, operator
 from .coordinator import Cluster
@@ -65,12 +65,12 @@ def _known_by_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cluster, "topic_id", lambda self, topic: topic)
 
 
-def _gone_taken_for(found: Found) -> Any:
+def _gone_taken_for(found: Visibility) -> Any:
     """Where the log does not have the place any more, one outcome is as likely as the other."""
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
         by_log = end_module.fate_by_log
-        told = lambda *of, **more: found if (fate := by_log(*of, **more)) is Found.GONE else fate  # noqa: E731
+        told = lambda *of, **more: found if (fate := by_log(*of, **more)) is Visibility.EXPIRED else fate  # noqa: E731
         patch.setattr(end_module, "fate_by_log", told)
 
     return put_back
@@ -87,7 +87,10 @@ MISTAKES = (
         "a topic without producers is asked for ever", _asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS
     ),
     Mistake(
-        "what is gone is taken for lost", _gone_taken_for(Found.MISSING), (invariants.TRUE_VERDICTS,), (_FORGOTTEN,)
+        "what is gone is taken for lost",
+        _gone_taken_for(Visibility.ABORTED),
+        (invariants.TRUE_VERDICTS,),
+        (_FORGOTTEN,),
     ),
     Mistake(
         "a place is missing since it was for the first time",

@@ -43,7 +43,7 @@ MISTAKES = (
     Mistake("a reader that is kept without the query", _kept_without_the_query, (NEIGHBOURS,), extras=ALWAYS),
     Mistake(
         "places that nobody could look at in memory alone",
-        mistakes.unseen_places_in_memory_alone,
+        mistakes.unverified_starts_in_memory_alone,
         (NOT_LOST,),
         extras=Extras(others=1.0, aborts=1.0),
     ),

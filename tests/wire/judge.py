@@ -6,7 +6,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK, Code
-from spark_eos.protocol.ports import Found
+from spark_eos.protocol.ports import Visibility
 
 from .cluster import Cluster
 from .faults import Kind, Schedule, is_mild
@@ -110,9 +110,9 @@ def _judge_told(cluster: Cluster, attempt: Attempt) -> None:
         raise Violation(f"{attempt.name} ended in silence")
     if attempt.code == OK and fate is not True:
         raise Violation(f"{attempt.name} was told that it is committed, and is not")
-    if attempt.found is Found.THERE and fate is not True:
+    if attempt.found is Visibility.VISIBLE and fate is not True:
         raise Violation(f"{attempt.name} was found, and is not committed")
-    if attempt.found in (Found.MISSING, Found.GONE) and fate is True:
+    if attempt.found in (Visibility.ABORTED, Visibility.EXPIRED) and fate is True:
         raise Violation(f"{attempt.name} was found {attempt.found.value}, and is committed")
 
 

@@ -30,7 +30,7 @@ from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.ports import Found, State
+from spark_eos.protocol.ports import State, Visibility
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.small_ranges import gather, take
 
@@ -73,7 +73,7 @@ class Attempt:
     code: int | None = None
     error: BaseException | None = None
     probe: Probe | None = None
-    found: Found | None = None
+    found: Visibility | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     two_phase: bool = False
 

@@ -14,7 +14,7 @@ from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import EndTxnAnswer, Found, State
+from spark_eos.protocol.ports import EndTxnAnswer, State, Visibility
 from tests.support.queries.transactions import fetch
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -102,7 +102,7 @@ def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(client, 
     look = lookup(client).look
     out = begin(rows=5)  # something before it, so that offsets are not all 0
     end(out.asked, True)
-    for commit, found in ((True, Found.THERE), (False, Found.MISSING)):
+    for commit, found in ((True, Visibility.VISIBLE), (False, Visibility.ABORTED)):
         transaction = begin(out=out.topic, rows=3)
         probe = wait_for(lambda t=transaction: coordinator.first_record(t.pair, [(t.topic, 0)]), "the probe")
         assert look(transaction.pair, probe) is None
@@ -116,7 +116,7 @@ def test_a_probe_of_somebody_elses_record_is_gone(client, coordinator, begin, en
     probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
     end(transaction.asked, True)
     other = Pair("other", transaction.pair.producer_id, transaction.pair.epoch + 1)
-    assert wait_for(lambda: lookup(client).look(other, probe), "an answer") is Found.GONE
+    assert wait_for(lambda: lookup(client).look(other, probe), "an answer") is Visibility.EXPIRED
 
 
 def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, view):
@@ -127,7 +127,7 @@ def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, vi
     wait_for(lambda: not view.held(transaction.topic), "the marker")
     place = TopicPartition(transaction.topic, 0, 3)
     assert view.admin.delete_records([place])[TopicPartition(transaction.topic, 0)].result(TIMEOUT).low_watermark == 3
-    assert lookup(client).look(transaction.pair, probe) is Found.GONE
+    assert lookup(client).look(transaction.pair, probe) is Visibility.EXPIRED
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -145,16 +145,16 @@ def test_an_abort_after_retention_is_told_as_long_as_its_marker_is_there(commit,
     assert lookup(client).look(transaction.pair, probe) is None
     end(transaction.asked, commit)
     found = wait_for(lambda: lookup(client).look(transaction.pair, probe), "a verdict")
-    assert found is (Found.GONE if commit else Found.MISSING)
+    assert found is (Visibility.EXPIRED if commit else Visibility.ABORTED)
     delete(4)
-    assert lookup(client).look(transaction.pair, probe) is Found.GONE
+    assert lookup(client).look(transaction.pair, probe) is Visibility.EXPIRED
 
 
 def test_a_place_that_is_not_in_the_log_any_more_is_gone(client, begin):
     """What was acknowledged there was truncated, or the topic was created anew; one at the end is, too."""
     transaction = begin()
     for offset in (1, 2, 99):
-        assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, offset)) is Found.GONE
+        assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, offset)) is Visibility.EXPIRED
 
 
 def test_a_place_in_a_topic_that_was_deleted_is_gone_after_a_while(client, begin, view, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_place_in_a_topic_that_was_deleted_is_gone_after_a_while(client, begin
     monkeypatch.setattr(lookup_module, "MISSING_S", 0.5)
     look = lookup(client).look
     assert look(transaction.pair, probe) is None
-    assert wait_for(lambda: look(transaction.pair, probe), "a verdict") is Found.GONE
+    assert wait_for(lambda: look(transaction.pair, probe), "a verdict") is Visibility.EXPIRED
 
 
 def test_a_transaction_that_another_holds_is_not_ours(coordinator, begin):

@@ -19,12 +19,12 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.ledger import lookup
 from spark_eos.ledger.lookup import LOOKS_S, MISSING_S, Absences, RecordLookup
 from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.ports import Found
+from spark_eos.protocol.ports import Visibility
 
 PAIR, PLACE = Pair("eos-q-1-0-0", 1000, 3), Probe("out", 0, 0)
 
 
-def found(patch: pytest.MonkeyPatch, *batches: dict[str, object], stable: int = 9) -> Found | None:
+def found(patch: pytest.MonkeyPatch, *batches: dict[str, object], stable: int = 9) -> Visibility | None:
     """What is said where the log has these batches from the place on."""
     there = {"base": 0, "last": 0, "producer_id": 1000, "epoch": 3, "control": False, "aborted": False}
     answer = SimpleNamespace(error=0, high_watermark=9, stable=stable, size=1, aborted=())
@@ -36,24 +36,24 @@ def found(patch: pytest.MonkeyPatch, *batches: dict[str, object], stable: int = 
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
-        ({}, Found.THERE),
-        ({"aborted": True}, Found.MISSING),
-        ({"epoch": 4}, Found.GONE),
-        ({"base": 1, "last": 1}, Found.GONE),
-        ({"control": True}, Found.GONE),
+        ({}, Visibility.VISIBLE),
+        ({"aborted": True}, Visibility.ABORTED),
+        ({"epoch": 4}, Visibility.EXPIRED),
+        ({"base": 1, "last": 1}, Visibility.EXPIRED),
+        ({"control": True}, Visibility.EXPIRED),
     ],
 )
 def test_what_the_record_at_the_place_says(
-    batch: dict[str, object], says: Found, monkeypatch: pytest.MonkeyPatch
+    batch: dict[str, object], says: Visibility, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A marker of the same producer is no row of its transaction: in a topic that was created anew after its rows were
     written, an abort's may be there."""
     assert found(monkeypatch, batch) is says
 
 
-@pytest.mark.parametrize(("stable", "says"), [(0, None), (1, Found.GONE)])
+@pytest.mark.parametrize(("stable", "says"), [(0, None), (1, Visibility.EXPIRED)])
 def test_no_record_at_the_place_is_an_outcome_only_below_the_stable_end(
-    stable: int, says: Found | None, monkeypatch: pytest.MonkeyPatch
+    stable: int, says: Visibility | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker holds the records of an open transaction back: they are there."""
     assert found(monkeypatch, stable=stable) is says
@@ -132,7 +132,7 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
     own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     look = own.look
 
-    def look_alone(pair: Pair, probe: Probe) -> Found | None:
+    def look_alone(pair: Pair, probe: Probe) -> Visibility | None:
         asked[:] = [(pair, probe)]
         return look(pair, probe)
 
@@ -148,10 +148,10 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
         log = logs[probe.partition]
         if log.stable > probe.offset:
             aborted = log.ended[pair.producer_id, probe.offset][1]
-            assert found[pair, probe] is (Found.MISSING if aborted else Found.THERE)
+            assert found[pair, probe] is (Visibility.ABORTED if aborted else Visibility.VISIBLE)
         else:
             own_ones = {other.offset for _, other in places if other.partition == probe.partition}
-            assert found[pair, probe] is (None if log.stable in own_ones else Found.HELD)
+            assert found[pair, probe] is (None if log.stable in own_ones else Visibility.BLOCKED)
     assert requests <= max([sum(p.partition == n for _, p in places) for n in (0, 1)])
 
 
@@ -170,8 +170,8 @@ def test_a_place_that_cannot_be_fetched_is_looked_at_alone(monkeypatch: pytest.M
     refused = FetchResponse(1, 0)
     monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {("out", 0): (refused, b"")})
     own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    monkeypatch.setattr(own, "look", lambda pair, probe: Found.GONE)
-    assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): Found.GONE}
+    monkeypatch.setattr(own, "look", lambda pair, probe: Visibility.EXPIRED)
+    assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): Visibility.EXPIRED}
 
 
 def gone(*moments: float, answers: tuple[float, ...] = ()) -> bool:
@@ -213,7 +213,7 @@ def test_an_answer_ends_what_was_missing(of_many: bool, monkeypatch: pytest.Monk
     for seconds, known in ((0, 0), (1, 1), (19, 0), (30, 0), (39, 0), (50, 0)):
         now[0], answers[0] = float(seconds), answers[1] if known else None
         said.append(look.look_each([(PAIR, PLACE)])[PAIR, PLACE] if of_many else look.look(PAIR, PLACE))
-    assert said == [None, Found.THERE if of_many else Found.GONE, None, None, None, Found.GONE]
+    assert said == [None, Visibility.VISIBLE if of_many else Visibility.EXPIRED, None, None, None, Visibility.EXPIRED]
 
 
 @pytest.mark.parametrize("of_many", [False, True])
@@ -232,7 +232,7 @@ def test_a_topic_of_many_partitions_that_is_gone(of_many: bool, monkeypatch: pyt
     monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
     for _ in range(22 if of_many else 2):
         said = own.look_each(places) if of_many else {place: own.look(*place) for place in places}
-    assert said == dict.fromkeys(places, Found.GONE)
+    assert said == dict.fromkeys(places, Visibility.EXPIRED)
 
 
 def test_a_topic_that_is_there_again_with_fewer_partitions():
@@ -253,7 +253,7 @@ def test_a_partition_of_a_topic_that_was_made_anew_with_fewer(monkeypatch: pytes
     there, gone = (PAIR, PLACE), (PAIR, Probe("out", 1, 0))
     for now[0] in (0.0, 10.0, 21.0):
         said = own.look_each([there, gone])
-    assert said == {there: None, gone: Found.GONE}
+    assert said == {there: None, gone: Visibility.EXPIRED}
 
 
 def test_a_topic_that_has_taken_the_place_of_another_one_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch):
@@ -275,5 +275,5 @@ def test_a_topic_that_has_taken_the_place_of_another_one_does_not_answer_for_it(
     for now[0] in (0.0, 10.0, 21.0):
         found = own.look_each([(PAIR, probe) for probe in (there, deleted, by_name)])
         said.append([found[PAIR, probe] for probe in (there, deleted, by_name)])
-    assert said == [[Found.THERE, state, Found.THERE] for state in (None, None, Found.DELETED)]
+    assert said == [[Visibility.VISIBLE, state, Visibility.VISIBLE] for state in (None, None, Visibility.DELETED)]
     assert asked[:3] == [([("out", 1)], ["out"]), ([("out", 0)], ["out"]), ([("old", 0)], [])]

@@ -16,7 +16,7 @@ from spark_eos.errors import EosError
 from spark_eos.ops import drop_planned as dropping
 from spark_eos.ops import replay_plan
 from spark_eos.ops.replay_plan import ReplayRequest
-from spark_eos.protocol.checks import finishing
+from spark_eos.protocol.checks import finish_command
 from spark_eos.protocol.head import NOBODY, Decision, Head, Marks, Unfinished
 from spark_eos.protocol.names import query_of_replay
 
@@ -69,7 +69,7 @@ def test_a_replay_that_has_begun_goes_on_as_it_began(where, more):
     """Nobody is to believe that it goes back to another micro-batch, or to another topic; the error has the command."""
     with pytest.raises(EosError, match="EOS_REPLAY_NOT_FINISHED") as caught:
         finished(where, begun(where), replace(FINISH, **more))
-    assert caught.value.hint.endswith(finishing(begun(where)))
+    assert caught.value.hint.endswith(finish_command(begun(where)))
 
 
 def test_a_replay_that_has_not_begun_is_not_finished(where):
@@ -148,6 +148,6 @@ def test_a_command_that_is_copied_from_an_error_is_one_command(mark):
     """Whoever may write to the ledger does not get a word into somebody's shell."""
     evil = "/c; rm -rf ~ $(id) `id` 'x"
     to = evil if mark.drops else "$(id)"
-    words = shlex.split(finishing(replace(mark, checkpoint=evil, to=to)))
+    words = shlex.split(finish_command(replace(mark, checkpoint=evil, to=to)))
     assert evil in words
     assert mark.drops or "$(id)" in words

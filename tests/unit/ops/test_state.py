@@ -14,7 +14,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger.owners import Transaction
-from spark_eos.ledger.reader import Dated
+from spark_eos.ledger.reader import StoredHead
 from spark_eos.ops import state
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, sink_head
@@ -48,7 +48,7 @@ def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> Quer
 
 
 def of(head: Head) -> SinkHead:
-    return sink_head("q" if head.write is None else head.write.query_id, Dated(0, 7, None, b""), head, 90.0)
+    return sink_head("q" if head.write is None else head.write.query_id, StoredHead(0, 7, None, b""), head, 90.0)
 
 
 def own(last: Decision | None = None, **marks: object) -> SinkHead:
@@ -170,7 +170,7 @@ def test_a_ledger_that_cannot_be_read_is_no_empty_one():
 
 def test_a_head_that_cannot_be_read():
     """It is told, and nothing is said of a start."""
-    unknown = sink_head("q", Dated(0, 7, None, b""), None, problem="[EOS_LEDGER_VERSION] too new")
+    unknown = sink_head("q", StoredHead(0, 7, None, b""), None, problem="[EOS_LEDGER_VERSION] too new")
     state = replace(shown([0, 1], [0]), sinks=[unknown])
     trouble = "sink: its record in the ledger topic cannot be read: [EOS_LEDGER_VERSION] too new"
     assert (state.next, state.troubles) == (None, [trouble])
@@ -185,7 +185,7 @@ def test_a_head_names_its_query_only_under_its_own_key(readable):
     head = Head("r", 2, (), 5, write=SINK) if readable else None
     value = b'{"format": 99, "write": {"query": "q", "sink": "s"}}'
     for key, query in ((SINK.query_id, "q"), ("other", "other")):
-        own = sink_head(key, Dated(0, 7, None, value), head)
+        own = sink_head(key, StoredHead(0, 7, None, value), head)
         assert (own.query, own.name) == (query, "s" if query == "q" else None)
 
 
@@ -199,7 +199,7 @@ def test_what_is_no_head_names_no_query():
         b'{"write": {"sink": "s"}}',
         b'{"write": null}',
     ):
-        assert sink_head("k", Dated(0, 7, None, value), None, problem="no head").query == "k"
+        assert sink_head("k", StoredHead(0, 7, None, value), None, problem="no head").query == "k"
 
 
 def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_path):

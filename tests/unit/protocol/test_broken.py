@@ -9,7 +9,7 @@ import pytest
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import WHOLE_MS, abort_broken, settle
+from spark_eos.protocol.end import VALID_MS, abort_broken, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
@@ -160,11 +160,11 @@ def test_a_stall_between_the_looks_at_two_clocks(brokers: Brokers):
         seen = brokers.world.now
         if not verified:
             verified = True
-            brokers.world.now += WHOLE_MS - 10_000
+            brokers.world.now += VALID_MS - 10_000
         return seen
 
     def later() -> None:
-        brokers.world.now += WHOLE_MS - 15_000
+        brokers.world.now += VALID_MS - 15_000
         aborted_by_hand(brokers, pair)
 
     own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)

@@ -20,7 +20,7 @@ from spark_eos.protocol.checks import (
 )
 from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import EndTxnAnswer, Found
+from spark_eos.protocol.ports import EndTxnAnswer, Visibility
 from spark_eos.protocol.replay import compare
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.source.losses import data_loss
@@ -174,7 +174,7 @@ def test_an_outcome_that_nobody_knows():
         coordinator=SimpleNamespace(
             end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.INCONCLUSIVE), describe=lambda ids: {}
         ),
-        data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
+        data=SimpleNamespace(look=lambda pair, probe: Visibility.EXPIRED),
         now_ms=lambda: 0,
         elapsed_ms=lambda: 0,
     )

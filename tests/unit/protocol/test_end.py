@@ -15,7 +15,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import _described_end, _verdict, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, State, Visibility
 from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
@@ -47,19 +47,19 @@ def test_what_a_description_is_evidence_of(described: Pair, state: State):
     ("answer", "described", "found", "outcome"),
     [
         (EndTxnAnswer.DONE, None, None, COMMITTED),
-        (EndTxnAnswer.DONE, State.COMPLETE_ABORT, Found.MISSING, COMMITTED),
+        (EndTxnAnswer.DONE, State.COMPLETE_ABORT, Visibility.ABORTED, COMMITTED),
         (EndTxnAnswer.PENDING, State.PREPARE_COMMIT, None, COMMITTED),
-        (EndTxnAnswer.INCONCLUSIVE, State.COMPLETE_COMMIT, Found.GONE, COMMITTED),
-        (EndTxnAnswer.INCONCLUSIVE, State.COMPLETE_ABORT, Found.THERE, LOST),
-        (EndTxnAnswer.INCONCLUSIVE, State.EMPTY, Found.THERE, COMMITTED),
-        (EndTxnAnswer.INCONCLUSIVE, None, Found.MISSING, LOST),
+        (EndTxnAnswer.INCONCLUSIVE, State.COMPLETE_COMMIT, Visibility.EXPIRED, COMMITTED),
+        (EndTxnAnswer.INCONCLUSIVE, State.COMPLETE_ABORT, Visibility.VISIBLE, LOST),
+        (EndTxnAnswer.INCONCLUSIVE, State.EMPTY, Visibility.VISIBLE, COMMITTED),
+        (EndTxnAnswer.INCONCLUSIVE, None, Visibility.ABORTED, LOST),
         (EndTxnAnswer.INCONCLUSIVE, None, None, None),
-        (EndTxnAnswer.PENDING, State.EMPTY, Found.MISSING, None),
-        (EndTxnAnswer.PENDING, None, Found.THERE, None),
+        (EndTxnAnswer.PENDING, State.EMPTY, Visibility.ABORTED, None),
+        (EndTxnAnswer.PENDING, None, Visibility.VISIBLE, None),
     ],
 )
 def test_the_outcome_of_a_transaction(
-    answer: EndTxnAnswer, described: State | None, found: Found | None, outcome: Verdict | None
+    answer: EndTxnAnswer, described: State | None, found: Visibility | None, outcome: Verdict | None
 ):
     """Row by row of the table in the docstring of `settle`: EndTxn before the coordinator, that before the log."""
     ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: found))
@@ -68,16 +68,17 @@ def test_the_outcome_of_a_transaction(
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "outcome"), [(None, None), (Found.MISSING, LOST), (Found.GONE, LOST), (Found.THERE, COMMITTED)]
+    ("elsewhere", "outcome"),
+    [(None, None), (Visibility.ABORTED, LOST), (Visibility.EXPIRED, LOST), (Visibility.VISIBLE, COMMITTED)],
 )
 def test_a_transaction_that_was_aborted_by_hand_in_the_partition_of_its_first_record(
-    elsewhere: Found | None, outcome: Verdict | None
+    elsewhere: Visibility | None, outcome: Verdict | None
 ):
     """While it is open in another one, it is not lost: it may still be committed there."""
     other = Probe("t", 1, 5)
     written = replace(FENCING, begins=(FENCING.probe, other))
     ports = SimpleNamespace(
-        data=SimpleNamespace(look=lambda pair, probe: elsewhere if probe == other else Found.MISSING)
+        data=SimpleNamespace(look=lambda pair, probe: elsewhere if probe == other else Visibility.ABORTED)
     )
     assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is outcome
 
@@ -86,14 +87,14 @@ def test_a_transaction_that_is_committed_between_two_looks():
     """What was open in another partition at the one look is judged by that: at the next, it is committed."""
     other = Probe("t", 1, 5)
     written = replace(FENCING, begins=(FENCING.probe, other))
-    looks = iter([Found.MISSING, None, Found.THERE])
+    looks = iter([Visibility.ABORTED, None, Visibility.VISIBLE])
     ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: next(looks)))
     assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is None
 
 
 def test_an_outcome_that_nobody_can_tell_any_more():
     """The log does not have the place, and nobody else tells."""
-    ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: Found.GONE))
+    ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: Visibility.EXPIRED))
     with pytest.raises(Unclear) as caught:
         _verdict(ports, FENCING, EndTxnAnswer.INCONCLUSIVE, None)
     assert caught.value.condition == "EOS_OUTCOME_GONE"

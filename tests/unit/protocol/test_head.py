@@ -29,7 +29,7 @@ from spark_eos.protocol.head import (
     Verdict,
     Written,
 )
-from spark_eos.protocol.head_codec import FORMAT, MOST_UNSEEN, decode, encode, foreach_batch_write_of
+from spark_eos.protocol.head_codec import FORMAT, MOST_UNVERIFIED, decode, encode, foreach_batch_write_of
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)
@@ -79,7 +79,7 @@ heads = st.builds(
     opened_ms=counts,
     given_up=st.none() | counts,
     closed_by_operator=st.booleans(),
-    unseen=st.dictionaries(st.tuples(pairs, probes), counts, max_size=5),
+    unverified=st.dictionaries(st.tuples(pairs, probes), counts, max_size=5),
     topics=st.lists(names, max_size=3, unique=True).map(sorted).map(tuple),
     more_topics=st.booleans(),
 )
@@ -96,10 +96,10 @@ def test_a_head_names_so_many_places_of_earlier_decisions():
     pair = Pair("eos-6f1c2a3e-0000-4000-8000-000000000000-100000-199-0-r1", 2**40, 9)
     places = {
         (replace(pair, producer_id=2**40 + n), Probe("topic-of-others", n % 100, 2**40 + n, last=n)): 10**6 - n
-        for n in range(MOST_UNSEEN + 100)
+        for n in range(MOST_UNVERIFIED + 100)
     }
-    data = encode(Head("r", 1, (), 5, unseen=places))
-    assert decode(data).unseen == dict(sorted(places.items(), key=lambda item: item[1])[:MOST_UNSEEN])
+    data = encode(Head("r", 1, (), 5, unverified=places))
+    assert decode(data).unverified == dict(sorted(places.items(), key=lambda item: item[1])[:MOST_UNVERIFIED])
     assert len(data) < 750_000
 
 
@@ -108,11 +108,11 @@ def test_a_head_says_which_topics_its_places_are_of():
     at, before, unknown = Probe("a", 0, 7, 1, "id"), Probe("a", 0, 3, 1, "id before"), Probe("b", 0, 7)
     pair = Pair("p", 1, 0)
     written = Written(0, pair, 1, 1, at, begins=(at, unknown))
-    head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, (written,)), unseen={(pair, before): 0})
+    head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, (written,)), unverified={(pair, before): 0})
     again = decode(encode(head))
     (w,) = again.decision.written
     assert [probe.topic_id for probe in (w.probe, *w.begins)] == ["id", "id", ""]
-    assert [probe.topic_id for _, probe in again.unseen] == ["id before"]
+    assert [probe.topic_id for _, probe in again.unverified] == ["id before"]
 
 
 @given(heads)

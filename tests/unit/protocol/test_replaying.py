@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import CommandError, EosError, ReplayError, Superseded
-from spark_eos.protocol.checks import check_halts, finishing
+from spark_eos.protocol.checks import check_halts, finish_command
 from spark_eos.protocol.commands import (
     Ended,
     abort_undecided,
@@ -210,7 +210,7 @@ def test_two_replays_to_one_place(brokers: Brokers):
     intend(own, UNFINISHED, old)
     other = replace(UNFINISHED, lines=("other",))
     error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: intend(own, other, old))
-    assert finishing(UNFINISHED) in error.hint
+    assert finish_command(UNFINISHED) in error.hint
 
 
 @on_brokers

@@ -10,7 +10,7 @@ import pytest
 
 from spark_eos.errors import ProtocolStop, Superseded, Unclear, stop
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.abort import abort, abort_all, clear_found, close, sweep, undecided
+from spark_eos.protocol.abort import abort, abort_all, clear_listed, close, sweep, undecided
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.end import age_ms
@@ -442,7 +442,7 @@ def test_what_is_decided_before_the_query_is_closed_is_not_cleared(brokers: Brok
         commit(brokers.ports("commit.decided", kill), batch)
     closed = close(brokers.ports(), "r1")
     assert closed is not None
-    assert not clear_found(brokers.ports(), closed, found)
+    assert not clear_listed(brokers.ports(), closed, found)
     assert (brokers.state(left), brokers.state(pair)) == (State.COMPLETE_ABORT, State.ONGOING)
 
 

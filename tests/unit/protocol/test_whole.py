@@ -10,7 +10,7 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import AGED_MS, WHOLE_MS, settle
+from spark_eos.protocol.end import AGED_MS, VALID_MS, settle
 from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
@@ -76,7 +76,7 @@ def test_rows_that_are_gone_are_not_decided_on(brokers: Brokers, take: Callable[
     batch = brokers.prepared(brokers.open("r1"))
     (pair,) = batch.pairs
     take(brokers, pair)
-    brokers.world.now += WHOLE_MS
+    brokers.world.now += VALID_MS
     error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
     assert said in error.message
     assert error.restart_helps
@@ -128,7 +128,7 @@ def test_a_partition_whose_rows_were_all_refused(brokers: Brokers, noted: bool):
     (report,) = batch.reports
     written = replace(report.written, empty=(beside,) if noted else ())
     batch = replace(batch, reports=(replace(report, written=written),))
-    brokers.world.now += WHOLE_MS
+    brokers.world.now += VALID_MS
     if not noted:
         stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
         return
@@ -157,7 +157,7 @@ def test_rows_that_were_looked_for_are_not_looked_for_twice(brokers: Brokers):
     assert looks == [OUTPUT]
 
 
-@pytest.mark.parametrize("set_back_ms", [0, WHOLE_MS])
+@pytest.mark.parametrize("set_back_ms", [0, VALID_MS])
 @on_brokers
 def test_a_commit_that_slept_after_its_decision_looks_again(brokers: Brokers, set_back_ms: int):
     """What was whole when it was decided may not be any more, whatever the time of day is said to be by then."""
@@ -165,13 +165,13 @@ def test_a_commit_that_slept_after_its_decision_looks_again(brokers: Brokers, se
     (pair,) = batch.pairs
 
     def sleep() -> None:
-        brokers.world.now += WHOLE_MS
+        brokers.world.now += VALID_MS
         aborted_by_hand(brokers, pair)
 
     decided_ms = brokers.world.now
     own = replace(
         brokers.ports("commit.decided", sleep),
-        now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + WHOLE_MS / 2 else 0),
+        now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + VALID_MS / 2 else 0),
     )
     stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
 
@@ -235,7 +235,7 @@ def test_a_leader_that_has_forgotten_its_producers(brokers: Brokers):
     stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2", own=replace(own)))
 
 
-def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = WHOLE_MS) -> Ports:
+def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = VALID_MS) -> Ports:
     """Whose EndTxn is under way for so long, by default for a minute, in which something happens."""
     own = brokers.ports()
     end = own.coordinator.end
@@ -275,7 +275,7 @@ def test_a_micro_batch_of_just_under_a_minute(brokers: Brokers):
     other.init()
     other.produce(OUTPUT, ("other", 0))
     batch = brokers.prepared(brokers.open("r1"))
-    brokers.world.now += WHOLE_MS - 5_000
+    brokers.world.now += VALID_MS - 5_000
     assert commit(ending_late(brokers, lambda: None, 6_000), batch).transactions == 1
 
 

@@ -12,7 +12,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
@@ -175,7 +175,7 @@ def begun_again(task: Task) -> Iterator[Part]:
     task.producer.take(OUTPUT, BESIDE)
     task.producer.flush()
     yield Part(2, 2)
-    task.brokers.world.now += WHOLE_MS
+    task.brokers.world.now += VALID_MS
     pair = task.producer.identity()
     task.brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
     task.producer.take(BESIDE)

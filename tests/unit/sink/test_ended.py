@@ -23,7 +23,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, int | None, boo
     done: list[tuple[object, int | None, bool]] = []
     monkeypatch.setattr(ended, "topic_partitions", lambda client, topics: dict.fromkeys(topics, 8))
     monkeypatch.setattr(ended, "session_for", lambda client, options, partitions, query: SimpleNamespace(ports=query))
-    monkeypatch.setattr(ended, "look_at_last", lambda ports, batch, *, stopped: done.append((ports, batch, stopped)))
+    monkeypatch.setattr(ended, "verify_last", lambda ports, batch, *, stopped: done.append((ports, batch, stopped)))
     return done
 
 

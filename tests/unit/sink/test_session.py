@@ -10,7 +10,7 @@ import pytest
 from spark_eos.errors import ConnectionFailed, ProtocolStop
 from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.head import Decision, Pair, Probe, Written
-from spark_eos.protocol.look_back import Looked
+from spark_eos.protocol.verify import Verified
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session
 from tests.support.waiting import TIMEOUT
@@ -39,7 +39,7 @@ def idle(monkeypatch):
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (TIMEOUT,))  # none within a test that does not ask for it
     monkeypatch.setattr(module, "take_ahead", lambda ports, run: f"the ledger for {run}")
     monkeypatch.setattr(module, "sweep", sweep)
-    monkeypatch.setattr(module, "look_back", lambda ports, places, **_: state.look(places))
+    monkeypatch.setattr(module, "verify_visible", lambda ports, places, **_: state.look(places))
     monkeypatch.setattr(module, "marked", lambda ports, run, error: state.noted.append((run, error)) or error)
     state.look, state.noted = lambda places: {}, []
     state.session = Session(None, None, None)
@@ -58,10 +58,10 @@ def test_an_idle_driver_looks_until_two_looks_in_a_row_find_nothing(idle, monkey
     """Its looks are few, whatever they find."""
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0, 0, 0))
     idle.finds = list(finds)
-    idle.session.rest("r", 7, NOTHING)
+    idle.session.start_background_work("r", 7, NOTHING)
     idle.session._sweeper.join(TIMEOUT)
     assert idle.looks == looks
-    assert idle.session.resume("r") == "the ledger for r"
+    assert idle.session.stop_background_work("r") == "the ledger for r"
 
 
 def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatch):
@@ -70,25 +70,25 @@ def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatc
     failed = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Wait.")
     idle.finds = ["a", (), failed, (), "b", (), (), ()]
     idle.session = Session(None, None, None, two_phase=True)
-    idle.session.rest("r", 7, NOTHING)
+    idle.session.start_background_work("r", 7, NOTHING)
     idle.session._sweeper.join(TIMEOUT)
     assert idle.looks == 7
 
 
 def test_a_commit_ends_the_wait(idle):
     """Nothing of a driver's own uses its connections beside a commit."""
-    idle.session.rest("r", 7, NOTHING)
+    idle.session.start_background_work("r", 7, NOTHING)
     sweeper = idle.session._sweeper
-    assert idle.session.resume("r") == "the ledger for r"
+    assert idle.session.stop_background_work("r") == "the ledger for r"
     assert not sweeper.is_alive()
     assert idle.looks == 0
 
 
 def test_the_ledger_that_was_taken_ahead_is_for_its_own_run_alone(idle):
     """Another run of the query takes it itself; then that of the first one is the older one."""
-    idle.session.rest("r", 7, NOTHING)
-    assert idle.session.resume("later") is None
-    assert idle.session.resume("r") is None
+    idle.session.start_background_work("r", 7, NOTHING)
+    assert idle.session.stop_background_work("later") is None
+    assert idle.session.stop_background_work("r") is None
 
 
 def test_a_commit_does_not_wait_for_its_own_look(idle):
@@ -101,13 +101,13 @@ def test_a_commit_does_not_wait_for_its_own_look(idle):
         return {}
 
     idle.look = look
-    idle.session.rest("r", 7, DONE)
+    idle.session.start_background_work("r", 7, DONE)
     assert looked == []
     goes_on.set()
-    assert idle.session.resume("r") == "the ledger for r"
-    assert idle.session.seen("r") == Looked(DECISION, {})
+    assert idle.session.stop_background_work("r") == "the ledger for r"
+    assert idle.session.verified("r") == Verified(DECISION, {})
     assert looked == [{PLACE: 7}]
-    assert idle.session.seen("r") is None
+    assert idle.session.verified("r") is None
 
 
 def test_what_a_look_finds_is_raised_by_the_next_commit(idle):
@@ -117,11 +117,11 @@ def test_what_a_look_finds_is_raised_by_the_next_commit(idle):
         raise MISSING
 
     idle.look = look
-    idle.session.rest("r", 7, DONE)
-    idle.session.resume()
+    idle.session.start_background_work("r", 7, DONE)
+    idle.session.stop_background_work()
     assert idle.noted == [("r", MISSING)]
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
-        idle.session.seen("r")
+        idle.session.verified("r")
 
 
 def test_what_a_look_of_another_run_could_not_see_stops_nobody(idle):
@@ -131,18 +131,18 @@ def test_what_a_look_of_another_run_could_not_see_stops_nobody(idle):
     def look(places):
         raise MISSING
 
-    idle.session.rest("r", 7, CommitReport(1, False, decision=DECISION, unseen={HELD: 6}))
-    idle.session.resume()
-    assert idle.session.seen("later") == Looked(DECISION, {})
+    idle.session.start_background_work("r", 7, CommitReport(1, False, decision=DECISION, unverified={HELD: 6}))
+    idle.session.stop_background_work()
+    assert idle.session.verified("later") == Verified(DECISION, {})
     idle.look = look
-    idle.session.rest("r", 7, DONE)
-    idle.session.resume()
-    assert idle.session.resume("later") is None
-    assert idle.session.seen("later") is None
+    idle.session.start_background_work("r", 7, DONE)
+    idle.session.stop_background_work()
+    assert idle.session.stop_background_work("later") is None
+    assert idle.session.verified("later") is None
     looks = []
     idle.look = lambda places: looks.append(places) or {}
-    idle.session.rest("later", 8, NOTHING)
-    idle.session.resume("later")
+    idle.session.start_background_work("later", 8, NOTHING)
+    idle.session.stop_background_work("later")
     assert looks == [{PLACE: 7}]
 
 
@@ -157,14 +157,14 @@ def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
     idle.look = look
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0,))
     idle.finds = [()]
-    idle.session.rest("r", 7, CommitReport(1, False, decision=DECISION, unseen={HELD: 6}))
+    idle.session.start_background_work("r", 7, CommitReport(1, False, decision=DECISION, unverified={HELD: 6}))
     idle.session._sweeper.join(TIMEOUT)
     assert looks == [{HELD: 6, PLACE: 7}, {HELD: 6}]
-    idle.session.resume("r")
-    assert idle.session.seen("r") == Looked(DECISION, {HELD: 6})
+    idle.session.stop_background_work("r")
+    assert idle.session.verified("r") == Verified(DECISION, {HELD: 6})
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", ())
-    idle.session.rest("r", 8, NOTHING)
-    idle.session.resume("r")
+    idle.session.start_background_work("r", 8, NOTHING)
+    idle.session.stop_background_work("r")
     assert looks[-1] == {HELD: 6}
 
 
@@ -172,8 +172,8 @@ def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
 def test_a_write_that_no_commit_follows_waits_for_the_answer(idle, monkeypatch, waits):
     """A batch write also for transactions of others."""
     asked = []
-    monkeypatch.setattr(module, "look_back", lambda ports, places, **how: asked.append((dict(places), how)) or {})
-    idle.session.look_now("r", DONE, wait_for_others=waits)
+    monkeypatch.setattr(module, "verify_visible", lambda ports, places, **how: asked.append((dict(places), how)) or {})
+    idle.session.verify_now("r", DONE, wait_for_others=waits)
     assert asked == [({PLACE: 7}, {"wait_for_others": waits})]
 
 
@@ -185,5 +185,5 @@ def test_a_write_that_no_commit_follows_raises_what_is_found(idle):
 
     idle.look = look
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
-        idle.session.look_now("r", DONE, wait_for_others=False)
-    assert idle.session.seen("r") is None
+        idle.session.verify_now("r", DONE, wait_for_others=False)
+    assert idle.session.verified("r") is None

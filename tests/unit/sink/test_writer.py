@@ -49,7 +49,7 @@ def test_what_was_decided_before_the_commit_failed_is_not_told_as_aborted(monkey
     pairs = [Pair(f"eos-q-1-{n}-1", n, 0) for n in range(3)]
     decisions = iter([None, SimpleNamespace(pairs=frozenset(pairs[:2]))])
     ledger = SimpleNamespace(read=lambda: SimpleNamespace(decision=next(decisions)))
-    session = SimpleNamespace(ports=SimpleNamespace(ledger=ledger), resume=lambda: None)
+    session = SimpleNamespace(ports=SimpleNamespace(ledger=ledger), stop_background_work=lambda: None)
     monkeypatch.setattr(commit, "session_for", lambda *_: session)
     monkeypatch.setattr(commit, "abort", lambda *_: ())
     messages = [

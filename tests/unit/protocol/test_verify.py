@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 
 from spark_eos.errors import EosError, Unclear
-from spark_eos.protocol import look_back as look_back_module
+from spark_eos.protocol import verify as verify_module
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commands import hand_over, retire, settle_decided, standing
 from spark_eos.protocol.commit import CommitReport, commit
-from spark_eos.protocol.head import NOBODY, Decision, Place, Successor, Verdict
+from spark_eos.protocol.head import NOBODY, Decision, Successor, TransactionStart, Verdict
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.look_back import Looked, look_at_last, look_back, marked, places_of, unseen_places
-from spark_eos.protocol.ports import Found, Ports
+from spark_eos.protocol.ports import Ports, Visibility
+from spark_eos.protocol.verify import Verified, marked, starts_of, unverified_starts, verify_last, verify_visible
 from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
@@ -35,13 +35,13 @@ def committed(brokers: Brokers, *, aborted: bool, run: str = "r1", number: int =
     return commit(own, batch)
 
 
-def counted(brokers: Brokers) -> tuple[Ports, list[Collection[Place]]]:
+def counted(brokers: Brokers) -> tuple[Ports, list[Collection[TransactionStart]]]:
     """Ports, and the places that were asked for by each request through them."""
     own = brokers.ports()
-    asked: list[Collection[Place]] = []
+    asked: list[Collection[TransactionStart]] = []
     look_each = own.data.look_each
 
-    def counting(places: Collection[Place]) -> Mapping[Place, Found | None]:
+    def counting(places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
         asked.append(tuple(places))
         return look_each(places)
 
@@ -63,7 +63,7 @@ def test_a_young_transaction_that_was_aborted_in_its_partition_is_told(brokers: 
     it, whatever the log still knows."""
     report = committed(brokers, aborted=True)
     assert visible(brokers) == 0
-    error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+    error = stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
     assert "micro-batch 0" in error.message and f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
     assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*OUTPUT, 0)
     assert "spark-eos verify" in error.hint
@@ -83,7 +83,7 @@ def test_a_young_transaction_that_was_aborted_in_its_partition_is_told(brokers: 
 def test_nothing_is_noted_by_a_run_that_was_replaced(brokers: Brokers):
     """Whoever has taken over looks itself."""
     report = committed(brokers, aborted=True)
-    error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+    error = stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
     stopped(MISSING, lambda: brokers.open("r2", 1))
     before = brokers.heads
     marked(brokers.ports(), "another", error)
@@ -111,10 +111,10 @@ def test_the_next_commit_looks_in_the_place_of_another_process(brokers: Brokers)
 def test_a_commit_after_a_look_asks_for_nothing_more(brokers: Brokers):
     """Nor does it wait: what it is told was looked at in the background."""
     report = committed(brokers, aborted=False)
-    assert look_back(brokers.ports(), places_of(report.decision)) == {}
+    assert verify_visible(brokers.ports(), starts_of(report.decision)) == {}
     head = brokers.ports().ledger.read()
     own, asked = counted(brokers)
-    assert commit(own, brokers.prepared(head, 1), seen=Looked(report.decision, {})).transactions == 1
+    assert commit(own, brokers.prepared(head, 1), verified=Verified(report.decision, {})).transactions == 1
     assert asked == []
 
 
@@ -139,7 +139,7 @@ def test_a_look_waits_for_the_markers(brokers: Brokers):
     batch = brokers.prepared(brokers.open("r1"))
     report = commit(brokers.ports("commit.decided", late), batch)
     own, asked = counted(brokers)
-    assert look_back(own, places_of(report.decision)) == {}
+    assert verify_visible(own, starts_of(report.decision)) == {}
     assert len(asked) > 1
     assert brokers.world.now > 3_000
 
@@ -163,15 +163,15 @@ def test_what_others_hold_is_looked_at_later(brokers: Brokers, aborted: bool):
     """A transaction of another program may be open for long; a look does not wait for its end, and forgets nothing."""
     other = held_by_another(brokers)
     report = committed(brokers, aborted=aborted)
-    places = places_of(report.decision)
+    places = starts_of(report.decision)
     began_ms = brokers.world.now
-    assert look_back(brokers.ports(), places) == places
+    assert verify_visible(brokers.ports(), places) == places
     assert brokers.world.now - began_ms < 100
     other.end(commit=True)
     if aborted:
-        stopped(MISSING, lambda: look_back(brokers.ports(), places))
+        stopped(MISSING, lambda: verify_visible(brokers.ports(), places))
     else:
-        assert look_back(brokers.ports(), places) == {}
+        assert verify_visible(brokers.ports(), places) == {}
 
 
 @on_brokers
@@ -180,9 +180,9 @@ def test_a_commit_hands_on_what_others_hold(brokers: Brokers):
     other = held_by_another(brokers)
     first = committed(brokers, aborted=True).decision
     report = commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1))
-    assert report.unseen == places_of(first)
+    assert report.unverified == starts_of(first)
     other.end(commit=True)
-    stopped(MISSING, lambda: look_back(brokers.ports(), report.unseen))
+    stopped(MISSING, lambda: verify_visible(brokers.ports(), report.unverified))
 
 
 @on_brokers
@@ -192,7 +192,7 @@ def test_a_start_leaves_to_its_commits_what_others_hold(brokers: Brokers):
     first = committed(brokers, aborted=True).decision
     head = brokers.open("r2", 1)
     assert [w.verdict for w in head.decision.written] == [None]
-    assert unseen_places(head) == places_of(first)
+    assert unverified_starts(head) == starts_of(first)
     other.end(commit=True)
     stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
 
@@ -202,9 +202,9 @@ def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
     that has committed both knows that it could not look at it, and is gone now."""
     first = committed(brokers, aborted=True).decision
     assert first is not None
-    left = look_back(brokers.ports(), places_of(first))
+    left = verify_visible(brokers.ports(), starts_of(first))
     batch = brokers.prepared(brokers.ports().ledger.read(), 1)
-    second = commit(brokers.ports(), batch, seen=Looked(first, left)).decision
+    second = commit(brokers.ports(), batch, verified=Verified(first, left)).decision
     assert second is not None
     return first, second
 
@@ -215,14 +215,14 @@ def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decisi
     other = held_by_another(brokers)
     first, second = two_decisions(brokers)
     head = brokers.ports().ledger.read()
-    assert (head.decision, head.unseen) == (second, places_of(first))
-    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+    assert (head.decision, head.unverified) == (second, starts_of(first))
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: verify_last(brokers.ports()))
     assert "(and 1 more)" in error.message
     started = brokers.open("r2", 2)
-    assert started.unseen == head.unseen and unseen_places(started) == unseen_places(head)
+    assert started.unverified == head.unverified and unverified_starts(started) == unverified_starts(head)
     other.end(commit=True)
-    error = stopped(MISSING, lambda: look_at_last(brokers.ports()))
-    assert error.parameters["offset"] == next(iter(places_of(first)))[1].offset
+    error = stopped(MISSING, lambda: verify_last(brokers.ports()))
+    assert error.parameters["offset"] == next(iter(starts_of(first)))[1].offset
     stopped(MISSING, lambda: brokers.open("r3", 2))
 
 
@@ -233,8 +233,8 @@ def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
     other = held_by_another(brokers)
     first = committed(brokers, aborted=False).decision
     batch = brokers.prepared(brokers.ports().ledger.read(), 1)
-    commit(brokers.ports(), batch, seen=Looked(first, places_of(first)))
-    assert brokers.ports().ledger.read().unseen == places_of(first)
+    commit(brokers.ports(), batch, verified=Verified(first, starts_of(first)))
+    assert brokers.ports().ledger.read().unverified == starts_of(first)
     other.end(commit=True)
     if by == "a start":
         brokers.open("r2", 2)
@@ -242,7 +242,7 @@ def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
         commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 2))
     else:
         settle_decided(brokers.ports(), QUERY)
-    assert brokers.ports().ledger.read().unseen == {}
+    assert brokers.ports().ledger.read().unverified == {}
 
 
 @on_brokers
@@ -264,8 +264,8 @@ def test_a_replay_knows_of_the_places_in_the_head(brokers: Brokers):
     batch = brokers.prepared(brokers.open("r2", 1), 1)
     counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
     report = commit(brokers.ports(), counted)
-    assert report.replayed and report.unseen == places_of(first)
-    assert places_of(report.decision) == places_of(second)
+    assert report.replayed and report.unverified == starts_of(first)
+    assert starts_of(report.decision) == starts_of(second)
 
 
 @on_brokers
@@ -275,7 +275,7 @@ def test_an_operator_who_settles_looks_at_the_places_in_the_head(brokers: Broker
     first, second = two_decisions(brokers)
     settle_decided(brokers.ports(), QUERY)
     head = brokers.ports().ledger.read()
-    assert unseen_places(head) == {**places_of(first), **places_of(second)}
+    assert unverified_starts(head) == {**starts_of(first), **starts_of(second)}
     other.end(commit=True)
     stopped(MISSING, lambda: settle_decided(brokers.ports(), QUERY))
 
@@ -306,9 +306,9 @@ def test_a_replay_hands_on_what_its_start_could_not_look_at(brokers: Brokers):
     batch = brokers.prepared(brokers.open("r2"))
     counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
     report = commit(brokers.ports(), counted)
-    assert report.replayed and places_of(report.decision) == places_of(first.decision)
+    assert report.replayed and starts_of(report.decision) == starts_of(first.decision)
     other.end(commit=True)
-    stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+    stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
 
 
 @on_brokers
@@ -316,31 +316,31 @@ def test_whoever_waits_for_the_end_waits_for_others(brokers: Brokers):
     """Until their transactions end; after a minute, it is told that nobody knows."""
     other = held_by_another(brokers)
     committed(brokers, aborted=False)
-    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: verify_last(brokers.ports()))
     assert isinstance(error, Unclear) and error.restart_helps
     assert "find-hanging" in error.hint
-    look_at_last(brokers.ports(), stopped=True)
+    verify_last(brokers.ports(), stopped=True)
     other.end(commit=True)
-    look_at_last(brokers.ports())
+    verify_last(brokers.ports())
 
 
 @on_brokers
 def test_a_query_that_has_decided_nothing_has_nothing_to_look_at(brokers: Brokers):
     """Nor has one that the ledger does not know."""
-    look_at_last(brokers.ports())
+    verify_last(brokers.ports())
     brokers.open("r1")
-    look_at_last(brokers.ports())
+    verify_last(brokers.ports())
 
 
 @on_brokers
 def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it(brokers: Brokers):
     """Where the ledger has none, or one before it, the head that names the micro-batch was lost."""
-    stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: verify_last(brokers.ports(), 0))
     brokers.open("r1")
-    stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 0))
+    stopped("EOS_LEDGER_TRUNCATED", lambda: verify_last(brokers.ports(), 0))
     committed(brokers, aborted=False)
-    look_at_last(brokers.ports(), 0)
-    error = stopped("EOS_LEDGER_TRUNCATED", lambda: look_at_last(brokers.ports(), 1))
+    verify_last(brokers.ports(), 0)
+    error = stopped("EOS_LEDGER_TRUNCATED", lambda: verify_last(brokers.ports(), 1))
     assert "Micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
 
 
@@ -353,19 +353,19 @@ def test_a_run_that_had_nothing_to_do_finds_no_head_of_a_query_that_had_one(brok
     log = brokers.cluster.log(LEDGER)
     log.begin = log.end
     for is_stopped in (False, True):
-        look = partial(look_at_last, brokers.ports(), stopped=is_stopped)
+        look = partial(verify_last, brokers.ports(), stopped=is_stopped)
         error = stopped("EOS_LEDGER_HEAD_LOST", look)
         assert "spark-eos verify" in error.hint and "last commit" in error.message
-    stopped("EOS_LEDGER_HEAD_MISSING", lambda: look_at_last(brokers.ports(), 0))
+    stopped("EOS_LEDGER_HEAD_MISSING", lambda: verify_last(brokers.ports(), 0))
 
 
 @on_brokers
 def test_too_many_places_that_wait_stop_the_query(brokers: Brokers, monkeypatch: pytest.MonkeyPatch):
     """Something holds readers for hours, and they would never be looked at."""
-    monkeypatch.setattr(look_back_module, "MOST_WAITING", 0)
+    monkeypatch.setattr(verify_module, "MOST_BLOCKED", 0)
     held_by_another(brokers)
     report = committed(brokers, aborted=False)
-    stopped("EOS_OUTCOME_UNCLEAR", lambda: look_back(brokers.ports(), places_of(report.decision)))
+    stopped("EOS_OUTCOME_UNCLEAR", lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
 
 
 @on_brokers
@@ -374,7 +374,7 @@ def test_retention_after_the_commit_is_no_loss(brokers: Brokers):
     report = committed(brokers, aborted=False)
     log = brokers.cluster.log(OUTPUT)
     log.begin = log.end
-    assert look_back(brokers.ports(), places_of(report.decision)) == {}
+    assert verify_visible(brokers.ports(), starts_of(report.decision)) == {}
 
 
 @on_brokers
@@ -385,9 +385,9 @@ def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verd
     (written,) = decision.written
     begins = tuple(replace(written.probe, partition=number) for number in range(3))
     several = replace(decision, written=(replace(written, begins=begins),))
-    assert set(places_of(several)) == {(written.pair, probe) for probe in begins}
-    assert places_of(several.judged({written.pair: Verdict.COMMITTED})) == {}
-    assert places_of(None) == {}
+    assert set(starts_of(several)) == {(written.pair, probe) for probe in begins}
+    assert starts_of(several.judged({written.pair: Verdict.COMMITTED})) == {}
+    assert starts_of(None) == {}
 
 
 @on_brokers
@@ -437,5 +437,5 @@ def test_a_look_at_an_earlier_decision_is_none_at_the_last_one(brokers: Brokers)
     first = committed(brokers, aborted=False)
     committed(brokers, aborted=True, number=1)
     head = brokers.ports().ledger.read()
-    seen = Looked(first.decision, {})
+    seen = Verified(first.decision, {})
     stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2), seen=seen))
