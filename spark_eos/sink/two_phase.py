@@ -4,12 +4,12 @@ begun."""
 from __future__ import annotations
 
 from spark_eos.base.caches import process_cache, ttl_cache
+from spark_eos.errors import stop
 from spark_eos.kafka.errors import two_phase_unavailable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, UNSPOKEN, init_producer_id
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.checks import expires
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
 from spark_eos.sink.brokers import without
 
@@ -49,4 +49,4 @@ def _try_out(client: BrokerClient, prefix: str) -> None:
     init_producer_id(client, name, _TRIAL_MS, two_phase=True)
     for state in describe_transactions(client, [name]):
         if state.error_code == 0 and state.transaction_timeout_ms != NEVER_MS:
-            raise expires(name, state.transaction_timeout_ms)
+            raise stop("EOS_TWO_PHASE_EXPIRES", transactional_id=name, timeout_ms=state.transaction_timeout_ms)
