@@ -126,11 +126,10 @@ def again(condition: str, message: str, hint: str) -> EosError:
 class EosError(Exception):
     """Base of all errors; `stop` makes them.
 
-    ``condition``: the stable name. ``entry``: the same, with the name of the wording where there are several.
-    ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the values in the message, for programs.
-    None of them may contain a secret. ``restart_helps``: whether the same query continues when it is started again with
-    nothing changed. Message and hint are each on one line, whatever a broker or a file has put into them; where
-    ``with_log``, the message ends with lines of a program's log.
+    ``condition``: the stable name; ``entry``: the same with the wording's name, where there are several. ``message``:
+    what is wrong and where; ``hint``: the next step, on one line each, but for a program's log (``with_log``).
+    ``parameters``: values in the message, for programs. None contains a secret. ``restart_helps``: whether the same
+    query continues when it is started again with nothing changed.
     """
 
     with_log = False

@@ -70,6 +70,8 @@ LEVEL_S = 30.0
 #: Seconds without reaching any advertised address, after which `_check_advertised` looks whether these are wrong.
 _ADVERTISED_S = 5.0
 _PROBE_S, _PROBED = 1.5, 3
+#: How many clients a process keeps, with their connections and what they know of clusters. The connections of the least
+#: recently used one are closed when there are more; it may still be used.
 _CLIENTS = 8
 #: How many coordinators are remembered; batch writes never use an id again.
 _COORDINATORS = 20_000
@@ -646,12 +648,10 @@ _clients_lock = threading.Lock()
 
 
 def broker_client(properties: KafkaProperties) -> BrokerClient:
-    """Return this process's client for these properties, which is made at the first call.
+    """Return this process's client for these properties, which is made at the first call and closed by nobody.
 
-    Call this once where Spark or a user calls in, and nothing could pass a client: in a reader or writer, a command,
-    the start of a job. From there it is passed, as the first argument. Nobody closes it. A process keeps `_CLIENTS` of
-    them with their idle connections and what they know of the cluster; those of the least recently used one are closed
-    when there are more, and whoever still has it may go on to use it. A forked child gets clients of its own.
+    Call this where nothing can pass a client, and pass it from there, as the first argument. A forked child gets
+    clients of its own.
     """
     key = properties, os.getpid()
     with _clients_lock:

@@ -50,16 +50,10 @@ def copy(
     ``minPartitions`` lets several tasks read a partition. ``decode`` and ``encode``, by ``"key"`` and ``"value"``:
     schemas of a registry, by which the transform gets columns of fields instead of bytes, and returns them.
 
-    With the option ``format`` = ``delta``, ``sink`` is a table (`docs/copy.md`): ``path``, and for one that is created
-    ``partitionBy`` and properties ``delta.…``. Its columns are those that the transform returns, or the source's.
-    There are no dead letters, and nothing is encoded. With ``iceberg`` instead: ``table``, ``catalog``, properties
-    ``catalog.…`` and, for a table that is created, ``partitionBy``. With ``schema`` = ``evolve``, columns that the
-    table lacks are added to it.
-
-    With ``format`` = ``delta``, ``source`` is a table: ``path``, ``startingVersion``, ``maxFilesPerTrigger``,
-    ``maxBytesPerTrigger`` and ``readChangeFeed``. The query writes the rows that are appended to it, or its changes.
-    The ``transform`` gets batches of the table's columns, and of changes ``_change_type`` and ``_commit_version``;
-    without one, the table's columns are the sink's.
+    With the option ``format`` = ``delta`` or ``iceberg``, ``sink`` is a table, whose columns are those that the
+    transform returns, or the source's. There are no dead letters then, and nothing is encoded. With ``format`` =
+    ``delta``, ``source`` is a table: the query writes its appended rows, or its changes, of which the transform also
+    gets ``_change_type`` and ``_commit_version``. `docs/copy.md` has the options of tables.
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """

@@ -51,22 +51,18 @@ _PORT_ATTEMPTS = 5
 
 
 class DevCluster:
-    """`brokers` brokers, numbered from 0, up on entry and gone on exit; gone as well when this process dies.
+    """Kafka brokers on this machine, numbered from 0: up on entry and gone on exit, or when this process dies.
 
-    `version`: of Apache Kafka, from 3.7 on. `data_dir`: a folder for the data that stays; a later cluster on it has the
-    same id, data and, where they are free, ports. Without it the data goes with the cluster. `port`: broker i listens
-    on port + i; picked when not given. `config`: broker settings over the defaults here. `features`: feature levels to
-    format the storage with, such as {"transaction.version": 1}. `jvm_flags`: what the brokers' JVMs are started with.
-    `proxies`: for each broker the loopback port of a proxy to it; then broker i has a second listener, on
-    `broker(i).proxied_port`, that sends its clients there. Whoever bootstraps from the proxies stays with them; all
-    others go directly. `listeners`: more, by name, with their security protocols, such as {"SECURE": "SASL_SSL"}; see
-    `servers`. What they need besides, such as `listener.name.secure.ssl.keystore.location`, is in `config`.
+    `version`: of Apache Kafka, from 3.7 on. `data_dir`: a folder for data that stays; a later cluster on it has the
+    same id, data and, where they are free, ports. `port`: broker i listens on port + i; picked when not given.
+    `config`: broker settings, in whose values ``{broker}`` is a broker's number. `features`: feature levels to format
+    the storage with, such as {"transaction.version": 1}. `jvm_flags`: of the brokers' JVMs. `proxies`: for each broker
+    the loopback port of a proxy to it; clients that bootstrap from the proxies are sent there by a second listener, on
+    `broker(i).proxied_port`. `listeners`: more, by name, with their security protocols, such as {"SECURE": "SASL_SSL"};
+    their settings, such as `listener.name.secure.ssl.keystore.location`, are in `config`.
 
-    In the values of `config`, ``{broker}`` is a broker's number.
-
-    Starting it raises DevClusterError: EOS_JAVA_NOT_FOUND; EOS_DEVCLUSTER_DOWNLOAD where the jars cannot be downloaded;
-    EOS_DEVCLUSTER_CONFIG for a setting, port or folder that cannot be used; EOS_DEVCLUSTER_FAILED, with the end of the
-    log, where a broker does not come up.
+    Starting it raises DevClusterError: EOS_JAVA_NOT_FOUND, EOS_DEVCLUSTER_DOWNLOAD, EOS_DEVCLUSTER_CONFIG for a
+    setting, port or folder that cannot be used, and EOS_DEVCLUSTER_FAILED, with the end of the log.
     """
 
     def __init__(
