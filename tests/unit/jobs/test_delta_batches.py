@@ -9,10 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
 
 from jobs.delta.batches import Note
-from jobs.delta.merge import Keys
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError
 
@@ -94,10 +92,3 @@ def test_a_source_without_offsets_so_far_has_none(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n-\n{"t":{"0":5}}')
     assert Note.of(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}
-
-
-@pytest.mark.parametrize("keys", [(), ("k", "K"), ("k", "Offset")])
-def test_keys_that_tell_no_rows_apart_are_refused(keys: tuple[str, ...]) -> None:
-    """None at all, one twice, and one that is not written to the table."""
-    with pytest.raises(ValidationError):
-        TypeAdapter(Keys).validate_python(list(keys))

@@ -12,7 +12,7 @@ from jobs.files.writing import way_of
 from jobs.ingest_files import IngestFiles, plan
 from jobs.runner.config import load
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import ConfigError, EosError, FileError
+from spark_eos.errors import EosError, FileError
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Taken
 
@@ -48,42 +48,6 @@ def test_the_example_by_duckdb_is_right():
     config = load(ROOT / "conf" / "ingest_sql.yaml", IngestFiles, {"FILES": "/data"})
     assert plan(config, NOTHING).line == "/data/*.jsonl → events; ingest events; every 10 seconds"
     assert str(config.way).endswith("past the JVM: DuckDB runs 'transform.sql' with lines of json as they are")
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "says"),
-    [
-        ("schema: n INT, ", "", "'files.schema' is missing, and the format needs it"),
-        ("format: csv", "format: text", "'files.schema' is not for this format"),
-        ("header: true", "lineSep: x", "'files.lineSep' is not a known key"),
-        ("header: true", "timestampFormat: ss.SSSSSSS", "'files.timestampFormat' has more digits of a second"),
-        ("header: true", "multiLine: 1", "'files.multiLine' is neither true nor false"),
-        ("header: true", "quote: «", "'files.quote' is not one byte"),
-        ("header: true", 'quote: "\\0"', "'files.quote' is not one byte"),
-        ("header: true", 'delimiter: "\\r"', "'files.delimiter' is not one byte"),
-        ("header: true", "delimiter: '||'", "'files.delimiter' is not one byte"),
-        ("header: true", "delimiter: '\"'", "'files.delimiter' does not fit 'quote' and 'escape'"),
-        ("header: true", "quote: ' '", "'files.delimiter' does not fit 'quote' and 'escape'"),
-        ("header: true", "escape: x", "'files.escape' is neither the quote nor a backslash"),
-        ("header: true", "quote: x, escape: '\"'", "'files.escape' is neither the quote nor a backslash"),
-        ("sink:", "tasks: 0\nsink:", "'tasks' is too small"),
-        ("path: /data", "path: /data, unchangedFor: 1 second, marker: .done", "'files.unchangedFor' is not for files"),
-        ("path: /data", "path: /data, pattern: '*.{csv,txt}'", "'files.pattern' matches no name that a file is likely"),
-        ("path: /data", "path: /data, pattern: '**/*.csv'", "'files.pattern' matches no name that a file is likely"),
-        ("path: /data", "path: /data, pattern: 'in\\*.csv'", "'files.pattern' matches no name that a file is likely"),
-        ("path: /data", "path: /data, pattern: _*.csv", "'files.pattern' matches no file that is taken"),
-        ("path: /data", "path: /data, pattern: '[._]*'", "'files.pattern' matches no file that is taken"),
-        ("path: /data", "path: /data, pattern: '*[z-a]'", "'files.pattern' matches no file that is taken"),
-        ("path: /data", "path: /data, unchangedFor: soon", "'files.unchangedFor' is not an interval"),
-        ("{sql:", "{format: string, sql:", "'transform.format' is not a known key"),
-        ("topic: t", "deadLetters.topic: t", "'sink.topic' is missing"),
-    ],
-)
-def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tmp_path: Path):
-    """The file and the key."""
-    with pytest.raises(ConfigError) as raised:
-        read(RIGHT.replace(right, wrong), tmp_path)
-    assert says in raised.value.message
 
 
 @pytest.mark.parametrize("pattern", ["*", "?_.csv", "[!_]*.csv", "[._a]*", "[{]*[/]", "[日]*", "[", "a[]b]*"])
@@ -130,43 +94,12 @@ def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp
     assert str(way_of(config.files, config.transform)) == f"rows are read {way}"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (RIGHT.replace(BY_SQL, ""), "'transform' is missing"),
-        (LINES_OF_JSON, "'files.schema' is missing, and the format needs it"),
-        (AS_THEY_ARE.replace("json", "json, schema: n INT"), "'files.schema' is for records that are parsed"),
-        (AS_THEY_ARE.replace("json", "text, schema: n INT"), "'files.schema' is not for this format"),
-        (AS_THEY_ARE.replace("json", "json, locale: de"), "'files.locale' is for records that are parsed"),
-        (AS_THEY_ARE.replace("json", "text, onMalformed: drop"), "'files.onMalformed' is for records that are parsed"),
-        (RIGHT.replace("{sql:", "{engine: duckdb, sql:"), "'files.format' is csv, which only Spark parses"),
-        (RIGHT.replace(BY_SQL, "transform: {arrow: os.path:join}"), "'files.format' is csv, which only Spark parses"),
-        (BY_DUCKDB.replace("json", "json, schema: n INT"), "'files.schema' is for records that are parsed"),
-        (BY_ARROW.replace("json", "json, locale: de"), "'files.locale' is for records that are parsed"),
-        (BY_ARROW.replace("{arrow", "{engine: duckdb, arrow"), "'transform.engine' is for 'sql'"),
-        (BY_ARROW.replace("{arrow", "{sql: SELECT 1, arrow"), "does not have just one transformation"),
-    ],
-)
-def test_keys_of_parsers_are_for_what_is_parsed(text: str, says: str, tmp_path: Path):
-    """A file of lines that go on as they are is not what somebody expects who gives a schema."""
-    with pytest.raises(ConfigError) as raised:
-        read(text, tmp_path)
-    assert says in raised.value.message
-
-
 def test_sql_that_duckdb_refuses_is_said_before_spark_starts(tmp_path: Path):
     """For lines, whose columns are known; those of Parquet are known by its files."""
     wrong = BY_DUCKDB.replace("string(n)", "sum(n)")
     with pytest.raises(EosError, match=r"EOS_TRANSFORM_SQL.*with the columns value, _file, _line"):
         plan(read(wrong, tmp_path), NOTHING)
     plan(read(wrong.replace("json", "parquet"), tmp_path), NOTHING)
-
-
-def test_options_of_streams_are_refused(tmp_path: Path):
-    """An ingest has no checkpoint; it says so before it asks any cluster."""
-    config = read(RIGHT.replace("topic: t", "topic: t, checkpointLocation: /c"), tmp_path)
-    with pytest.raises(EosError, match=r"EOS_OPTION_UNSUPPORTED\] 'sink\.checkpointLocation'"):
-        plan(config, NOTHING)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.kafka_to_iceberg import KafkaToIceberg, main, plan
 from jobs.runner.config import load
-from spark_eos.errors import ConfigError, EosError, OptionError, UnsupportedError
+from spark_eos.errors import EosError, UnsupportedError
 
 GOOD = """\
 kafka: {bootstrap.servers: localhost:9092}
@@ -84,64 +84,10 @@ def test_without_a_transform_headers_are_for_the_table(read: Read) -> None:
     assert bare.source_options()["startingOffsets"] == "earliest"
 
 
-@pytest.mark.parametrize(
-    ("transform", "target", "says"),
-    [
-        (SQL, "pathh: /t", "'target.pathh' is not a known key"),
-        (SQL, "cataloge: x", "Did you mean 'catalog'?"),
-        (SQL, "catalogue.uri: x", "'target.catalogue.uri' is not a known key"),
-        (SQL, "catalog.uri: [x]", "'target.catalog.uri' is not one value"),
-        (SQL, "catalog: {type: rest}", "'target.catalog' is not one value"),
-        (SQL, "partitionBy: day(timestamp)", "'target.partitionBy' is not a list"),
-        (SQL, "afterRollback: soon", "'target.afterRollback' is not a whole number"),
-        (SQL, "afterRollback: 1_0", "'target.afterRollback' is not a whole number"),
-        (SQL, "afterRollback: 12.0", "'target.afterRollback' is not a whole number"),
-        (SQL, "afterRollback: -1", "'target.afterRollback' is too small"),
-        (SQL, f"afterRollback: {2**63}", "'target.afterRollback' is too large"),
-        (f"{SQL}, engine: spark", "", "'transform.engine' is none of the values that it can have. Hint: Use 'duckdb'"),
-        (f"{SQL}, format: json", "", "'transform.format' is not a known key"),
-        ("function: 'json:dumps'", "", "'transform.function' is not a known key"),
-        (f"{SQL}, arrow: 'json:dumps'", "", "'transform' does not have just one transformation"),
-        ("onMalformed: drop", "", "'transform' does not have just one transformation. Hint: Set one of sql, arrow."),
-        (f"{SQL}, onMalformed: deadLetters", "", "'transform.onMalformed'"),
-        (f"{SQL}, parse: {{format: avro}}", "", "'transform.parse.registry' is missing"),
-    ],
-)
-def test_a_mistake_is_named_by_its_key(read: Read, transform: str, target: str, says: str) -> None:
-    """When the file is read."""
-    with pytest.raises(ConfigError) as caught:
-        read(transform, target)
-    assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "key", "entry"),
-    [
-        ("lake.flights", "flights", "target.table", "EOS_OPTION_INVALID.value"),
-        ("TARGET", "partitionBy: ['bucket(0, key)']", "target.partitionBy", "EOS_OPTION_INVALID.value"),
-        ("TARGET", "partitionBy: ['week(timestamp)']", "target.partitionBy", "EOS_OPTION_INVALID.value"),
-        ("subscribe: flights", "subscribe: flights, failOnDataloss: maybe", "source.failOnDataloss", "EOS_OPTION_"),
-    ],
-)
-def test_a_wrong_option_is_named_by_its_key(read: Read, old: str, new: str, key: str, entry: str) -> None:
-    """When the job is planned: before Spark starts."""
-    config = read(text=GOOD.replace(old, new))
-    with pytest.raises(OptionError) as caught:
-        plan(config, argparse.Namespace())
-    assert caught.value.entry.startswith(entry)
-    assert caught.value.parameters["key"] == key and f"'{key}'" in caught.value.message
-
-
 def test_sql_that_is_not_of_each_row_is_refused(read: Read) -> None:
     """As by `spark_eos.copy`."""
     with pytest.raises(EosError, match="it groups or aggregates rows"):
         plan(read("sql: SELECT count(*) AS n FROM input"), argparse.Namespace())
-
-
-def test_a_schema_needs_one_topic_to_be_named_by(read: Read) -> None:
-    """Or a subject."""
-    with pytest.raises(ConfigError, match=r"parse\.subject' is missing, as there is not one topic"):
-        read(f"{SQL}, {PARSE}", text=GOOD.replace("subscribe: flights", "subscribe: 'flights,others'"))
 
 
 def test_without_pyiceberg_the_extra_is_named_before_spark_starts(read: Read, monkeypatch) -> None:

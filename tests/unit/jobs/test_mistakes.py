@@ -1,0 +1,324 @@
+"""Mistakes in the config files of jobs: each is refused before Spark starts, by its key, with what to write instead.
+
+A row has a job, a patch of its right file, the key and the condition of the error, and words of its text. In a patch,
+``-`` removes a key. Whatever is wrong with YAML or variables is in test_config.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.delta_to_kafka import REFUSED
+from jobs.runner.config import load
+from spark_eos.errors import EosError
+
+SECRET = "swordfish"
+REGISTRY = "registry: http://localhost:8081"
+RIGHT = {
+    "consume_transform_produce": """
+        kafka: {bootstrap.servers: 'localhost:9092', sasl.password: swordfish}
+        source: {subscribe: flights}
+        transform: {format: json, schema: id BIGINT, sql: SELECT value FROM input}
+        sink: {topic: copies}
+        checkpoint: /c""",
+    "mirror": """
+        source: {kafka.bootstrap.servers: 'here:9092', subscribe: orders}
+        sink: {kafka.bootstrap.servers: 'there:9092', ledger.topic: own-ledger}
+        topics: {}
+        checkpoint: /c""",
+    "ingest_files": """
+        kafka: {bootstrap.servers: 'localhost:9092'}
+        name: invoices
+        files: {path: /data, format: csv, schema: n INT}
+        transform: {sql: SELECT string(n) AS value FROM input}
+        sink: {topic: t}""",
+    "kafka_to_delta": """
+        kafka: {bootstrap.servers: 'localhost:9092'}
+        source: {subscribe: people}
+        transform: {sql: SELECT value FROM input, engine: duckdb}
+        target: {path: /t}
+        checkpoint: /c""",
+    "kafka_to_iceberg": """
+        kafka: {bootstrap.servers: 'localhost:9092'}
+        source: {subscribe: flights}
+        transform: {sql: SELECT value FROM input}
+        target: {table: lake.flights, catalog.token: swordfish}
+        checkpoint: /c""",
+    "delta_to_kafka": """
+        kafka: {bootstrap.servers: 'localhost:9092'}
+        source: {path: /t}
+        transform: {sql: SELECT value FROM input}
+        sink: {topic: people}
+        checkpoint: /c""",
+}
+UNKNOWN, MISSING, INVALID = "CONFIG_UNKNOWN_KEY", "CONFIG_MISSING_KEY", "CONFIG_INVALID_VALUE"
+FUNCTION, OPTION, WITHOUT = "CONFIG_FUNCTION", "OPTION_INVALID", "OPTION_MISSING"
+
+IN_EVERY_JOB = [
+    ("{tigger: x}", "tigger", UNKNOWN, "Did you mean 'trigger'?"),
+    ("{zebra: x}", "zebra", UNKNOWN, "Known here: kafka, trigger,"),
+    ("{checkpoint: -}", "checkpoint", MISSING, "is missing"),
+    ("{checkpoint: null}", "checkpoint", MISSING, "is missing"),
+    ("{checkpoint: ''}", "checkpoint", INVALID, "is empty"),
+    ("{checkpoint: [a]}", "checkpoint", INVALID, "is not one value"),
+    ("{source: {subscribe: [flights]}}", "source.subscribe", INVALID, "one text with commas"),
+    ("{source: {kafka.fetch.max.bytes: null}}", "source.kafka.fetch.max.bytes", INVALID, "is not one value"),
+    ("{source: {subscribe: x, SUBSCRIBE: y}}", "source.subscribe", INVALID, "is there twice"),
+    ("{sink: 5}", "sink", INVALID, "is not a section"),
+    ("{sink: {checkpointLocation: c}}", "sink.checkpointLocation", INVALID, "Use 'checkpoint'"),
+    ("{trigger: [1]}", "trigger", INVALID, "is not one value"),
+    ("{trigger: 1 secnd}", "trigger", INVALID, "Use availableNow, or an interval"),
+    ("{trigger: '\uff11 second'}", "trigger", INVALID, "is not an interval"),
+    ("{restart: {attempts: -1}}", "restart.attempts", INVALID, "at least 0"),
+    ("{restart: {attempts: many}}", "restart.attempts", INVALID, "whole number"),
+    ("{restart: {attempts: '1_0'}}", "restart.attempts", INVALID, "whole number"),
+    ("{restart: {attempts: '12.0'}}", "restart.attempts", INVALID, "whole number"),
+    ("{restart: {pause: soon}}", "restart.pause", INVALID, "is not an interval"),
+    ("{restart: [5]}", "restart", INVALID, "is not a section of keys"),
+    ("{metrics: {}}", "metrics", MISSING, "{port: 9400}"),
+    ("{metrics: {port: 70000}}", "metrics.port", INVALID, "at most 65535"),
+    ("{spark: {spark.master: lcoal}}", "spark.spark.master", INVALID, "local[4]"),
+    ("{spark: {master: yarn}}", "spark.master", UNKNOWN, "Write 'spark.master'"),
+]
+TRANSFORMS = [
+    ("{transform: {fromat: json}}", "transform.fromat", UNKNOWN, "Did you mean 'format'?"),
+    ("{transform: {format: jason}}", "transform.format", INVALID, "Use 'json', 'csv' or 'string'"),
+    ("{transform: {schema: -}}", "transform.schema", MISSING, "DDL"),
+    ("{transform: {format: string}}", "transform.schema", INVALID, "is not for this format"),
+    ("{transform: {format: -}}", "transform.schema", INVALID, "is not for this format"),
+    ("{transform: {function: 'json:loads'}}", "transform", INVALID, "Keep one of sql and function"),
+    ("{transform: {sql: -}}", "transform", MISSING, "Set one of sql, function, arrow, copy"),
+    ("{transform: {sql: -, function: 'no_such:f'}}", "transform.function", FUNCTION, "PYTHONPATH"),
+    ("{transform: {sql: -, function: 'json:no'}}", "transform.function", FUNCTION, "names the function no"),
+    ("{transform: {sql: -, copy: murmur2}}", "transform.copy", INVALID, "Use 'same' or 'key'"),
+    ("{transform: {sql: -, copy: same}}", "transform.format", INVALID, "rows that pass through Spark"),
+    ("{transform: {ordered: false}}", "transform.ordered", INVALID, "rows past the JVM"),
+    ("{transform: {engine: duckdb}}", "transform.format", INVALID, "rows that pass through Spark"),
+    ("{transform: {sql: -, function: 'json:loads', engine: duckdb}}", "transform.engine", INVALID, "is for 'sql'"),
+    ("{transform: {format: -, schema: -, onMalformed: drop}}", "transform.onMalformed", INVALID, "that are parsed"),
+    ("{transform: {onMalformed: deadLetters}}", "sink.deadLetters.topic", MISSING, "'onMalformed' refers"),
+    (
+        "{transform: {onMalformed: deadLetters}, sink: {deadLetters.topic: d, offsets.group.id: g}}",
+        "sink.offsets.group.id",
+        INVALID,
+        "cannot have the offsets",
+    ),
+]
+PARSE = f"format: -, schema: -, parse: {{format: avro, {REGISTRY}}}"
+REGISTRIES = [
+    (f"{{transform: {{parse: {{format: avro, {REGISTRY}}}}}}}", "transform.format", INVALID, "besides 'parse'"),
+    (f"{{transform: {{parse: {{format: xml, {REGISTRY}}}}}}}", "transform.parse.format", INVALID, "Use 'avro'"),
+    ("{transform: {parse: {format: avro}}}", "transform.parse.registry", MISSING, "is missing"),
+    (
+        "{transform: {parse: {format: avro, registry: [swordfish]}}}",
+        "transform.parse.registry",
+        INVALID,
+        "is not an address",
+    ),
+    (
+        "{transform: {parse: {format: avro, registry: {url: 'ftp://swordfish'}}}}",
+        None,
+        OPTION,
+        "registry.url",
+    ),
+    (
+        f"{{transform: {{parseKey: {{format: avro, {REGISTRY}, version: 0}}}}}}",
+        "transform.parseKey.version",
+        INVALID,
+        "is too small",
+    ),
+    (
+        f"{{transform: {{encode: {{format: avro, {REGISTRY}, autoRegister: false}}}}}}",
+        "transform.encode.autoRegister",
+        INVALID,
+        "is for a 'schema'",
+    ),
+    (f"{{transform: {{{PARSE}, sql: -, copy: same}}}}", "transform.parse", INVALID, "rows that are transformed"),
+    (
+        f"{{transform: {{{PARSE}}}, source: {{subscribe: 'one,two'}}}}",
+        "transform.parse.subject",
+        MISSING,
+        "not one topic",
+    ),
+    (
+        f"{{transform: {{encode: {{format: avro, {REGISTRY}}}}}, sink: {{topic: -}}}}",
+        "transform.encode.subject",
+        MISSING,
+        "not one topic",
+    ),
+]
+MIRRORS = [
+    ("{sink: {topic: b}}", "sink.topic", INVALID, "'topics.prefix'"),
+    ("{source: {subscribe: -, subscribes: a}}", "source.subscribes", "OPTION_UNKNOWN", "Did you mean 'subscribe'"),
+    ("{sink: {ledger.topics: a}}", "sink.ledger.topics", "OPTION_UNKNOWN", "Did you mean 'ledger.topic'"),
+    ("{source: {failOnDataLoss: maybe}}", "source.failOnDataLoss", OPTION, "is '…'"),
+    ("{source: {subscribe: -}}", "source", WITHOUT, "'subscribe: \"topic1,topic2\"'"),
+    ("{sink: {kafka.bootstrap.servers: -}}", "sink", WITHOUT, "'kafka.bootstrap.servers' is missing"),
+    ("{kafka: {fetch.max.byte: 1}}", "kafka.fetch.max.byte", "OPTION_UNKNOWN", "Did you mean"),
+    ("{topics: {settings: {max.message.bytes: 10MB}}}", "topics.settings.max.message.bytes", INVALID, "whole number"),
+    ("{topics: {settings: {retention.ms: '\uff11'}}}", "topics.settings.retention.ms", INVALID, "whole number"),
+    ("{topics: {replication: 0}}", "topics.replication", INVALID, "from 1 on"),
+    ("{topics: {replication: -2}}", "topics.replication", INVALID, "is too small"),
+    *(
+        (f"{{topics: {{prefix: '{prefix}'}}}}", "topics.prefix", INVALID, "no topic can have")
+        for prefix in ("a b", "a/", "p" * 249)
+    ),
+    (f"{{topics: {{prefix: '{'p' * 248}'}}}}", "topics.prefix", INVALID, "249"),
+    *((f"{{topics: {{map: '{name}'}}}}", "topics.map", INVALID, "no topic can have") for name in ("", "..", "a/b")),
+    *(
+        (f"{{topics: {{map: '{name}'}}}}", "topics.map", INVALID, "name of a ledger")
+        for name in ("own-ledger", "__spark_eos_ledger", "__spark_eos_files")
+    ),
+]
+LINES_OF_JSON = "files: {format: json, schema: -}"
+PAST_THE_JVM = "is for records that are parsed"
+INGESTS = [
+    ("{files: {schema: -}}", "files.schema", MISSING, "the format needs it"),
+    ("{files: {format: text}}", "files.schema", INVALID, "is not for this format"),
+    ("{files: {lineSep: x}}", "files.lineSep", UNKNOWN, "is not a known key"),
+    ("{files: {timestampFormat: ss.SSSSSSS}}", "files.timestampFormat", INVALID, "more digits of a second"),
+    ("{files: {multiLine: 1}}", "files.multiLine", INVALID, "neither true nor false"),
+    ("{files: {quote: «}}", "files.quote", INVALID, "is not one byte"),
+    ('{files: {quote: "\\0"}}', "files.quote", INVALID, "is not one byte"),
+    ('{files: {delimiter: "\\r"}}', "files.delimiter", INVALID, "is not one byte"),
+    ("{files: {delimiter: '||'}}", "files.delimiter", INVALID, "is not one byte"),
+    ("{files: {delimiter: '\"'}}", "files.delimiter", INVALID, "does not fit 'quote' and 'escape'"),
+    ("{files: {quote: ' '}}", "files.delimiter", INVALID, "does not fit 'quote' and 'escape'"),
+    ("{files: {escape: x}}", "files.escape", INVALID, "neither the quote nor a backslash"),
+    ("{files: {quote: x, escape: '\"'}}", "files.escape", INVALID, "neither the quote nor a backslash"),
+    ("{files: {unchangedFor: 1 second, marker: .done}}", "files.unchangedFor", INVALID, "is not for files"),
+    *(
+        (f"{{files: {{pattern: '{pattern}'}}}}", "files.pattern", INVALID, "no name that a file is likely")
+        for pattern in ("*.{csv,txt}", "**/*.csv", "in\\*.csv")
+    ),
+    *(
+        (f"{{files: {{pattern: '{pattern}'}}}}", "files.pattern", INVALID, "no file that is taken")
+        for pattern in ("_*.csv", "[._]*", "*[z-a]")
+    ),
+    ("{tasks: 0}", "tasks", INVALID, "is too small"),
+    ("{transform: {format: string}}", "transform.format", UNKNOWN, "is not a known key"),
+    ("{transform: -}", "transform", MISSING, "CSV is parsed"),
+    ("{transform: {engine: duckdb}}", "files.format", INVALID, "is csv, which only Spark parses"),
+    ("{transform: {sql: -, arrow: 'os.path:join'}}", "files.format", INVALID, "is csv, which only Spark parses"),
+    (f"{{{LINES_OF_JSON}}}", "files.schema", MISSING, "the format needs it"),
+    ("{transform: -, files: {format: json}}", "files.schema", INVALID, PAST_THE_JVM),
+    ("{transform: -, files: {format: json, schema: -, locale: de}}", "files.locale", INVALID, PAST_THE_JVM),
+    ("{transform: -, files: {format: text, schema: -, onMalformed: drop}}", "files.onMalformed", INVALID, PAST_THE_JVM),
+    ("{transform: {engine: duckdb}, files: {format: json}}", "files.schema", INVALID, PAST_THE_JVM),
+    ("{sink: {topic: -, deadLetters.topic: t}}", "sink.topic", MISSING, "is missing"),
+    ("{sink: {checkpointLocation: /c}}", "sink.checkpointLocation", "OPTION_UNSUPPORTED", "checkpointLocation"),
+]
+BY_SPARK = "engine: spark, format: json, schema: n INT"
+INTO_DELTA = [
+    ("{target: {merge: [n]}}", "target.merge", INVALID, "rows that pass through Spark"),
+    ("{target: {schema: merge}}", "target.schema", INVALID, "none of the values"),
+    ("{target: {mergeSchema: true}}", "target.mergeSchema", UNKNOWN, "is not a known key"),
+    ("{transform: {engine: spark}}", "transform.engine", INVALID, "means Spark, which only merges"),
+    (f"{{transform: {{{BY_SPARK}}}}}", "transform.engine", INVALID, "means Spark, which only merges"),
+    (
+        "{transform: {engine: spark, sql: -, function: 'json:dumps'}}",
+        "transform.function",
+        INVALID,
+        "means Spark, which only merges",
+    ),
+    (
+        f"{{transform: {{{BY_SPARK}}}, target: {{merge: [n], afterRestore: 3}}}}",
+        "target.afterRestore",
+        INVALID,
+        "is only for rows that are appended",
+    ),
+    ("{target: {merge: [n]}, transform: -}", "transform", MISSING, "A merge needs the columns"),
+    ("{target: {merge: [n, N]}}", "target.merge", INVALID, "names a column twice"),
+    ("{target: {path: 'a`b'}}", "target.path", INVALID, "has a backtick"),
+    ("{target: {afterRestore: -1}}", "target.afterRestore", INVALID, "is too small"),
+    ("{transform: {onMalformed: deadLetters}}", "transform.onMalformed", INVALID, "Use 'fail' or 'drop'"),
+    (
+        f"{{transform: {{{BY_SPARK}}}, target: {{merge: [n]}}, spark: {{spark.sql.files.ignoreCorruptFiles: 'true'}}}}",
+        "spark.spark.sql.files.ignoreCorruptFiles",
+        INVALID,
+        "makes rows disappear",
+    ),
+]
+INTO_ICEBERG = [
+    ("{target: {cataloge: x}}", "target.cataloge", UNKNOWN, "Did you mean 'catalog'?"),
+    ("{target: {catalog.uri: [x]}}", "target.catalog.uri", INVALID, "is not one value"),
+    ("{target: {catalog: {type: rest}}}", "target.catalog", INVALID, "is not one value"),
+    ("{target: {partitionBy: day(timestamp)}}", "target.partitionBy", INVALID, "is not a list"),
+    (f"{{target: {{afterRollback: {2**63}}}}}", "target.afterRollback", INVALID, "is too large"),
+    ("{transform: {engine: spark}}", "transform.engine", INVALID, "Use 'duckdb'"),
+    ("{transform: {format: json}}", "transform.format", UNKNOWN, "is not a known key"),
+    ("{transform: {function: 'json:dumps'}}", "transform.function", UNKNOWN, "Set 'arrow'"),
+    ("{transform: {sql: -, onMalformed: drop}}", "transform", MISSING, "Set one of sql, arrow."),
+    ("{transform: {arrow: 'json:dumps'}}", "transform", INVALID, "Keep one of sql and arrow"),
+    (
+        f"{{transform: {{parse: {{format: avro, {REGISTRY}}}}}, source: {{subscribe: 'one,two'}}}}",
+        "transform.parse.subject",
+        MISSING,
+        "not one topic",
+    ),
+    ("{target: {table: flights}}", "target.table", OPTION, "no name of a table"),
+    ("{target: {partitionBy: ['bucket(0, key)']}}", "target.partitionBy", OPTION, "truncate(WIDTH, COLUMN)"),
+    ("{target: {partitionBy: ['week(timestamp)']}}", "target.partitionBy", OPTION, "truncate(WIDTH, COLUMN)"),
+    ("{source: {failOnDataloss: maybe}}", "source.failOnDataloss", OPTION, "true"),
+]
+FROM_DELTA = [
+    ("{tasks: 4}", "tasks", UNKNOWN, "the order of changes says how many tasks"),
+    ("{source: {maxFiles: 1}}", "source.maxFiles", UNKNOWN, "Did you mean 'maxFilesPerTrigger'"),
+    ("{source: {startingVersion: latest}}", "source.startingVersion", INVALID, "is not a whole number"),
+    *((f"{{source: {{{name.upper()}: true}}}}", f"source.{name.upper()}", INVALID, "Remove it") for name in REFUSED),
+]
+MISTAKES = {
+    "consume_transform_produce": [*IN_EVERY_JOB, *TRANSFORMS, *REGISTRIES],
+    "mirror": MIRRORS,
+    "ingest_files": INGESTS,
+    "kafka_to_delta": INTO_DELTA,
+    "kafka_to_iceberg": INTO_ICEBERG,
+    "delta_to_kafka": FROM_DELTA,
+}
+
+
+def planned(job: str, patch: str, folder: Path) -> str:
+    """The first line of the job by its right file with the patch."""
+    module, file = importlib.import_module(f"jobs.{job}"), folder / "job.yaml"
+    file.write_text(json.dumps(patched(yaml.safe_load(RIGHT[job]), yaml.safe_load(patch))))
+    config = load(file, module.main.__self__.config, {})
+    line: str = module.plan(config, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).line
+    return line
+
+
+def patched(config: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    for key, value in patch.items():
+        if value == "-":
+            config.pop(key, None)
+        elif isinstance(value, dict) and isinstance(config.get(key), dict):
+            patched(config[key], value)
+        else:
+            config[key] = value
+    return config
+
+
+@pytest.mark.parametrize("job", RIGHT)
+def test_a_right_file_is_planned(job: str, tmp_path: Path) -> None:
+    """Without a patch, nothing is wrong."""
+    assert planned(job, "{}", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("job", "patch", "key", "condition", "says"), [(job, *row) for job, rows in MISTAKES.items() for row in rows]
+)
+def test_a_mistake_is_named_by_its_key(
+    job: str, patch: str, key: str | None, condition: str, says: str, tmp_path: Path
+) -> None:
+    """The error has its condition, the key, and what to write instead; no secret of the file is in it."""
+    with pytest.raises(EosError) as caught:
+        planned(job, patch, tmp_path)
+    error = caught.value
+    assert (error.condition, error.parameters.get("key")) == (f"EOS_{condition}", key), error
+    assert says in str(error) and SECRET not in str(error)
