@@ -29,24 +29,18 @@ except PySparkException as error:  # from pyspark.errors
 An error of spark-eos is a single line without a stack trace. The lines around it come from Spark, which logs the stack
 trace of its JVM and adds the query's plan to the exception.
 
-A condition stands for what is to be done about it. This page lists them with what they say first, where `{names}`
-in braces are filled in; the message and the hint that a query prints say the rest, and `spark_eos/conditions.toml` has
-all of them. [stopped.md](stopped.md) explains step by step what to do about each error that ends a query.
-
-- **raised**: *start* is the driver before any task, at the start of a query or when a micro-batch is planned, so also
-  in a query that has been running for long. *task* is a task that reads or writes. *commit* is the driver after the
-  last task. *tool* is a command or a job, not a query.
-- **restart**: *yes* if the same query continues when it is started again with nothing changed, at once or as soon as
-  the cluster is healthy. Otherwise something has to be changed first. In code: `reason(error).restart_helps`."""
+A condition stands for what is to be done about it. This page lists them with the first sentence that they may say,
+where `{names}` in braces are filled in; the message and the hint that a query prints say the rest, and
+`spark_eos/conditions.toml` has all of them. [stopped.md](stopped.md) says what to do about errors that end a query, by
+the state of the query."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition. ``texts``: message and hint of each wording; ``raised``: where in a query's run."""
+    """One condition. ``texts``: message and hint of each wording."""
 
     name: str
     kind: str
-    raised: tuple[str, ...]
     restart: bool
     texts: tuple[tuple[str, str], ...]
 
@@ -60,7 +54,7 @@ def conditions() -> tuple[Condition, ...]:
 def _condition(name: str, row: Mapping[str, object]) -> Condition:
     wordings = [wording for wording in (row, *row.values()) if isinstance(wording, dict) and "message" in wording]
     texts = tuple((wording["message"], wording["hint"]) for wording in wordings)
-    return Condition(name, str(row["class"]), tuple(row["raised"]), bool(row.get("restart")), texts)  # type: ignore[arg-type]
+    return Condition(name, str(row["class"]), bool(row.get("restart")), texts)
 
 
 def page() -> str:
@@ -69,14 +63,20 @@ def page() -> str:
 
 
 def _index() -> Iterator[str]:
-    """A row for each condition, and in it the first sentence of its first message."""
-    yield from ("", "| condition | says, among others | raised | restart |", "| --- | --- | --- | --- |")
-    for condition in sorted(conditions(), key=lambda condition: condition.name):
-        raised, restart = ", ".join(condition.raised), "yes" if condition.restart else ""
-        yield f"| `{condition.name}` | {_sentence(condition.texts[0][0])} | {raised} | {restart} |"
+    """Two lists of all conditions, by whether a restart helps; each with the first sentence of its first message."""
+    by_name = sorted(conditions(), key=lambda condition: condition.name)
+    yield from ("", "## A restart helps", "")
+    yield "At once, or as soon as the cluster is healthy, with nothing changed. In code: `reason(error).restart_helps`."
+    yield from ("", *(_item(condition) for condition in by_name if condition.restart))
+    yield from ("", "## Something has to be changed first", "")
+    yield from (_item(condition) for condition in by_name if not condition.restart)
+
+
+def _item(condition: Condition) -> str:
+    return f"- `{condition.name}`: {_sentence(condition.texts[0][0])}"
 
 
 def _sentence(text: str) -> str:
-    """The first one, as Markdown shows it as it is: one line, no tags, no emphasis, no cell's end."""
+    """Return the first sentence as one line of Markdown that shows it as it is: no tags, no emphasis."""
     plain = re.split(r"(?<=[.;:]) ", " ".join(text.replace("{{", "{").replace("}}", "}").split()))[0].rstrip(".;:")
-    return re.sub(r"([*_\[|])", r"\\\1", plain.replace("<", "&lt;"))
+    return re.sub(r"([*_\[])", r"\\\1", plain.replace("<", "&lt;"))
