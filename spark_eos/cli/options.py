@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from spark_eos.base.printable import json_text, printable_lines
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, invalid_option, stop
 
 if TYPE_CHECKING:
     from spark_eos.checkpoint.files import Checkpoint
@@ -303,15 +303,17 @@ def _settings_in(file: str) -> Iterator[Setting]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = f"{file} cannot be read ({type(error).__name__})"
-        raise stop("EOS_OPTION_INVALID.kafka_file", what=why) from None
+        why = f"{file}, which cannot be read ({type(error).__name__})"
+        raise invalid_option(
+            "--kafka-file", why, "a text file in UTF-8 with KEY=VALUE, a client property, on each line"
+        ) from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
                 found = setting(line)
             except typer.BadParameter:
-                why = f"line {number} of {file} is not KEY=VALUE"
-                raise stop("EOS_OPTION_INVALID.kafka_file", what=why) from None
+                why = f"{file}, whose line {number} is not KEY=VALUE"
+                raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line") from None
             yield Setting(found.key, found.value.strip())
 
 

@@ -125,6 +125,12 @@ def group_unauthorized(bootstrap_servers: str, group: str) -> EosError:
     )
 
 
+def group_active(group: str, members: Sequence[str], otherwise: str, at: str = "") -> EosError:
+    """The error for a group that has members. ``otherwise``: what would happen if they went on."""
+    named = ", ".join(sorted(set(members)))
+    return stop("EOS_GROUP_ACTIVE", group=group, count=len(members), members=named, at=at, otherwise=otherwise)
+
+
 def configs_unreadable(topic: str, bootstrap_servers: str) -> EosError:
     return unauthorized(
         f"DESCRIBE_CONFIGS of the topic {topic} on {bootstrap_servers}",

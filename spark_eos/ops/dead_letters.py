@@ -453,7 +453,10 @@ class _Reader:
         topic = self._letters.topic
         now = describe_topics(self._client, [topic], missing_ok=True).get(topic)
         if now is None or now.id != self._topic.id:
-            raise stop("EOS_LETTERS_FAILED.recreated", topic=topic)
+            raise stop(
+                "EOS_LETTERS_FAILED.again",
+                why=f"{topic} was deleted or recreated meanwhile; nothing of the open transaction is visible",
+            )
 
     def target(self, name: str) -> _Target:
         """A topic that letters go to, as it was at the first call. Raises TopicError where it is not there, or is not
@@ -501,7 +504,13 @@ class _Reader:
                     yield message
             if time.monotonic() - heard > _SILENCE_S:
                 where = f"{self._letters.topic}-{partition}"
-                raise stop("EOS_LETTERS_FAILED.open", partition=where, end=end, silence_s=int(_SILENCE_S))
+                raise stop(
+                    "EOS_LETTERS_FAILED.again",
+                    why=(
+                        f"nothing more of {where} can be read before offset {end} for {int(_SILENCE_S)} s. A "
+                        "transaction is open there ('spark-eos status' says whose), which may hide what was sent"
+                    ),
+                )
 
 
 def _is_receipt(message: Message) -> bool:

@@ -104,7 +104,7 @@ def _started(bounds: Bounds) -> subprocess.Popen[bytes]:
     assert process.stdout is not None
     if process.stdout.read(1) != _READY:
         process.wait()
-        raise stop("EOS_WORKER_DIED.killed")
+        raise stop("EOS_WORKER_DIED.killed", process="A Spark Python worker", how="it was killed or it crashed")
     return process
 
 
@@ -115,7 +115,7 @@ def _why(status: int, bounds: Bounds) -> Exception:
         return OutOfBounds(f"it takes more than {bounds.time_s:g} s")
     if -status in _CRASHES:
         return OutOfBounds(f"its process crashed by {signal.Signals(-status).name}")
-    return stop("EOS_WORKER_DIED.killed")
+    return stop("EOS_WORKER_DIED.killed", process="A Spark Python worker", how="it was killed or it crashed")
 
 
 def share_mib() -> int:

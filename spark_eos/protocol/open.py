@@ -137,7 +137,8 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
 def _lost(start: _Start) -> EosError:
     if start.write is not None:
         return stop("EOS_LEDGER_HEAD_LOST.write")
-    return stop("EOS_LEDGER_HEAD_LOST.first", batch=start.batch)
+    risk = f"micro-batch {start.batch}, at which its checkpoint is, may be decided"
+    return stop("EOS_LEDGER_HEAD_LOST.query", batch=start.batch, risk=risk)
 
 
 def _cleared(ports: Ports, run: str) -> bool:

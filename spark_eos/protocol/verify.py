@@ -134,7 +134,8 @@ def _head_at_end(ports: Ports, done: int | None) -> Head | None:
         if wrong is Status.ROWS_MISSING or (wrong is None and not is_lost):
             break
     if is_lost:
-        raise stop("EOS_LEDGER_HEAD_LOST.end")
+        risk = "nobody can check whether all rows of its last commit are visible"
+        raise stop("EOS_LEDGER_HEAD_LOST.query", risk=risk)
     if wrong is not None:
         raise stop_of(wrong, head, Start(None if done is None else done + 1))
     return head

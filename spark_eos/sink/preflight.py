@@ -18,7 +18,7 @@ from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, topic_con
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
-from spark_eos.kafka.errors import Cause, init_error, unauthorized
+from spark_eos.kafka.errors import Cause, group_active, init_error, unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
@@ -166,7 +166,7 @@ def check_group(client: BrokerClient, group: str) -> None:
     """Raise KafkaError where the group has members, or this user may not commit its offsets."""
     members = active_members(client, group, to_commit=True)
     if members:
-        raise stop("EOS_GROUP_ACTIVE.sink", group=group, count=len(members), members=", ".join(sorted(set(members))))
+        raise group_active(group, members, "or set another 'offsets.group.id': the sink would overwrite their offsets")
 
 
 def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:

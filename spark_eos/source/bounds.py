@@ -10,6 +10,7 @@ from spark_eos.base.topic_partition import PartitionOffsets, flat
 from spark_eos.errors import invalid_option, stop
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
+from spark_eos.kafka.errors import group_active
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
@@ -103,9 +104,7 @@ def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: P
     """The committed offsets of the group. An empty partition without one begins at its end."""
     members = active_members(client, group)
     if members:
-        raise stop(
-            "EOS_GROUP_ACTIVE.other", group=group, count=len(members), members=", ".join(sorted(set(members))), at=""
-        )
+        raise group_active(group, members, "or both read the same rows. The query continues from their offsets")
     committed = committed_offsets(client, group, {topic: list(offsets) for topic, offsets in begin.items()})
     result: PartitionOffsets = {}
     lacking = []

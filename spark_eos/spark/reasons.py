@@ -177,7 +177,7 @@ def continuous_trigger() -> EosError:
 
 
 def worker_died() -> EosError:
-    return stop("EOS_WORKER_DIED.killed")
+    return stop("EOS_WORKER_DIED.killed", process="A Spark Python worker", how="it was killed or it crashed")
 
 
 def worker_late() -> EosError:

@@ -51,7 +51,7 @@ class Captured(Exception):
         self._cause = cause
 
 
-OURS = stop("EOS_WORKER_DIED.killed")
+OURS = stop("EOS_WORKER_DIED.killed", process="A Spark Python worker", how="it was killed or it crashed")
 IN_PYTHON = f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: spark_eos.errors.WorkerError: {OURS}"
 CRASH = Captured(f"{STREAM}TypeError: no\nsuch thing", Captured("java.lang.IllegalStateException: no\n\tat a.B.c"))
 END_OF_FILE = Captured(f"{STREAM}null", Captured("java.io.EOFException"))

@@ -12,6 +12,7 @@ from spark_eos.errors import invalid_option, missing_option, stop, unsupported_o
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, shown_address
+from spark_eos.kafka.config.stores import certificates_unusable
 from spark_eos.kafka.config.tls import Tls
 from spark_eos.kafka.config.tokens import token_owner, token_settings
 from spark_eos.kafka.config.values import enumerated, integer
@@ -142,5 +143,5 @@ def _tls(user: Mapping[str, str]) -> Tls:
     try:
         tls.context()
     except OSError as error:
-        raise stop("EOS_OPTION_INVALID.certificates", error=error) from None
+        raise certificates_unusable(error) from None
     return tls

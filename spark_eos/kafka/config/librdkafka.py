@@ -18,11 +18,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import EosError, invalid_option
 from spark_eos.kafka.config.java_names import OWN, canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
-from spark_eos.kafka.config.stores import without_stores
+from spark_eos.kafka.config.stores import certificates_unusable, without_stores
 from spark_eos.kafka.config.tokens import token, token_settings
 from spark_eos.kafka.config.values import enumerated
 
@@ -66,7 +66,7 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
     try:
         config: dict[str, Any] = without_stores(user)
     except OSError as error:
-        raise stop("EOS_OPTION_INVALID.certificates", error=error) from None
+        raise certificates_unusable(error) from None
     if config.get("sasl.mechanism") in ("OAUTHBEARER", "AWS_MSK_IAM"):
         settings = token_settings(user)
         config = {key: value for key, value in config.items() if not key.startswith(("sasl.oauthbearer.", "https.ca."))}
@@ -129,4 +129,5 @@ def _refusal(kafka: KafkaProperties, text: str) -> EosError:
         if is_secret(key) and value:
             # Whole words: one that is a letter would show by where that letter is missing.
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
-    return stop("EOS_OPTION_INVALID.librdkafka", reason=text.strip().rstrip("."))
+    reason = f"refused by librdkafka: {text.strip().rstrip('.')}"
+    return invalid_option("kafka.*", reason, "values that it takes")

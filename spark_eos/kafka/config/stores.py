@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_eos.errors import invalid_option, stop, unsupported_option
+from spark_eos.errors import EosError, invalid_option, stop, unsupported_option
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _PEM = b"-----BEGIN"
@@ -18,6 +18,14 @@ class _Store:
 
     chain: str
     key: str | None = field(repr=False)
+
+
+def certificates_unusable(error: OSError) -> EosError:
+    return invalid_option(
+        "kafka.ssl.*",
+        f"set to certificates that cannot be loaded: {error}",
+        "files that exist, are in PEM format or PKCS12 stores, and can be read on this machine",
+    )
 
 
 def without_stores(user: Mapping[str, str]) -> dict[str, str]:

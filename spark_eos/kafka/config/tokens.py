@@ -135,7 +135,12 @@ def _check_unsecured(settings: Mapping[str, str]) -> None:
         )
     given = _unsecured_claims(settings)
     if not given.get("principal") or not _LIFE.fullmatch(given.get("lifeSeconds", "3600")):
-        raise stop("EOS_OPTION_INVALID.unsecured_token")
+        raise invalid_option(
+            "kafka.sasl.oauthbearer.config",
+            "without a principal, or with a lifetime that is not a number of seconds",
+            "principal=NAME, with lifeSeconds=3600 and scope=A,B as needed; or unsecuredLoginStringClaim_sub and "
+            "unsecuredLoginLifetimeSeconds in kafka.sasl.jaas.config",
+        )
 
 
 def _check_endpoint(settings: Mapping[str, str]) -> None:

@@ -146,7 +146,7 @@ class SqlTransform:
         for place, error in sorted(failed.items()):
             at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
             where = "the record at offset {offset} of {topic}-{partition}".format_map(at)
-            raise stop("EOS_TRANSFORM_SQL_ROW.record", where=where, error=error, **at)
+            raise stop("EOS_TRANSFORM_SQL_ROW", where=where, or_drop="", error=error, **at)
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.Table, dict[int, str]]:

@@ -69,7 +69,13 @@ def clean_map(source: BrokerClient, target: BrokerClient, map_topic: str, stoppe
 def _flush(writer: MapWriter, map_topic: str) -> None:
     refused = writer.flush(_WRITE_S)
     if refused:
-        raise stop("EOS_MIRROR_MAP_NOT_WRITABLE.clean", topic=map_topic, refused=refused)
+        raise stop(
+            "EOS_MIRROR_MAP_NOT_WRITABLE",
+            what="That old entries are no longer needed",
+            topic=map_topic,
+            refused=refused,
+            then="The mirror continues, and tries again later",
+        )
 
 
 def _begins(source: BrokerClient, target: BrokerClient, map_topic: str) -> dict[bytes, int]:

@@ -109,7 +109,7 @@ def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[byt
         writer.write(METADATA, key, value)
     refused = writer.flush(_WRITE_S)
     if refused:
-        raise stop("EOS_MIRROR_MAP_NOT_WRITABLE.metadata", topic=topic, what=what, refused=refused)
+        raise stop("EOS_MIRROR_MAP_NOT_WRITABLE", topic=topic, what=what, refused=refused, then="Nothing was mirrored")
 
 
 def not_made(topic: str, why: str) -> EosError:

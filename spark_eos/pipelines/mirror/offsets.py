@@ -25,6 +25,7 @@ from spark_eos.kafka.admin.topics import (
     end_offsets,
     topic_partitions,
 )
+from spark_eos.kafka.errors import group_active
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.offsets import EARLIEST
@@ -172,13 +173,8 @@ class GroupMover:
     def _check_no_members(self, client: BrokerClient, side: str) -> None:
         members = active_members(client, self.group, to_commit=side == "target")
         if members:
-            raise stop(
-                "EOS_GROUP_ACTIVE.other",
-                group=self.group,
-                count=len(members),
-                members=", ".join(sorted(set(members))),
-                at=f" at the {side}",
-            )
+            lost = "or offsets that they commit later are lost, or rows read twice"
+            raise group_active(self.group, members, lost, at=f" at the {side}")
 
     def _translated(
         self, committed: PartitionOffsets, wait_s: float

@@ -333,7 +333,7 @@ class _Takeover:
             for claim in self._earlier[query]:
                 if claim.source not in self._followed.new:
                     raise stop(
-                        "EOS_MIRROR_OWNED.both", is_at="has mirrored it and is at other offsets", **_parameters(claim)
+                        "EOS_MIRROR_OWNED", is_at="has mirrored it and is at other offsets", **_parameters(claim)
                     )
             orphans = [
                 claim.source
@@ -346,7 +346,8 @@ class _Takeover:
             ]
             if orphans:
                 others = ", ".join(sorted(orphans))
-                raise stop("EOS_MIRROR_OWNED.other_topics", **_parameters(self._earlier[query][0]), others=others)
+                is_at = f"does not mirror {others}, which that query mirrors, too"
+                raise stop("EOS_MIRROR_OWNED", is_at=is_at, **_parameters(self._earlier[query][0]))
 
     def _check_ends(self, states: Mapping[str, Standing]) -> list[str]:
         """Raise KafkaError where rows would be mirrored twice, or left out; the topics that were checked."""
@@ -359,7 +360,7 @@ class _Takeover:
                 others |= {claim.source: claim for claim in claims}
         for name, claim in others.items():
             if name not in self._followed.at:
-                raise stop("EOS_MIRROR_OWNED.both", is_at="is about to repeat rows of it", **_parameters(claim))
+                raise stop("EOS_MIRROR_OWNED", is_at="is about to repeat rows of it", **_parameters(claim))
         checked = [
             name
             for name in self._topics

@@ -105,7 +105,12 @@ class Registry:
         name, registry = self._settings.qualified(subject), self._settings.name
         answer = self._find(lambda client: client.get_version(name, version))
         if answer is None:
-            raise stop("EOS_REGISTRY_NOT_FOUND.version", subject=name, version=version, registry=registry)
+            raise stop(
+                "EOS_REGISTRY_NOT_FOUND.answer",
+                version=version,
+                registry=registry,
+                what=f"version '{version}' of subject '{name}'",
+            )
         found = self._registered(subject, answer, self._schema_of(answer.schema, used))
         if version not in ("latest", -1, found.version):  # the second is the latest, too, in references
             raise self._no_answer(f"version {found.version} of subject '{subject}' instead of version {version}")
@@ -276,7 +281,7 @@ def _refusal(status: int, code: int | None, reason: str, registry: str, subject:
     if status >= 500 or status in _SLOW_DOWN:
         return stop("EOS_REGISTRY_UNREACHABLE", registry=registry, reason=reason)
     if status == 404 and code in _MISSING:
-        return stop("EOS_REGISTRY_NOT_FOUND.answer", what=_MISSING[code], registry=registry)
+        return stop("EOS_REGISTRY_NOT_FOUND.answer", registry=registry, what=f"such {_MISSING[code]}")
     if status == 409:
         return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what="compatible")
     if status == 422:

@@ -197,7 +197,11 @@ def _compiled(
     if done.returncode == _REFUSED:
         raise _refused(fingerprint, _LOGGED.sub("", done.stderr.decode(errors="replace")))
     if done.returncode:
-        raise stop("EOS_WORKER_DIED.compiler", status=done.returncode, words=excerpt(done.stderr[-1000:]))
+        raise stop(
+            "EOS_WORKER_DIED.killed",
+            process="The Protobuf compiler, a process of its own,",
+            how=f"it ended with status {done.returncode}: {excerpt(done.stderr[-1000:])}",
+        )
     return {file.name: file for file in FileDescriptorSet.FromString(done.stdout).file}
 
 

@@ -144,7 +144,8 @@ def _transformed(transform: Transform, read: Read, table: SourceTable) -> pa.Rec
     if failed:
         place, error = min(failed.items())
         raise stop(
-            "EOS_TRANSFORM_SQL_ROW.record",
+            "EOS_TRANSFORM_SQL_ROW",
+            or_drop="",
             file=read.file.path,
             table=path,
             row=read.number(place),

@@ -155,10 +155,10 @@ def test_a_schema_is_registered_once_and_found(registry, subject):
     [
         (
             lambda found, subject: found.version(f"{subject}-none", "latest"),
-            "EOS_REGISTRY_NOT_FOUND.version",
+            "EOS_REGISTRY_NOT_FOUND.answer",
             "version",
         ),
-        (lambda found, subject: found.version(subject, 7), "EOS_REGISTRY_NOT_FOUND.version", "version"),
+        (lambda found, subject: found.version(subject, 7), "EOS_REGISTRY_NOT_FOUND.answer", "version"),
         (lambda found, subject: found.schema(99_999), "EOS_REGISTRY_NOT_FOUND.schema", "99999"),
         (
             lambda found, subject: found.lookup(subject, Schema("AVRO", TEXT)),
