@@ -33,8 +33,7 @@ from spark_eos.options.parse import SourceOptions
 from spark_eos.pipelines.copy.checks import check_source
 from spark_eos.pipelines.copy.start import planned
 
-from .runner.checks import PY_FILES, Check, output_check
-from .runner.cluster import JobCluster
+from .runner.checks import PY_FILES, Check, JobCluster, output_check
 from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.lines import counted
 from .runner.models import QueryJob
@@ -102,12 +101,12 @@ class TopicsTransform(ParsedTransform):
 
     @property
     def by_registry(self) -> bool:
-        """Whether keys or values have schemas of a registry, in the input or the output."""
+        """True if keys or values have schemas of a registry, in the input or the output."""
         return self.decodes or self.encode is not None or self.encode_key is not None
 
     @property
     def is_copy(self) -> bool:
-        """Whether no row passes through Spark."""
+        """True if no row passes through Spark."""
         return super().is_copy or self.copied is not None
 
 
@@ -198,7 +197,7 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
 
 
 def checks_of(config: ConsumeTransformProduce) -> list[Check]:
-    """What is looked at before Spark starts, of the sink and of a transform past the JVM."""
+    """Checks before Spark starts, of the sink and of a transform past the JVM."""
     sink = sink_of(config.sink, config.sink_options(FORMATS[0]))
     checks = [output_check(replace(sink, topic=config.topic))]
     if config.transform.is_copy and not config.transform.by_registry and PY_FILES not in config.spark:
@@ -223,7 +222,7 @@ def try_copy(config: ConsumeTransformProduce) -> None:
 
 
 def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Columns:
-    """What is decoded and encoded: by versions that are fixed now, and schemas that are registered. Raises EosError."""
+    """Codecs by versions that are fixed now, and by schemas that are registered. Raises EosError."""
     transform, topic = config.transform, config.topic
     read = transform.decodings(spark, config.checkpoint, config.only_source)
     return Columns(

@@ -29,8 +29,7 @@ from spark_eos.checkpoint.stores import local_store
 from spark_eos.pipelines.copy.from_table.start import check
 from spark_eos.pipelines.copy.start import texts
 
-from .runner.checks import Check, output_check
-from .runner.cluster import JobCluster
+from .runner.checks import Check, JobCluster, output_check
 from .runner.job import JobCommand, Plan, query_plan
 from .runner.models import QueryJob, Section
 from .runner.options import CHECKPOINT, option, options_of, refuse, sink_of
@@ -51,7 +50,7 @@ REFUSED = {
 
 
 class TableSource(Section):
-    """What to read, by the names that Delta's source has."""
+    """Table to read; keys have the names of the options of Delta's source."""
 
     #: The table.
     path: Text
@@ -74,7 +73,7 @@ class TableSource(Section):
         return data
 
     def options(self) -> dict[str, object]:
-        """Those of the copy from the table, by their names."""
+        """Options of the copy from the table, by their names."""
         return {"format": "delta"} | {
             str(field.alias): getattr(self, name) for name, field in type(self).model_fields.items()
         }

@@ -29,8 +29,7 @@ from .files.ingest import FolderIngest
 from .files.input import Files
 from .files.writing import Way, check_before_spark, way_of
 from .runner import query
-from .runner.checks import output_check
-from .runner.cluster import JobCluster
+from .runner.checks import JobCluster, output_check
 from .runner.job import JobCommand, JobContext, Plan
 from .runner.lines import say
 from .runner.models import Job
@@ -86,7 +85,7 @@ class IngestFiles(Job):
 
     @property
     def way(self) -> Way:
-        """How rows get from the files to the topic, by the one transform that there is."""
+        """The way of rows from the files to the topic, by the one transform that there is."""
         return way_of(self.files, self.transform)
 
     def ingest(self) -> Ingest:

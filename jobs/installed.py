@@ -1,4 +1,4 @@
-"""Which extras of the package a job needs, and whether they are installed: known before any of them is imported."""
+"""Extras of the package that a job needs; missing ones are known before any of them is imported."""
 
 from __future__ import annotations
 

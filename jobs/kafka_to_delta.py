@@ -89,7 +89,7 @@ class TableTarget(TableSection):
         return [] if self.merge is None else ["delta"]
 
     def options(self) -> dict[str, object]:
-        """Those of the sink to which rows are appended, by their names."""
+        """Options of the sink to which rows are appended, by their names."""
         columns = ",".join(self.partition_by) or None
         named = {"format": "delta", "path": self.path, "schema": self.evolution, "partitionBy": columns}
         return named | self.properties | {"afterRestore": self.after_restore}

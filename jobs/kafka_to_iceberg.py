@@ -47,7 +47,7 @@ class IcebergTarget(TableSection):
     after_rollback: SnapshotId | None = None
 
     def options(self) -> dict[str, str]:
-        """Those of the sink, by their names."""
+        """Options of the sink, by their names."""
         named = {"format": "iceberg", "table": self.table, "catalog": self.catalog, "schema": self.evolution}
         named |= self.properties
         if self.partition_by:

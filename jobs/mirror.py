@@ -29,8 +29,7 @@ from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.start import mirror
 from spark_eos.pipelines.mirror.topics import not_numbers
 
-from .runner.checks import output_check
-from .runner.cluster import JobCluster
+from .runner.checks import JobCluster, output_check
 from .runner.job import JobCommand, Plan, is_new, query_plan
 from .runner.models import QueryJob, Section
 from .runner.options import (

@@ -68,7 +68,7 @@ def _digest_of(start: Logged, end: Logged) -> str:
 
 @dataclass(frozen=True)
 class Note:
-    """What the commit of a micro-batch says about it. ``ranges``: ``topic/partition`` → first offset and end, of the
+    """Note of a micro-batch in its commit. ``ranges``: ``topic/partition`` → first offset and end, of the
     partitions that have new ones. ``digest``: of all offsets before and after, and the topics' ids. ``counts``: of its
     rows. ``attempt`` is another one for each try, and shows whether a commit is its own. ``table``: the id of the table
     that the commit is meant for; None in notes of earlier versions."""
@@ -97,7 +97,7 @@ class Note:
 
     @classmethod
     def read(cls, text: object) -> Self | None:
-        """Of a commit's ``userMetadata``; None where there is none of this job."""
+        """Parse a commit's ``userMetadata``; None if it is not this job's."""
         try:
             raw = json.loads(str(text))[NOTE]
             ranges = {str(place): (int(first), int(end)) for place, (first, end) in raw["ranges"].items()}
@@ -108,7 +108,7 @@ class Note:
             return None
 
     def text(self, theirs: str | None) -> str:
-        """As ``userMetadata``, beside what the session sets there."""
+        """Return the note as ``userMetadata``, beside the session's own."""
         note = {NOTE: self.__dict__}
         return json.dumps(note if theirs is None else note | {_THEIRS: theirs}, separators=(",", ":"))
 

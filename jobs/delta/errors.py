@@ -100,7 +100,7 @@ def _is_sparks(java: Any) -> bool:  # noqa: ANN401  # Py4J's view of the JVM
 
 
 def _condition(error: BaseException) -> str | None:
-    """Of an exception of the JVM: Delta's or Spark's name for it, without what follows a dot; or that of its class."""
+    """Return Delta's or Spark's name of an exception of the JVM, up to the first dot; or the name of its class."""
     if type(error).__module__.startswith("delta.exceptions"):
         return _CLASSES.get(type(error).__name__)
     return _short((error.getCondition() if isinstance(error, PySparkException) else None) or "")

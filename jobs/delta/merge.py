@@ -187,7 +187,7 @@ def _grew(topic: str, before: int, now: int) -> EosError:
 
 
 def counted(source: DataFrame) -> dict[str, int]:
-    """Of a micro-batch whose `last_rows` these are: its rows, its keys, and how many of these it deletes."""
+    """Count rows, keys and deleted keys of a micro-batch whose `last_rows` these are."""
     found = source.agg(
         F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows"),
         F.count(F.lit(1)).alias("keys"),
@@ -198,7 +198,7 @@ def counted(source: DataFrame) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Proof:
-    """That a merge has done what it should: every row is inserted, updates or deletes a row of its key, deletes a key
+    """Check the counts of a merge: every row is inserted, updates or deletes a row of its key, deletes a key
     that is not there, or comes before a later row of its key. ``source``: the `last_rows` of the micro-batch."""
 
     path: str

@@ -116,7 +116,7 @@ class Table:
         return DeltaTable.isDeltaTable(self.spark, self.path)
 
     def has_log(self) -> bool:
-        """Whether the folder of the table's log is there. A process that was killed while it created the table leaves
+        """True if the folder of the table's log is there. A process that was killed while it created the table leaves
         it without a version."""
         log = self._log().logPath()
         hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
@@ -170,7 +170,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """As SQL has it."""
+        """The table's name in SQL."""
         return f"delta.{quoted(self.path)}"
 
     def check_remembers(self) -> None:
@@ -251,7 +251,7 @@ def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, all of which may be null, as Delta stores what a stream writes."""
+    """Return the columns as nullable ones, as Delta stores rows of a stream."""
     return StructType([StructField(field.name, nullable_type(field)) for field in schema])
 
 

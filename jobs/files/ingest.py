@@ -108,7 +108,7 @@ class FolderIngest:
             raise stop("EOS_FILE_NEEDED", batch=self._run.batch, why=why.message) from None
 
     def _awaited(self, listed: Sequence[File]) -> bool:
-        """Whether files that were there when the run began will still be complete, and are not taken yet. A marker may
+        """True if files that were there when the run began will still be complete, and are not taken yet. A marker may
         never come, so files that lack theirs do not count."""
         assert self._first is not None
         awaited = self._first & self._complete.expected

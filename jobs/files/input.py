@@ -47,7 +47,7 @@ _HIDDEN_HINT = "Use *, ? and […]. Files whose names begin with a dot or an und
 
 
 class Files(Section, extra="allow"):
-    """Which files to take, and what is in them. Further keys are options of Spark's parser."""
+    """Files to take, and their format. Further keys are options of Spark's parser."""
 
     __pydantic_extra__: dict[str, str]
 
@@ -96,7 +96,7 @@ class Files(Section, extra="allow"):
 
     @property
     def options(self) -> dict[str, str]:
-        """Those of Spark's parser."""
+        """Options of Spark's parser."""
         return self.__pydantic_extra__
 
     @property
@@ -136,7 +136,7 @@ class Files(Section, extra="allow"):
         return struct_of(str(self.ddl), "files.schema", (FILE, LINE))
 
     def form(self) -> Form:
-        """What the tasks have to know. Raises ConfigError."""
+        """Settings for the tasks. Raises ConfigError."""
         if self.format != "csv":
             return Form(parquet=self.format == "parquet", blank=self.format == "text")
         return Form(
@@ -162,8 +162,8 @@ def _check_pattern(pattern: str) -> None:
 
 
 def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: HadoopSettings) -> DataFrame:
-    """What the tasks read: a row for each record, not yet parsed. Raises FileError for columns that Spark has no type
-    for."""
+    """Rows that the tasks read: one for each record, not yet parsed. Raises FileError for columns that Spark has no
+    type for."""
     reader = spark.read.format(FILES_FORMAT).options(**options_of(config.form(), splits))
     if config.format == "parquet":
         file = splits[0][0]
@@ -181,7 +181,7 @@ def parsed(rows: DataFrame, config: Files) -> DataFrame:
 
 
 def malformed(config: Files) -> Column:
-    """Of the rows of `parsed`, those that do not fit the schema."""
+    """Select the rows of `parsed` that do not fit the schema."""
     return F.lit(False) if config.format in ("text", "parquet") else F.col(PARSED).isNull()
 
 

@@ -16,7 +16,7 @@ from .input import Files
 
 
 class FileSelection:
-    """Which files an ingest has yet to take. ``taken``: all that it has taken, which grows while this is used."""
+    """Files that an ingest has yet to take. ``taken``: files that it has taken; it grows while this is used."""
 
     def __init__(self, files: Files, taken: Taken, settings: HadoopSettings) -> None:
         self._files, self._taken, self._settings = files, taken, settings
@@ -24,12 +24,12 @@ class FileSelection:
         self._same: dict[str, Stamp] = {}
 
     def is_due(self, file: File) -> bool:
-        """Whether the file is new, or may have changed since it was taken."""
+        """True if the file is new, or may have changed since it was taken."""
         taken = self._taken.files.get(file.uri)
         return taken is None or file.stamp not in (taken.stamp, self._same.get(file.uri))
 
     def limited(self, due: Sequence[File]) -> list[File]:
-        """As many files as a micro-batch may have, from the first one on."""
+        """Return as many files as a micro-batch may have, from the first one on."""
         chosen: list[File] = []
         size = 0
         for file in due[: self._files.max_files_per_trigger]:

@@ -41,7 +41,7 @@ _DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelatio
 
 @dataclass(frozen=True)
 class Way:
-    """How a job reads rows. ``past_jvm``: whether tasks read files themselves; ``why``: in words."""
+    """The way in which a job reads rows. ``past_jvm``: true if tasks read files themselves; ``why``: in words."""
 
     past_jvm: bool
     why: str
@@ -136,7 +136,7 @@ class PastJvm:
 
 
 def row_transform(files: Files, transform: SparkTransform) -> RowTransform:
-    """What tasks run. Raises ConfigError for a function that cannot be imported."""
+    """The transform that tasks run. Raises ConfigError for a function that cannot be imported."""
     function = transform.function_past_spark()
     assert function is not None  # just one is set
     return RowTransform(function, name_of(function), on_malformed=files.on_malformed)
@@ -153,7 +153,7 @@ def writing_of(
 
 
 def _reads_all(rows: DataFrame) -> bool:
-    """Whether Spark reads the files whole for these rows. It leaves out what a filter that is always false, a join with
+    """True if Spark reads the files whole for these rows. It leaves out what a filter that is always false, a join with
     nothing or a limit makes unnecessary: then nobody would have looked for malformed rows, or compared the digests."""
     plan = rows._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001  # nothing public leads there
     return _READ in plan and "LocalLimit" not in plan

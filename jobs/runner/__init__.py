@@ -1,1 +1,1 @@
-"""What jobs share: config file → checks → session → query, with its lines, restarts and exit codes."""
+"""Code that jobs share: config file → checks → session → query, with its lines, restarts and exit codes."""

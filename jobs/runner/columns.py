@@ -32,7 +32,7 @@ _MOST_COLUMNS = 20_000
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark says, without the query's plan and the JVM's stack."""
+    """Return Spark's message, without the query's plan and the JVM's stack."""
     return str(error).strip().partition("\n")[0].rstrip(".;")
 
 

@@ -71,7 +71,7 @@ def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str
 
 
 def in_file(error: EosError, path: str | os.PathLike[str]) -> EosError:
-    """The same error with the file before it; unchanged if it already names its file, or is about no key."""
+    """Return the error with the file before its message; unchanged if it already names its file, or is about no key."""
     if "file" in error.parameters or "key" not in error.parameters:
         return error
     return error.reworded(f"{path}: {error.message}", error.hint, **error.parameters | {"file": str(path)})

@@ -72,7 +72,7 @@ def marked(text: Column, mark: str, options: Mapping[str, str]) -> Column:
 
 @dataclass(frozen=True)
 class Texts:
-    """How the values of a record are written. ``options``: of Spark's parser; ``mark``: with which values of JSON begin
+    """Syntax of the values of a record. ``options``: of Spark's parser; ``mark``: with which values of JSON begin
     that were written without quotes; ``separators``: of thousands, if there may be any, and of fractions."""
 
     options: Mapping[str, str]
@@ -97,7 +97,7 @@ class Texts:
 
     @property
     def _is_by_clock(self) -> bool:
-        """Whether timestamps have a format without a zone."""
+        """True if timestamps have a format without a zone."""
         pattern = self.options.get(_FORMATS[TimestampType])
         return pattern is not None and not _ZONE_LETTERS.search(re.sub("'[^']*'", "", pattern))
 
@@ -116,7 +116,7 @@ class Texts:
         return _with_year(self._parsed(text, kind) if self._is_parsed(kind) else self._leaf(text, kind), kind)
 
     def is_lost(self, text: Column, value: Column, kind: DataType) -> Column:
-        """Whether a part of what was parsed is null in the value."""
+        """True where a part of the parsed value is null."""
         if isinstance(kind, StructType):
             parts = [self.is_lost(text[each.name], value[each.name], each.dataType) for each in kind.fields]
             return F.coalesce(reduce(or_, parts, F.lit(False)), F.lit(False))
@@ -128,7 +128,7 @@ class Texts:
         return text.isNotNull() & value.isNull()
 
     def _parsed(self, value: Column, kind: DataType) -> Column:
-        """What Spark's parser made, by the clocks of the session; null at a time that they leave out."""
+        """The parsed time by the clocks of the session; null at a time that they leave out."""
         if not (isinstance(kind, TimestampType) and self._is_by_clock):
             return value
         moment = F.to_utc_timestamp(value, F.current_timezone())
@@ -156,7 +156,7 @@ class Texts:
         return F.when(value.cast("string") == text, value)
 
     def _token(self, text: Column) -> Column:
-        """What was written without quotes in JSON; in CSV, any text."""
+        """Text that is written without quotes in JSON; in CSV, any text."""
         return (
             F.when(text.startswith(self.mark), F.substring(text, len(self.mark) + 1, 2**31 - 1)) if self.mark else text
         )
@@ -222,7 +222,7 @@ def _if(fits: Column, text: Column, kind: DataType) -> Column:
 
 
 def _is_exact(number: Column, kind: DecimalType) -> Column:
-    """Whether a number has no more digits behind its point than the type."""
+    """True where a number has no more digits behind its point than the type."""
     plain = rf"^[+-]?[0-9]*([.][0-9]{{0,{kind.scale}}}0*)?$"
     behind = F.length(F.regexp_extract(number, "[.]([0-9]*)", 1))
     exponent = F.regexp_extract(number, "[eE](.*)$", 1).try_cast("int")

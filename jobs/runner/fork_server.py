@@ -115,7 +115,7 @@ def start(settings: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def _without_sigterm() -> Iterator[None]:
-    """What this thread starts meanwhile is not ended by SIGTERM, from its first moment on."""
+    """Block SIGTERM: processes that start meanwhile inherit this from their first moment on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         yield
@@ -180,7 +180,7 @@ class ForkServer:
         return None
 
     def _is_as_here(self, request: _Request) -> bool:
-        """Whether a new process would be what a fork of this one is."""
+        """True if a new process would be the same as a fork of this one."""
         environ = request.environ
         names = {name for name in (*environ, *self._environ) if _is_compared(name)}
         lacking = {name for name in self._added if name not in environ}
@@ -245,14 +245,14 @@ def _is_compared(name: str) -> bool:
 
 
 def _path(environ: Mapping[str, str]) -> list[str]:
-    """Where a process imports from before it looks where its interpreter does. Spark also names one of its jars."""
+    """``PYTHONPATH`` as a list, without the jar that Spark adds to it."""
     named = environ.get("PYTHONPATH")
     entries = named.split(os.pathsep) if named else []
     return list(dict.fromkeys(entry for entry in entries if not entry.endswith(".jar") and Path(entry).exists()))
 
 
 def _may_fork() -> bool:
-    """Whether a fork lacks no thread that something waits for."""
+    """True if a fork lacks no thread for which something waits."""
     threads = Path("/proc/self/task").iterdir()
     others = (thread for thread in threads if thread.name != str(os.getpid()))
     return all((thread / "comm").read_text().strip() == _ALLOCATOR for thread in others)

@@ -18,7 +18,7 @@ ACCEPTED = b"+"
 
 
 def request(arguments: list[str]) -> bytes:
-    """What the server has to know: folder, arguments and environment, each in a line of its own behind their length."""
+    """A request to the server: folder, arguments and environment, each in a line of its own behind their length."""
     environ = (b"%s=%s" % entry for entry in os.environb.items())
     folder = os.getcwdb()  # noqa: PTH109  # pathlib would take longer to import than all the rest
     parts = (folder, b"\0".join(map(os.fsencode, arguments)), b"\0".join(environ))

@@ -1,4 +1,4 @@
-"""What the jobs from topics to a table have in common: sections of their files, and a query that goes past the JVM."""
+"""Parts of the jobs from topics to a table: sections of their files, and a query that goes past the JVM."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from spark_eos.pipelines.copy.start import name_of, texts
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.start import check, transform_of
 
-from .checks import PY_FILES, Check
-from .cluster import JobCluster
+from .checks import PY_FILES, Check, JobCluster
 from .job import Plan, is_new, query_plan
 from .models import QueryJob, Section
 from .options import begins, only_topic, option, selected, source_of, source_options_of, topics_of
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TableTransform(DecodedTransform):
-    """Of a job that has no topic for dead letters."""
+    """Section ``malformed`` of a job that has no topic for dead letters."""
 
     #: What to do with a value that does not match the schema, or a record that a transform past the JVM
     #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), or leave it out.
@@ -86,7 +85,7 @@ class IntoTable(QueryJob):
         return headers | source_options_of(self.kafka, self.source)
 
     def decodings(self, spark: SparkSession) -> dict[str, Decoding]:
-        """How values and keys are decoded with schemas of a registry. Raises EosError."""
+        """Decoders of values and keys with schemas of a registry. Raises EosError."""
         if self.transform is None:
             return {}
         return self.transform.decodings(spark, self.checkpoint, only_topic(self.source))
@@ -106,7 +105,7 @@ class IntoTable(QueryJob):
         )
 
     def table_check(self, sink: Mapping[str, object]) -> Check:
-        """What the start of the copy checks of the table and its columns. ``sink``: its options."""
+        """The copy's checks of the table and its columns. ``sink``: options of the sink."""
         return Check(
             f"the table {sink.get('path') or sink.get('table')}, and its columns", lambda: self._try_copy(sink)
         )

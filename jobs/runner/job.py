@@ -1,4 +1,4 @@
-"""What every job does around its own work: command line, config file, session, signals, lines, restarts, exit codes.
+"""Frame of every job's own work: command line, config file, session, signals, lines, restarts, exit codes.
 
 A job is a model of its config file, and a function that makes a `Plan` of it. ``conf/`` has an example of its file,
 ``jobs/__init__.py`` its name for ``spark-eos run``.
@@ -33,8 +33,7 @@ from spark_eos.spark.system_errors import system_error
 
 from ..installed import check_installed
 from . import query, session
-from .checks import Check
-from .cluster import JobCluster
+from .checks import Check, JobCluster
 from .config import in_file, load
 from .jvm_stderr import JvmStderr
 from .lines import BatchLines, say
@@ -54,7 +53,7 @@ J = TypeVar("J", bound=Job)
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a job's work is given: the session, whether somebody has asked it to stop, and its lines on stderr."""
+    """Arguments of a job's work: the session, the request to stop, and the job's lines on stderr."""
 
     spark: SparkSession
     stop: Stop
@@ -63,7 +62,7 @@ class JobContext:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job is going to do, as far as it can be told without Spark.
+    """Plan of a job, as far as it is known without Spark.
 
     ``line``: the job's first line. ``clusters`` must answer before Spark starts, and ``checks`` must pass then.
     ``spark``: settings of the session.
@@ -127,7 +126,7 @@ def query_plan(
 
 
 def is_new(checkpoint: str) -> bool | None:
-    """Whether the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
+    """True if the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
     not on a local disk."""
     store = local_store(checkpoint)
     if store is None:

@@ -1,4 +1,4 @@
-"""What Spark's JVM writes to stderr, passed on without what tells nothing.
+"""Pass on the stderr of Spark's JVM, without lines that tell nothing.
 
 Spark lets Python workers go whose answers it has, and they print a BrokenPipeError, stack and all. A signal to all
 processes of a job, as systemd sends it, ends the JVM in mid-work, and its threads print stacks about that. Each JVM of
@@ -95,7 +95,7 @@ class JvmStderr:
             say(known.removesuffix("\n"))
 
     def _report(self, text: str) -> int:
-        """Where a report begins that has not ended yet. Says so, once, when it takes its time."""
+        """Return the index at which a report begins that has not ended yet. Says so, once, when it takes its time."""
         begun = [found.start() for found in _REPORT_BEGINS.finditer(_REPORT.sub(lambda each: " " * len(each[0]), text))]
         if begun and _DOWNLOAD.search(text) and not self._downloads and not self._stopping():
             self._downloads = True

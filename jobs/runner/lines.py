@@ -45,7 +45,7 @@ def say(line: str) -> None:
 
 
 def say_at_once(line: str) -> None:
-    """The same in a handler of signals, which may interrupt whoever prints. A line that would have to wait is lost."""
+    """Print a line in a handler of signals, which may interrupt `say`. A line that would have to wait is lost."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # the last one where stderr is no file
         fd = sys.stderr.fileno()
         if select.select([], [fd], [], 0)[1]:
@@ -53,7 +53,7 @@ def say_at_once(line: str) -> None:
 
 
 def counted(rows: DataFrame, letters: str | None = None) -> DataFrame:
-    """The same rows, and in each micro-batch's progress how many there were, and how many of them for the topic
+    """Count the rows in each micro-batch's progress, and among them the rows for the topic
     ``letters``."""
     counts = [F.count(F.lit(1)).alias("rows")]
     if letters is not None:
@@ -62,7 +62,7 @@ def counted(rows: DataFrame, letters: str | None = None) -> DataFrame:
 
 
 def malformed_counted(rows: DataFrame, malformed: Column) -> DataFrame:
-    """The same rows, and in each micro-batch's progress how many of them are malformed."""
+    """Count the malformed rows in each micro-batch's progress."""
     return rows.observe(_MALFORMED, F.count_if(malformed).alias("rows"))
 
 
@@ -129,7 +129,7 @@ class Batch:
 
 
 def is_past_the_jvm(progress: StreamingQueryProgress) -> bool:
-    """Whether Spark counts ranges of offsets or files as rows, as these do not pass through it."""
+    """True if Spark counts ranges of offsets or files instead of rows, as rows do not pass through it."""
     return _reads_files(progress) or any(_line(source.endOffset).position.copy for source in progress.sources)
 
 
@@ -138,7 +138,7 @@ def _reads_files(progress: StreamingQueryProgress) -> bool:
 
 
 def _counts(batch: Batch) -> list[str]:
-    """What became of its rows, in words."""
+    """Numbers of rows in words: read, written, dropped, dead letters."""
     parts = [f"{batch.rows_in:,} in", f"{batch.rows_out:,} out"]
     parts += [f"{batch.dropped:,} dropped"] if batch.dropped else []
     return [*parts, _plural(batch.letters, "dead letter")] if batch.letters else parts

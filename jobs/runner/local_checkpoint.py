@@ -86,7 +86,7 @@ class LocalCheckpoint:
         write_faster(spark)
 
     def _lock(self, spark: SparkSession, folder: Path, wait_s: float) -> bool:
-        """Whether files can be locked there. By the JVM and not by this process: it writes the checkpoint's files, and
+        """True if files can be locked there. By the JVM and not by this process: it writes the checkpoint's files, and
         may live on when this process has been killed."""
         deadline = time.monotonic() + wait_s
         jvm: Any = spark.sparkContext._jvm
@@ -144,7 +144,7 @@ def check_writable(location: str, wait_s: float = _WAIT_S) -> None:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Whether another process has a lock of the file. This one has none, so it loses none by looking."""
+    """True if another process has a lock of the file. This one has none, so it loses none by looking."""
     try:
         with lock.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,8 +167,8 @@ def write_faster(spark: SparkSession) -> None:
 
 
 def _identity(lock: Path) -> str:
-    """What the file is known by, whatever the names by which it is found; made where there is none. By this process,
-    which has no locks to lose. Raises CheckpointError, and OSError for what may pass."""
+    """The file's identity under all its names; it is created if it is missing. By this process, which has no locks to
+    lose. Raises CheckpointError, and OSError for errors that may pass."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("ab"):
@@ -197,7 +197,7 @@ def _has_class(spark: SparkSession, name: str) -> bool:
 
 
 def _local_folder(spark: SparkSession, location: str) -> Path | None:
-    """Where the checkpoint is, as Spark finds it; None unless that is on a local disk."""
+    """The checkpoint's path as Spark resolves it; None unless that is on a local disk."""
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     try:

@@ -1,4 +1,4 @@
-"""What the config files of several jobs have in common, as pydantic's models: `config.load` reads a file into one."""
+"""Sections that config files of several jobs share, as pydantic's models: `config.load` reads a file into one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Metrics(Section):
 
 
 class Job(Section):
-    """What every job's file has."""
+    """Keys of every job's file."""
 
     #: Client properties of each end that is Kafka, without the prefix `kafka.`, such as `bootstrap.servers`. The same
     #: property in `source` or `sink`, with the prefix, takes precedence.
@@ -103,12 +103,12 @@ class Job(Section):
 
     @property
     def available_now(self) -> bool:
-        """Whether the job ends when it has read all that was there."""
+        """True if the job ends when it has read all that was there at its start."""
         return self.trigger == AVAILABLE_NOW
 
     @property
     def trigger_arguments(self) -> dict[str, Any]:
-        """As Spark's ``trigger`` takes them."""
+        """Arguments of Spark's ``trigger``."""
         return {"availableNow": True} if self.available_now else {"processingTime": self.trigger}
 
     @property

@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def repeats(self) -> bool:
-        """Whether the next run repeats a micro-batch."""
+        """True if the next run repeats a micro-batch."""
         return self.planned is not None and self.planned != self.committed
 
     @property
@@ -66,8 +66,8 @@ class Progress:
 def chosen(
     column: str, subject: str, wanted: int | None, read: Read, notes: Sequence[Note], progress: Progress
 ) -> tuple[Decoding, Note]:
-    """How the next run reads a column, and the note of that, which may be the last one. ``wanted``: the version that is
-    set; None for that of the note, or where there is none the latest.
+    """Return the next run's reader of a column, and its note, which may be the last one. ``wanted``: the version that
+    is set; None for that of the note, or where there is none the latest.
 
     Raises RegistryError: EOS_REGISTRY_CHANGED if the registry has another schema under the noted version.
     """
@@ -113,7 +113,7 @@ class NotedSchemas:
         self._store = open_store(location, here(settings))
 
     def progress(self) -> Progress:
-        """How far the query is."""
+        """Progress of the query."""
         return Progress(self._checkpoint.last_batch("offsets"), self._checkpoint.last_batch("commits"))
 
     def read(self) -> list[Note]:

@@ -66,7 +66,7 @@ def refuse(section: str, options: Mapping[str, str], owned: Mapping[str, str]) -
 def source_of(
     section: Mapping[str, str], options: Mapping[str, str], more: Callable[[SourceOptions], None] = lambda _: None
 ) -> SourceOptions:
-    """What the connector's source makes of all its options. ``section``: those that are in the section ``source``;
+    """Parse all options of the connector's source. ``section``: options in the section ``source``;
     ``more``: further checks. Raises OptionError."""
 
     def parse() -> SourceOptions:
@@ -79,7 +79,7 @@ def source_of(
 
 
 def sink_of(section: Mapping[str, str], options: Mapping[str, str], parse: Sink = sink_options) -> SinkOptions:
-    """The same for the section ``sink``. ``parse``: what reads the options. Raises OptionError."""
+    """Parse the options of the section ``sink`` by ``parse``. Raises OptionError."""
 
     def parsed() -> SinkOptions:
         found = parse(options)
@@ -90,7 +90,7 @@ def sink_of(section: Mapping[str, str], options: Mapping[str, str], parse: Sink 
 
 
 def located(parse: Callable[[], T], section: str, own: Iterable[str], options: Mapping[str, str]) -> T:
-    """What ``parse`` makes of the options. Its error names an option's key in the file, and shows no value. ``own``:
+    """Call ``parse`` with the options. Its error names an option's key in the file, and shows no value. ``own``:
     the keys of the section. Raises OptionError."""
     try:
         return parse()
@@ -112,7 +112,7 @@ def _without_values(text: str, options: Mapping[str, str]) -> str:
 
 
 def selected(options: SourceOptions) -> str:
-    """What a source reads, in words."""
+    """Return the input of a source in words."""
     selection = options.selection
     return f"topics that match {selection.regex}" if isinstance(selection, Pattern) else ", ".join(selection.topics)
 
@@ -123,6 +123,6 @@ def topics_of(options: SourceOptions) -> list[str]:
 
 
 def begins(parsed: SourceOptions, options: Mapping[str, str]) -> str:
-    """Where a new query begins, in words."""
+    """Return the start of a new query in words."""
     name = parsed.starting_option
     return f"{option(options, name)}" if name == "startingOffsets" else f"{name} {option(options, name)}"

@@ -31,7 +31,7 @@ _STOP_POLL_S = 0.5
 
 
 class Stop:
-    """Whether somebody has asked the job to stop, and by which signal.
+    """A request to stop the job, and the signal by which it came.
 
     ``leave()`` ends the process at once. It is called by a signal before ``running`` is set, when there is no query yet
     to be stopped, and by a second signal.
@@ -120,7 +120,7 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Whether the JVM has ended: such a Py4JError is not about an exception in it, such a ConnectionError is Py4J's."""
+    """True if the JVM has ended: such a Py4JError is not about an exception in it, such a ConnectionError is Py4J's."""
     if isinstance(error, ConnectionError):
         frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(name.startswith("py4j.") for name in frames)

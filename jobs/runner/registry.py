@@ -44,7 +44,7 @@ RegistryProperties = Annotated[RegistrySettings, BeforeValidator(_settings)]
 
 
 class RegistryColumn(Section, arbitrary_types_allowed=True):
-    """What keys or values are, and where their schemas are."""
+    """Format of keys or values, and the registry with their schemas."""
 
     #: The kind of the schemas.
     format: Literal["avro", "protobuf", "json-schema"]
@@ -61,7 +61,7 @@ class RegistryColumn(Section, arbitrary_types_allowed=True):
 
 
 class Parsed(RegistryColumn):
-    """How keys or values are read."""
+    """Format in which keys or values are read."""
 
     #: The version of the subject that all are read as. By default the latest one at the first start, which
     #: [stays](job.md#schema-registry).
@@ -77,7 +77,7 @@ class Parsed(RegistryColumn):
 
 
 class Encoded(RegistryColumn):
-    """How keys or values are written."""
+    """Format in which keys or values are written."""
 
     #: The text of the schema; by default the latest version of the subject is used.
     text: Text | None = Field(None, alias="schema")
@@ -117,7 +117,7 @@ def _check_kind(name: str, kind: str, subject: str) -> None:
 
 @dataclass(frozen=True)
 class Columns:
-    """What is decoded and encoded of keys and values, as the driver has fixed it; None for what stays as it is."""
+    """Codecs of keys and values, as the driver has fixed them; None for bytes that stay as they are."""
 
     value_in: Decoding | None = None
     key_in: Decoding | None = None
@@ -154,7 +154,7 @@ def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
 
 
 def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
-    """Of checked rows, the source's columns with decoded keys and values in the places of their bytes."""
+    """Return the source's columns of checked rows, with decoded keys and values instead of their bytes."""
     from spark_eos.pipelines.registry.columns import ROW
 
     made = {name: F.col(name) for name in source.columns}
@@ -202,15 +202,16 @@ def _without_old_headers(rows: DataFrame, columns: Columns) -> DataFrame:
 
 
 def is_fit() -> Column:
-    """Of checked rows: true or false, never null."""
+    """True for checked rows that fit their schemas, else false; never null."""
     return F.col(UNFIT).isNull()
 
 
 def decodings(
     location: str, settings: HadoopSettings, topic: str | None, sections: Mapping[str, Parsed | None]
 ) -> dict[str, Decoding]:
-    """How columns are read, by ``sections`` for key and value: as the checkpoint notes it, which is written where that
-    is new. ``topic``: the only one that is read. Raises OptionError, RegistryError, SchemaError, CheckpointError."""
+    """The readers of columns, by ``sections`` for key and value: as the checkpoint notes it, which is written where
+    that is new. ``topic``: the only one that is read. Raises OptionError, RegistryError, SchemaError,
+    CheckpointError."""
     given = {column: section for column, section in sections.items() if section is not None}
     if not given:
         return {}

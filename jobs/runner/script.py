@@ -1,4 +1,4 @@
-"""How a job's file starts as a program, before the imports that take seconds. Imports the standard library only."""
+"""Start of a job's file as a program, before the imports that take seconds. Imports the standard library only."""
 
 from __future__ import annotations
 

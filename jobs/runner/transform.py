@@ -115,7 +115,7 @@ def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: 
 
 
 def result(source: DataFrame, config: SparkTransform | None, columns: Columns = _AS_THEY_ARE) -> DataFrame:
-    """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it."""
+    """Apply the transform to the source, before its columns are checked. Raises ConfigError if it does not fit it."""
     if config is None:
         return source
     stream = source

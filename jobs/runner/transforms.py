@@ -48,7 +48,7 @@ class ArrowTransform(Section):
 
     @property
     def by_duckdb(self) -> bool:
-        """Whether DuckDB runs ``sql``."""
+        """True if DuckDB runs ``sql``."""
         return self.sql is not None
 
     def extras(self) -> list[str]:
@@ -100,12 +100,12 @@ class SparkTransform(ArrowTransform):
 
     @property
     def by_duckdb(self) -> bool:
-        """Whether DuckDB runs ``sql``."""
+        """True if DuckDB runs ``sql``."""
         return self.engine == "duckdb"
 
     @property
     def is_copy(self) -> bool:
-        """Whether no row passes through Spark."""
+        """True if no row passes through Spark."""
         return self.arrow is not None or self.by_duckdb
 
 
@@ -119,7 +119,7 @@ class DecodedTransform(ArrowTransform):
 
     @property
     def decodes(self) -> bool:
-        """Whether keys or values are decoded with schemas of a registry."""
+        """True if keys or values are decoded with schemas of a registry."""
         return self.parse is not None or self.parse_key is not None
 
     def check_subjects(self, topic: str | None) -> None:

@@ -115,7 +115,7 @@ def check_spark(settings: Mapping[str, str]) -> KafkaProperties:
 
 
 def _in_full(name: str) -> str:
-    """What the name of a setting may be meant to be."""
+    """Return the name of a setting with Spark's prefix."""
     rest = re.sub(r"^spark\.", "", name.strip(), flags=re.IGNORECASE)
     return f"spark.hadoop.{rest}" if rest.startswith("fs.") else f"spark.{rest}"
 

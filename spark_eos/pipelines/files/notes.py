@@ -46,7 +46,7 @@ class AllNotes:
 
 @dataclass(frozen=True)
 class Notes(Kind):
-    """What one micro-batch notes, and where: nothing, if it is decided already."""
+    """Notes of one micro-batch, with their topic and partition; empty if it is decided already."""
 
     name = "notes of files"
     lasting = True

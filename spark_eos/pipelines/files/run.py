@@ -70,7 +70,7 @@ class IngestRun:
         return self._ingest.write_options(self.run, self.batch)
 
     def notes(self, splits: Splits) -> Notes:
-        """What the next micro-batch notes, which takes these files."""
+        """Return the notes of the next micro-batch, which takes these files."""
         ingest, notes = self._ingest, Notes(self._noted.topic, self._noted.partition)
         if self.unfinished:
             return notes

@@ -1,4 +1,4 @@
-"""What a transform makes of the first rows of a file, on the driver, before any task. See
+"""Try a transform with the first rows of a file, on the driver, before any task. See
 `spark_eos.pipelines.copy.sample`."""
 
 from __future__ import annotations

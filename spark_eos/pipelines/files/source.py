@@ -56,7 +56,7 @@ class Form:
 
     @property
     def text(self) -> TextForm:
-        """How text is cut into records."""
+        """Syntax by which text is cut into records."""
         quote = self.quote if self.multi_line else ""
         return TextForm(quote.encode(), self.backslash, self.delimiter.encode(), self.skip_space)
 
@@ -197,7 +197,7 @@ def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> 
 
 
 def has_rows(file: File, form: Form, settings: HadoopSettings) -> bool:
-    """Whether a file has rows, besides a header and blank lines. Raises FileError, and what Arrow raises."""
+    """True if a file has rows, besides a header and blank lines. Raises FileError, and what Arrow raises."""
     return bool(file.size) and any(batch.num_rows for batch in first_rows(file, form, settings, 1))
 
 

@@ -31,7 +31,7 @@ class BadText(ValueError):
 
 @dataclass(frozen=True)
 class TextForm:
-    """How fields are quoted: each of ``quote`` and ``delimiter`` is one byte, and an empty ``quote`` makes each line a
+    """Quoting of fields: each of ``quote`` and ``delimiter`` is one byte, and an empty ``quote`` makes each line a
     record. ``backslash``: within quotes, a backslash escapes the byte after it; otherwise a quote is escaped by another
     one. ``skip_space``: white space between a delimiter and a quote does not count.
 
@@ -50,8 +50,8 @@ class TextForm:
 
     @cached_property
     def quoted(self) -> re.Pattern[bytes]:
-        """What is before a quoted field and the field (1), its closing quote (2), if any, and whether the field ends
-        there (3)."""
+        """Pattern of a quoted field and the text before it (1), its closing quote (2), if any, and whether the field
+        ends there (3)."""
         quote, border = re.escape(self.quote), rb"[%s\r\n]" % re.escape(self.delimiter)
         space = b"".join(rb"\x%02x" % n for n in range(33) if n not in self.delimiter + self.quote + b"\r\n")
         before = rb"[%s]*+" % space if self.skip_space else b""

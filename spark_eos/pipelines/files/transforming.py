@@ -34,7 +34,7 @@ def _average_sizes(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Transformed:
-    """What the transform makes of a piece of the file. Raises SchemaError, RowError, and what the function raises."""
+    """Apply the transform to a piece of the file. Raises SchemaError, RowError, and what the function raises."""
     lines = rows.column(LINE)
 
     def where() -> str:

@@ -79,7 +79,7 @@ def _flush(writer: MapWriter, map_topic: str) -> None:
 
 
 def _begins(source: BrokerClient, target: BrokerClient, map_topic: str) -> dict[bytes, int]:
-    """Where the logs of the mirrored partitions start that still exist, by the key prefix of their entries."""
+    """Start offsets of the mirrored partitions that still exist, by the key prefix of their entries."""
     cluster = cluster_id(source)
     known = origins_from(target, map_topic, cluster)
     ids = {origin.source_id for origin in known}

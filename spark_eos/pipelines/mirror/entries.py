@@ -139,7 +139,7 @@ def split_key(key: bytes | None) -> tuple[bytes, int] | None:
 
 
 def has_rows(value: bytes) -> bool:
-    """Whether an entry has rows, by its value as `to_record` writes it."""
+    """True if an entry has rows, by its value as `to_record` writes it."""
     return not value.endswith(b'"runs":[]}')
 
 
@@ -162,8 +162,8 @@ class TargetPosition:
 
 
 def position_in(entry: MapEntry, offset: int) -> TargetPosition:
-    """Where a reader of the target continues that has read all before ``offset``, by an entry with rows: at the first
-    row that is not before it or, if all are, after the last one."""
+    """Return the position in the target of a reader that has read all before ``offset``, by an entry with rows: the
+    first row that is not before it or, if all are, after the last one."""
     there = entry.runs[0].target
     for run in entry.runs:
         there = run.target + min(max(0, offset - run.source), run.count)
@@ -178,7 +178,7 @@ def _text(fields: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Extent:
-    """What is needed to find an entry: the ``end`` of its range; the offset after its last row in the source
+    """Index of an entry: the ``end`` of its range; the offset after its last row in the source
     (``rows_end``); the offsets of its first row and after its last one in the target, and the target's id. The offsets
     of rows are -1 if it has none."""
 
@@ -214,7 +214,7 @@ class Extents:
         self._numbers.extend((first, entry.end, entry.rows_end, entry.target_begin, entry.target_end, target, at))
 
     def newest(self) -> Ranges | None:
-        """What is in the map after all these records; None if nothing is."""
+        """Return the contents of the map after all these records; None if it is empty."""
         rows = np.frombuffer(self._numbers, np.int64, len(self._numbers)).reshape(-1, _FIELDS)
         rows = rows[newest_of_each(rows[:, 0])]
         rows = rows[rows[:, 1] != _GONE]
@@ -253,7 +253,7 @@ class Ranges:
         self._mixed = int(np.flatnonzero(~same)[-1]) + 1 if not same.all() else 0
 
     def covers(self, offset: int) -> bool:
-        """Whether the position lies in a range or at its end, no row was mirrored twice, and all rows from the position
+        """True if the position lies in a range or at its end, no row was mirrored twice, and all rows from the position
         on went to one topic."""
         before = max(0, int(np.searchsorted(self._firsts, offset, "right")) - 1)
         there = bool(self._firsts[before] <= offset <= self._ends[before])

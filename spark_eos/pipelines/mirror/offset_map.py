@@ -206,7 +206,7 @@ class Origin:
     chain: tuple[str, ...]
 
     def is_from(self, cluster: str) -> bool:
-        """Whether the topic is mirrored directly from this cluster."""
+        """True if the topic is mirrored directly from this cluster."""
         return self.chain[:1] == (cluster,)
 
 
@@ -296,7 +296,7 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class Translation:
-    """What the map has of one partition of the source: offsets ``begin`` to ``end``; ``doubled``, ``holes``,
+    """Part of the map for one partition of the source: offsets ``begin`` to ``end``; ``doubled``, ``holes``,
     ``targets`` and ``rowless`` as in `Ranges`. ``positions``: where each wanted offset is in the target; None if it is
     not covered, or no range has a row."""
 
@@ -309,7 +309,7 @@ class Translation:
     rowless: bool = False
 
     def reaches(self, offset: int) -> bool:
-        """Whether the position is between begin and end, and in no hole."""
+        """True if the position is between begin and end, and in no hole."""
         return self.begin <= offset <= self.end and not any(begin < offset < end for begin, end in self.holes)
 
 
@@ -373,7 +373,7 @@ class OffsetMap:
         return {name for name, ids in self._ids.items() if not there.isdisjoint(ids)}
 
     def translate(self, topic: str, partition: int, offset: int, *, topic_id: str | None = None) -> TargetPosition:
-        """Where a reader of the target continues that has read all before ``offset`` in the source.
+        """Return the position in the target of a reader that has read all before ``offset`` in the source.
 
         ``topic_id``: needed only if there was more than one source topic of this name. Raises KafkaError
         (EOS_MIRROR_GROUP_REFUSED) for an offset that the map does not cover, ValueError for one that was not wanted.
@@ -414,7 +414,7 @@ class _Cleaned(Exception):
 def _read(
     client: BrokerClient, topic: str, number: int, wanted: Mapping[SourcePartition, Collection[int]]
 ) -> tuple[dict[SourcePartition, Translation], int]:
-    """What one partition of the map's topic has of the wanted sources, and up to which offset it was read."""
+    """Entries of the wanted sources in one partition of the map's topic, and the offset up to which it was read."""
     for _ in range(_TRIES):
         part = MapPartition(client, topic, number)
         extents = _extents(part, [prefix_of(source) for source in wanted])

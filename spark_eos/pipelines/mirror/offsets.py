@@ -137,8 +137,9 @@ class GroupMover:
         return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
 
     def _moved(self, offsets: Collection[TranslatedOffset]) -> PartitionOffsets:
-        """What to commit at the target. Raises KafkaError where two topics of the source have one target, and the group
-        would have to be at two offsets there: it would miss rows of the one, or read those of the other again."""
+        """Return the offsets to commit at the target. Raises KafkaError where two topics of the source have one target,
+        and the group would have to be at two offsets there: it would miss rows of the one, or read those of the other
+        again."""
         moved: PartitionOffsets = {}
         topics: dict[TopicPartition, str] = {}
         for one in offsets:
@@ -210,7 +211,7 @@ class GroupMover:
         return translated, tuple(sorted(topic for topic in committed if topic not in mirrored))
 
     def _check_target(self, offsets: Collection[TranslatedOffset], *, overwrite: bool) -> PartitionOffsets:
-        """What the group has committed at the target. Raises KafkaError and TopicError if it cannot continue there."""
+        """Return the group's offsets at the target. Raises KafkaError and TopicError if it cannot continue there."""
         there = describe_topics(self.target, {one.target.topic for one in offsets}, missing_ok=True)
         for one in offsets:
             if one.target.topic not in there or there[one.target.topic].id != one.target.topic_id:
@@ -257,8 +258,8 @@ class GroupMover:
 
 @dataclass(frozen=True)
 class _TargetEnd:
-    """Where a reader of the target continues, if partition ``number`` of the map has no row of the source's partition
-    up to ``map_end``."""
+    """Return the position of a reader of the target, if partition ``number`` of the map has no row of the source's
+    partition up to ``map_end``."""
 
     position: TargetPosition
     number: int
@@ -467,7 +468,7 @@ class MirrorQuery:
                 raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
 
     def _has_claims(self) -> bool:
-        """Whether the query is a mirror of this source to this target, with this ledger and prefix, that may have
+        """True if the query is a mirror of this source to this target, with this ledger and prefix, that may have
         decided nothing."""
         own = self.query, self.target.ledger, self.target.prefix_of(self.query)
         claims = [c for c in read_claims(self.target.client, self.map) if (c.query, c.ledger, c.prefix) == own]
@@ -541,7 +542,7 @@ class MirrorQuery:
 
 @dataclass(frozen=True)
 class MirrorState:
-    """What the map, the ledger and both clusters say of a mirror. ``sources``: its topics by name, as they are now;
+    """State of a mirror, by the map, the ledger and both clusters. ``sources``: its topics by name, as they are now;
     ``targets``: the topics that ``origins`` name, as they are now."""
 
     map_: OffsetMap
@@ -616,7 +617,7 @@ class MirrorState:
 
 
 def _is_settled(ports: Ports, head: Head) -> bool:
-    """Whether no run can decide anything more, and all that is decided has an outcome."""
+    """True if no run can decide anything more, and every decided micro-batch has an outcome."""
     waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
     return head.run == NOBODY and not waits and not undecided(ports, head)
 

@@ -83,7 +83,7 @@ class Claim:
 
     @property
     def what(self) -> tuple[str, str]:
-        """What is claimed: the id of the source topic, and the name of the target topic."""
+        """The claimed pair: the id of the source topic, and the name of the target topic."""
         return self.source_id, self.target
 
     @property
@@ -384,7 +384,7 @@ class _Takeover:
 
 
 def _parameters(claim: Claim) -> dict[str, str]:
-    """What EOS_MIRROR_OWNED says of the claim."""
+    """Return the claim as EOS_MIRROR_OWNED shows it."""
     return {"topic": claim.source, "target": claim.target, "query": claim.query, "owner": claim.owner}
 
 

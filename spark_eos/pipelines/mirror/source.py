@@ -47,7 +47,7 @@ class MirrorDataSource(CopyDataSource):
 
 
 def rows_and_map(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-    """What a task of a mirror writes: the rows of the ranges, in order, and then entries of the offset map."""
+    """Write the rows of the ranges in a task, in order, and then entries of the offset map."""
     from spark_eos.pipelines.mirror.task import MirrorParts
 
     assert isinstance(plan, MirrorPlan)
@@ -83,8 +83,9 @@ class MirrorStreamReader(CopyStreamReader):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Where the next micro-batch ends. Raises TopicError for topics that are refused, and KafkaError for those that
-        another mirror owns, before they are in the offset log: the same checkpoint continues without them."""
+        """Return the end of the next micro-batch. Raises TopicError for topics that are refused, and KafkaError for
+        those that another mirror owns, before they are in the offset log: the same checkpoint continues without
+        them."""
         before = start or self._reached
         if not self._run.begun and before == self._initial:
             before = None  # the offset log does not hold it yet

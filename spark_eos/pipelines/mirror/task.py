@@ -1,4 +1,4 @@
-"""What a task of a mirror writes: the rows, and then, in the same transaction, their offsets in source and target."""
+"""Write a mirror's rows in a task and, in the same transaction, their offsets in source and target."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MirrorParts:
             yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 
     def _offsets_in(self, topic: str, partition: int) -> Spans:
-        """Where all rows of this transaction lie in a partition of the target: by the acknowledgements or, where one of
+        """Return the offsets of all rows of this transaction in a partition: by the acknowledgements or, where one of
         them had no offset, by the log."""
         runs = self._producer.runs(topic, partition)
         if all(first != UNKNOWN_OFFSET for first, _ in runs):
@@ -112,7 +112,7 @@ def _changed(topics: list[str]) -> EosError:
 
 
 def rows_in_log(client: BrokerClient, pair: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
-    """Where all ``rows`` of a producer's open transaction lie in a partition, in order: (first offset, number) of each
+    """Find all ``rows`` of a producer's open transaction in a partition, in order: (first offset, number) of each
     batch. All of them are acknowledged.
 
     Raises Unclear (EOS_TRANSACTION_NOT_FOUND) where the log does not have them.

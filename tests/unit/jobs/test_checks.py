@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.runner import cluster
-from jobs.runner.cluster import JobCluster, Silence
+from jobs.runner import checks
+from jobs.runner.checks import JobCluster, Silence
 from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -51,8 +51,8 @@ def test_a_cluster_that_does_not_answer_ends_the_wait_with_the_reason(absent, mo
 
     monkeypatch.setattr(system, "monotonic", lambda: now[0])  # else a busy machine has no time to be refused
     monkeypatch.setattr(system, "sleep", sleep)
-    monkeypatch.setattr(cluster, "TIMEOUT_S", 2.0)
-    monkeypatch.setattr(cluster, "_FIRST_S", 1)
+    monkeypatch.setattr(checks, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(checks, "_FIRST_S", 1)
     with pytest.raises(ConnectionFailed) as caught:
         absent.expect()
     servers = absent.kafka.bootstrap_servers
@@ -77,8 +77,8 @@ def test_a_wrong_password_ends_the_wait_at_once(capsys):
 
 def test_a_query_that_is_heard_of_is_not_asked_about(absent, monkeypatch, capsys):
     """As long as there are signs of the query, the cluster's silence goes unsaid; without them it is said at once."""
-    monkeypatch.setattr(cluster, "_ASK_S", 0.02)
-    monkeypatch.setattr(cluster, "_FIRST_S", 0)
+    monkeypatch.setattr(checks, "_ASK_S", 0.02)
+    monkeypatch.setattr(checks, "_FIRST_S", 0)
     rounds = []
 
     def heard() -> float:
