@@ -79,13 +79,13 @@ class RowWriter:
 
     def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Look up topics of which this was not done yet, before their first row. Raises TopicError."""
-        found = describe_topics(self.client, {*topics} - self.partitions.keys())
-        self.partitions |= {name: topic.partitions for name, topic in found.items()}
-        self.topic_ids |= {name: topic.id for name, topic in found.items() if topic.id != NO_TOPIC_ID}
-        return found
+        described = describe_topics(self.client, {*topics} - self.partitions.keys())
+        self.partitions |= {name: topic.partitions for name, topic in described.items()}
+        self.topic_ids |= {name: topic.id for name, topic in described.items() if topic.id != NO_TOPIC_ID}
+        return described
 
     def write(self, columns: RowBatch, digest_by: Digest) -> Part:
-        """Raises RowError, TopicError, and what the producer raises."""
+        """Give the rows to the producer. Raises RowError, TopicError, and the errors of the producer's `write`."""
         self._check_topics(columns)
         check_partitions(columns, columns.topic, self.partitions)
         for topic, oldest_ms in columns.oldest_by_topic().items():
@@ -109,9 +109,9 @@ class RowWriter:
 
     def _learn(self, topics: list[str]) -> None:
         letters = self._options.dead_letters  # where any row may go
-        found = self.look_up(topics if letters is None else [*topics, letters])
+        described = self.look_up(topics if letters is None else [*topics, letters])
         if self._options.topic is None:  # the driver has looked at the option's topic
-            check_outputs(self.client, found, ledger=self._options.ledger_topic)
+            check_outputs(self.client, described, ledger=self._options.ledger_topic)
         for topic, max_bytes in limits(self.client, self._options, topics).items():
             self._producer.limit(topic, max_bytes)
 
@@ -136,8 +136,8 @@ class Attempt:
         self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
-        """Let the rows into the transaction, and report on it. Whatever fails aborts it, and raises. Closes the
-        producer in any case; the transaction stays open."""
+        """Write the rows into the transaction, which stays open, and report on it. A failure aborts it, and raises.
+        Closes the producer in any case."""
         try:
             return self._write(parts)
         except BaseException:
@@ -147,8 +147,7 @@ class Attempt:
             self._producer.close()
 
     def _write(self, parts: Iterator[Part]) -> TaskReport:
-        """Whether there is a transaction is decided by the records that were produced: without any, the coordinator
-        knows of none."""
+        """See `write`. Without a record there is no transaction, as the coordinator knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
         rows = digest = size = beside = letters = read = dropped = 0
@@ -194,7 +193,7 @@ class Attempt:
         check_owner(self._session.ports.ledger.read(), self._identity.run, self._identity.batch, self._assignment.work)
 
     def _hand_over(self, rows: int, letters: int, digest: int, began_ms: int) -> Written:
-        """What the broker holds must be what this producer wrote.
+        """Check that the brokers hold the transaction that this producer wrote, and return it for the report.
 
         Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
         Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later batch. A leader
@@ -207,11 +206,11 @@ class Attempt:
         fresh = int(time.time() * 1000) - began_ms < VALID_MS
         self._topics = tuple(sorted({topic for topic, _ in described.places}))
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
-        places = [place for place in described.places if place not in empty]
+        partitions = [partition for partition in described.places if partition not in empty]
         if version >= FENCING_END and fresh:
-            probe, begins = self._opened(pair, places)
+            probe, begins = self._opened(pair, partitions)
         else:
-            probe, begins = self._checked_begin(pair, places)
+            probe, begins = self._checked_begin(pair, partitions)
         check_ends(pair, self._producer.lasts(), [probe, *begins])
         return Written(
             self._identity.partition,
@@ -228,56 +227,56 @@ class Attempt:
     def _identified(self, probe: Probe) -> Probe:
         return replace(probe, topic_id=self._topic_ids.get(probe.topic, ""))
 
-    def _opened(self, pair: Pair, places: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
+    def _opened(self, pair: Pair, partitions: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """By one leader; by all of them where the producer does not know the first record of each partition."""
         known, lasts = self._producer.firsts(), self._producer.lasts()
-        if known.keys() >= set(places):
-            probe = self._first_record(pair, places)
+        if known.keys() >= set(partitions):
+            probe = self._first_record(pair, partitions)
             at = probe.topic, probe.partition
             check_begins(pair, {at: known[at]}, {at: probe.offset})
-            return probe, tuple(Probe(*place, known[place], lasts.get(place)) for place in sorted(places))
-        begins = self._session.coordinator.begins(pair, places) or ()
-        if len(begins) != len(set(places)):  # they are good to have, and not worth waiting for every leader
-            return self._first_record(pair, places), ()
+            return probe, tuple(Probe(*each, known[each], lasts.get(each)) for each in sorted(partitions))
+        begins = self._session.coordinator.begins(pair, partitions) or ()
+        if len(begins) != len(set(partitions)):  # they are good to have, and not worth waiting for every leader
+            return self._first_record(pair, partitions), ()
         return self._probe(begins), tuple(begins)
 
-    def _checked_begin(self, pair: Pair, places: Iterable[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
+    def _checked_begin(self, pair: Pair, partitions: Iterable[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
         was acknowledged there."""
         firsts = dict(self._producer.firsts())
-        found = self._begins(pair, {*places, *firsts})
-        begins = {(probe.topic, probe.partition): probe.offset for probe in found}
-        for place, offset in begins.items():
-            if place not in firsts and self._is_first(pair, place, offset):
-                firsts[place] = offset
-        check_begins(pair, {place: firsts.get(place, -1) for place in {*places, *firsts}}, begins)
-        return self._probe(found), tuple(found)
+        probes = self._begins(pair, {*partitions, *firsts})
+        begins = {(probe.topic, probe.partition): probe.offset for probe in probes}
+        for partition, offset in begins.items():
+            if partition not in firsts and self._is_first(pair, partition, offset):
+                firsts[partition] = offset
+        check_begins(pair, {partition: firsts.get(partition, -1) for partition in {*partitions, *firsts}}, begins)
+        return self._probe(probes), tuple(probes)
 
     def _probe(self, begins: Sequence[Probe]) -> Probe:
         lasting = set(self._lasting((probe.topic, probe.partition) for probe in begins))
         return next(probe for probe in begins if (probe.topic, probe.partition) in lasting)
 
-    def _lasting(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The places where the first record stays, if there is a choice: compaction takes one that is replaced."""
-        every = list(places)
-        return [place for place in every if place[0] not in self._aside] or every
+    def _lasting(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions whose first record stays, if there is a choice: compaction may take others."""
+        every = list(partitions)
+        return [partition for partition in every if partition[0] not in self._aside] or every
 
-    def _begins(self, pair: Pair, places: set[TopicPartition]) -> Sequence[Probe]:
+    def _begins(self, pair: Pair, partitions: set[TopicPartition]) -> Sequence[Probe]:
         for _ in retrying(_LEADERS_S):
-            begins = self._session.coordinator.begins(pair, places)
+            begins = self._session.coordinator.begins(pair, partitions)
             if begins is not None:
                 return begins
-        raise _not_found(pair, places)
+        raise _not_found(pair, partitions)
 
-    def _is_first(self, pair: Pair, place: TopicPartition, offset: int) -> bool:
+    def _is_first(self, pair: Pair, partition: TopicPartition, offset: int) -> bool:
         for _ in retrying(_LEADERS_S):
-            first = self._session.coordinator.is_first(pair, *place, offset)
+            first = self._session.coordinator.is_first(pair, *partition, offset)
             if first is not None:
                 return first
-        raise _not_found(pair, [place])
+        raise _not_found(pair, [partition])
 
-    def _first_record(self, pair: Pair, places: Iterable[TopicPartition]) -> Probe:
-        lasting = self._lasting(places)
+    def _first_record(self, pair: Pair, partitions: Iterable[TopicPartition]) -> Probe:
+        lasting = self._lasting(partitions)
         for _ in retrying(_LEADERS_S):
             probe = self._session.coordinator.first_record(pair, lasting)
             if probe is not None:
@@ -285,5 +284,5 @@ class Attempt:
         raise _not_found(pair, lasting)
 
 
-def _not_found(pair: Pair, places: Iterable[TopicPartition]) -> EosError:
-    return stop("EOS_TRANSACTION_NOT_FOUND", transactional_id=pair.id, where=f"no leader of {places} knows it")
+def _not_found(pair: Pair, partitions: Iterable[TopicPartition]) -> EosError:
+    return stop("EOS_TRANSACTION_NOT_FOUND", transactional_id=pair.id, where=f"no leader of {partitions} knows it")

@@ -29,7 +29,7 @@ from spark_eos.sink.session import session_for
 from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_exit import quiet_here
 
-#: Seconds between the looks of an abort for what tasks have begun meanwhile that Spark is still killing
+#: Seconds between the looks of an abort for transactions of tasks that Spark is still killing
 #: (spark.python.task.killTimeout is 2 s).
 _LATER_S = (1, 2)
 
@@ -78,7 +78,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             self._ending().commit(received)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Never raises: what stays open is cleared by the next run under the same id, or ends by its timeout."""
+        """Abort the write. Never raises: the next run under the same id clears transactions that stay open, or their
+        timeout ends them."""
         try:
             left = self._ending().abort(_LATER_S)
             logger.warning("%s was aborted, %d transactions left open", self, left)
@@ -109,7 +110,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @contextmanager
     def _naming_itself(self) -> Iterator[None]:
-        """Errors say which write it is, and those of a batch write what to do about it, as there is no checkpoint."""
+        """Name the write in errors; of a batch write, also say what to do about them, as there is no checkpoint."""
         try:
             yield
         except EosError as error:
@@ -135,8 +136,8 @@ def _check_query(
     client: BrokerClient, options: SinkOptions, ledger_partitions: int, write: ForeachBatchWrite, run: str
 ) -> None:
     """Raise Superseded if the query was replayed. Checked once in a run, when the sink's head of the run is published:
-    a replay marks the query as a whole, and then looks for the heads of its sinks. So either the replay has found this
-    head, or the mark is found here."""
+    a replay marks the query as a whole, and then lists the heads of its sinks. So either the replay has listed this
+    head, or this reads the mark."""
     check_halts(session_for(client, options, ledger_partitions, write.query).ports.ledger.read(), None)
 
 

@@ -1,4 +1,4 @@
-"""What the sink requires of the brokers, by the cluster's transaction.version, before any task runs."""
+"""Requirements of the sink on the brokers, by the cluster's transaction.version, checked before any task runs."""
 
 from __future__ import annotations
 

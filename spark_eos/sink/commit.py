@@ -62,8 +62,8 @@ class Commit:
     def commit(self, received: Sequence[Message]) -> CommitReport:
         """Decide on the transactions of all tasks and the input's offsets at once, and end them.
 
-        A stream goes on then, and what was committed is looked at once more in the background. For a batch write that
-        is done here, as nothing follows it. Raises EosError; the next run finds out what was decided.
+        A stream goes on then, and the commit is verified in the background. That of a batch write is verified here, as
+        nothing follows it. Raises EosError; then the next run settles the decision, if there is one.
         """
         began = time.perf_counter()
         session = self._session()
@@ -83,8 +83,8 @@ class Commit:
         return report
 
     def abort(self, look_again_s: Sequence[float] = ()) -> int:
-        """Close the run, and abort what it has open and not decided; how many transactions stay open. ``look_again_s``:
-        seconds to wait before each further look for what tasks have begun meanwhile. Raises EosError."""
+        """Close the run, and abort its open and undecided transactions; returns how many stay open. ``look_again_s``:
+        seconds to wait before each further look for transactions that tasks have begun meanwhile. Raises EosError."""
         session = self._session()
         session.stop_background_work()
         left = abort(session.ports, self.run, self.batch)
@@ -96,7 +96,7 @@ class Commit:
         return len(left)
 
     def decided(self) -> Collection[Pair]:
-        """The transactions of the query's last decision, by the ledger. Raises EosError."""
+        """Return the transactions of the query's last decision, by the ledger. Raises EosError."""
         head = self._session().ports.ledger.read()
         return head.decision.pairs if head is not None and head.decision is not None else ()
 
@@ -104,7 +104,7 @@ class Commit:
         return session_for(self.client, self.options, self.ledger_partitions, self.query)
 
     def _micro_batch(self, received: Sequence[Message], ports: Ports) -> MicroBatch:
-        """What the tasks have reported, with what is to be published beside it."""
+        """Make a micro-batch of the reports, with the offsets to publish beside it."""
         options, offsets = self.options, None
         group = options.group_id if options.checkpoint_location else None
         if group is not None and options.checkpoint_location:

@@ -1,4 +1,4 @@
-"""The dead-letter topic, looked at before anything is written: it must take what other topics refuse."""
+"""Checks the dead-letter topic before anything is written: it must take rows that other topics refuse."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def limits(client: BrokerClient, options: SinkOptions, topics: Iterable[str]) ->
     if letters is None:
         return {}
     own = _settings(client, letters)
-    found = {topic: _settings(client, topic) for topic in topics if topic != letters}
-    for topic, other in found.items():
+    settings = {topic: _settings(client, topic) for topic in topics if topic != letters}
+    for topic, other in settings.items():
         _compare(client.bootstrap_servers, letters, own, topic, other)
-    return {letters: own.max_bytes, **{topic: other.max_bytes for topic, other in found.items()}}
+    return {letters: own.max_bytes, **{topic: other.max_bytes for topic, other in settings.items()}}
 
 
 def _compare(servers: str, letters: str, own: _Settings, topic: str, other: _Settings) -> None:

@@ -28,7 +28,7 @@ _WORTH_A_VIEW = 400
 
 
 class ColumnarRows(Protocol):
-    """What rows have; a column that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
+    """Columns of rows; one that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
     ``encoded_headers`` are as they stand in records. ``places``: a number for each row, by its place in the source,
     where it is known."""
 
@@ -75,14 +75,14 @@ def _sum_of_rows(rows: ColumnarRows) -> int:
     hashes = np.zeros(1, np.uint64)
     for column, factor in zip(columns, _FACTORS, strict=True):
         column *= factor
-        # What all rows have in common stays one number until a column has one for each.
+        # A value that all rows have in common stays one number until a column has one for each.
         hashes = np.add(hashes, column, out=column if len(column) >= len(hashes) else hashes)
     hashes ^= hashes >> np.uint64(32)
     return int(hashes.sum()) if len(hashes) == rows.rows else int(hashes[0]) * rows.rows
 
 
 def _chunked(rows: ColumnarRows) -> int:
-    """One hash of a whole chunk, with the place of its first row: a tenth of what one hash a row costs. It is for rows
+    """Hash a whole chunk, with the position of its first row, at a tenth of the cost of a hash for each row: for rows
     that are always cut into the same chunks (`spark_eos.pipelines.copy.transforming`)."""
     names = pa.array([rows.topic or ""] if rows.topics is None else rows.topics, pa.string())
     topics = names.unique()
@@ -161,7 +161,7 @@ def _of_numbers(column: pa.Array | None) -> np.ndarray:
 
 
 def _crcs(crc: Callable[[Any], int], fields: Iterable[bytes | memoryview], count: int) -> np.ndarray:
-    return np.fromiter(map(crc, fields), np.int64, count).view(np.uint64)  # int64 is what numpy takes fastest
+    return np.fromiter(map(crc, fields), np.int64, count).view(np.uint64)  # numpy takes int64 fastest
 
 
 def _nulls() -> np.ndarray:

@@ -1,7 +1,7 @@
 """The last micro-batch of a query that has ended, looked at once more when a caller waits for the end.
 
-After a commit, the process that has done it looks at what was committed, in the background, and the next commit waits
-for the answer. After the last one no commit follows, and Spark does not call the sink again.
+After a commit, the process that has done it verifies the commit in the background, and the next commit waits for the
+result. After the last one no commit follows, and Spark does not call the sink again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from spark_eos.sink.session import session_for
 
 _FORMAT = "eos-kafka"
 
-#: Options of sinks whose queries this process has started, by Spark's run id; those that Spark's plan of the query has
-#: are not here.
+#: Options of sinks whose queries this process has started, by Spark's run id, where Spark's plan of the query does not
+#: have them.
 _started: dict[str, SinkOptions] = {}
 
 
@@ -28,7 +28,7 @@ def remember(run: str, options: SinkOptions) -> None:
     _started[run] = options
 
 
-def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a StreamingQuery, or what behaves like one
+def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a StreamingQuery, or an object with its methods
     """Raise EosError as `verify_last` does, of the query's last micro-batch.
 
     Nothing is done for a query that writes elsewhere, within foreachBatch, or through Spark Connect, whose server
@@ -44,7 +44,7 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
 
 def _last_done(query: Any) -> int | None:  # noqa: ANN401
     """The last micro-batch that this run has finished, as far as Spark remembers: it keeps its last 100 triggers,
-    including those that had nothing to do."""
+    including idle ones."""
     done = (progress["batchId"] for progress in query.recentProgress if "addBatch" in progress["durationMs"])
     return max(done, default=None)
 
@@ -57,7 +57,7 @@ def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401
             return None
         spark: Any = SparkSession.getActiveSession()
         options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(written.writeOptions())
-        found = {str(name): str(options[name]) for name in options}
+        given = {str(name): str(options[name]) for name in options}
     except Exception:  # there was no micro-batch, or the query is one of Spark Connect
         return None
-    return sink_options(found)
+    return sink_options(given)

@@ -1,4 +1,4 @@
-"""What all tasks of a micro-batch share, which attempt of which task this is, and what a task reports to the driver."""
+"""The job of a micro-batch that its tasks share, the identity of an attempt, and the message of a task."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Identity:
 
 
 def is_in_foreach_batch() -> bool:
-    """Whether this task writes within foreachBatch: Spark says so where the function runs on the query's own thread."""
+    """Return whether this task writes within foreachBatch; Spark tells if the function runs on the query's thread."""
     context = TaskContext.get()
     return context is not None and context.getLocalProperty(_SPARK_PROPERTIES[2]) is not None
 
@@ -85,15 +85,15 @@ class RowSource(Protocol):
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         """On the driver: a micro-batch is committed. ``size``: in bytes, where the tasks have reported it; ``dropped``:
-        records that they left out; ``read``: those that they read, where they count them."""
+        records that they left out; ``read``: records that they read, where they count them."""
         ...
 
 
 @dataclass(frozen=True)
 class SinkJob:
-    """What all tasks of a micro-batch share.
+    """A micro-batch, as all its tasks get it.
 
-    ``write``: what writes, where it is no streaming query. ``planned``: when the driver planned the micro-batch, by its
+    ``write``: the write, where it is no streaming query. ``planned``: when the driver planned the micro-batch, by its
     clocks; None where that is not needed.
     """
 
@@ -144,7 +144,7 @@ class Message(WriterCommitMessage):
     """A task's report on its way to the driver through Spark, with what the driver knew when it planned.
 
     Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of the keys and values
-    that it was handed, if metrics count them; see `TaskReport` for those of a copy. ``planned``: see `SinkJob`.
+    that it was given, if metrics count them; see `TaskReport` for those of a copy. ``planned``: see `SinkJob`.
     """
 
     query: str

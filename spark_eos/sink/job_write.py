@@ -27,12 +27,12 @@ _DESCRIPTION = "spark.job.description"
 
 
 def write_by_job(sc: SparkContext, writer: EosKafkaBatchWriter, tasks: int) -> None:
-    """Let each of so many tasks write what its number stands for, and commit. Raises EosError, and what Spark raises;
-    whatever fails aborts the write."""
+    """Let each of so many tasks write the rows that its number stands for, and commit. Raises EosError and Spark's
+    errors; any failure aborts the write."""
 
     def ended() -> list[Message | None]:
-        found = sc.parallelize(range(tasks), tasks).mapPartitions(partial(_written, writer)).collect()
-        messages = {message.report.partition: message for message in found}
+        collected = sc.parallelize(range(tasks), tasks).mapPartitions(partial(_written, writer)).collect()
+        messages = {message.report.partition: message for message in collected}
         return [messages.get(number) for number in range(tasks)]
 
     _write(sc, writer, ended)
@@ -43,10 +43,10 @@ def write_frame(frame: DataFrame, writer: EosKafkaBatchWriter) -> None:
     sc = frame.sparkSession.sparkContext
 
     def ended() -> list[Message | None]:
-        found = map_arrow(frame, partial(_written_rows, writer), "message BINARY").collect()
-        if not found:  # Spark has found that there are no rows, and needs no task to say so
+        collected = map_arrow(frame, partial(_written_rows, writer), "message BINARY").collect()
+        if not collected:  # Spark knows that there are no rows, and runs no task
             return list(sc.parallelize([0], 1).mapPartitions(partial(_written_nothing, writer)).collect())
-        return [pickle.loads(row.message) for row in found]  # from our own tasks
+        return [pickle.loads(row.message) for row in collected]  # from our own tasks
 
     _write(sc, writer, ended)
 

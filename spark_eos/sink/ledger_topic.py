@@ -23,7 +23,7 @@ _STATE_REPLICATION = "transaction.state.log.replication.factor"
 _STATE_IN_SYNC = "transaction.state.log.min.isr"
 
 _IN_SYNC_S = 15.0
-#: What Kafka sets these two to by default.
+#: Kafka's defaults of these two settings.
 _REPLICAS, _NEEDED_IN_SYNC = 3, 2
 _CONFIG = {
     "cleanup.policy": "compact",
@@ -62,8 +62,9 @@ def _create(client: BrokerClient, topic: str, broker: BrokerConfig) -> None:
 def check_ledger(
     client: BrokerClient, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER
 ) -> DescribedTopic:
-    """A ledger topic that is there: its description, or LedgerError, TopicError. Warns where it is less durable than
-    the coordinators' own state, and of what cannot be compared. ``kind``: see `ledger_partitions`."""
+    """Return the description of a ledger topic that exists. Raises LedgerError and TopicError where it is unsuitable,
+    and warns where it is less durable than the coordinators' own state, or that cannot be compared. ``kind``: see
+    `ledger_partitions`."""
     config = topic_config(client, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
@@ -100,13 +101,13 @@ def check_ledger(
 
 @process_cache(maxsize=16)
 def _other(client: BrokerClient, topic: str, partitions: int, kind: OwnTopic) -> str | None:
-    """What the topic holds, if it is no topic of this kind; looked for once in a process. One that also has a record
-    of this kind is one, whatever the others are."""
+    """Return what the topic holds, if it is no topic of this kind, by a sample that a process reads once. A topic with
+    any record of this kind is one."""
     rows = [row for row in samples(client, {topic: partitions})[topic] if row[2] is not None]
-    found = {own_topic_of(key, value) for _, key, value in rows}
-    if kind in found or not rows or any(may_be_head(key, value) for _, key, value in rows):
+    kinds = {own_topic_of(key, value) for _, key, value in rows}
+    if kind in kinds or not rows or any(may_be_head(key, value) for _, key, value in rows):
         return None
-    return next((other.value for other in found if other is not None), "a topic with rows of another program")
+    return next((other.value for other in kinds if other is not None), "a topic with rows of another program")
 
 
 def _check_in_sync(client: BrokerClient, topic: str, needed: int) -> DescribedTopic:
@@ -142,19 +143,19 @@ def less_durable(topic: str, replicas: int, in_sync: int, broker: BrokerConfig) 
             "durable as __transaction_state cannot be checked, because this user may not read the brokers' settings "
             "(DESCRIBE_CONFIGS on the cluster)"
         ]
-    found = []
+    problems = []
     wanted, wanted_in_sync = of_the_state(broker)
     if replicas < wanted:
-        found.append(
+        problems.append(
             f"the ledger topic {topic} has {replicas} replica(s), but __transaction_state has {wanted}: the query "
             "stops while brokers with them are away, and needs a new checkpoint if they lose it. If they lose only the "
             "newest decisions, rows can be written twice. Give it more (kafka-reassign-partitions.sh)"
         )
     if in_sync < wanted_in_sync:
-        found.append(
+        problems.append(
             f"the ledger topic {topic} has min.insync.replicas={in_sync}, but __transaction_state has "
             f"{wanted_in_sync}: if brokers with the newest decisions lose them, rows can be written twice. Raise it: "
             "kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
             f"--entity-name {topic} --add-config min.insync.replicas={wanted_in_sync}"
         )
-    return found
+    return problems

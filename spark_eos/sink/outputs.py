@@ -20,11 +20,11 @@ _looked_at: dict[tuple[KafkaProperties, str, str], float] = {}
 def output_partitions(client: BrokerClient, topics: Collection[str], *, ledger: str) -> dict[str, int]:
     """``{topic: number of partitions}``, of topics that rows go to. ``ledger``: the query's ledger topic.
 
-    Raises TopicError (EOS_TOPIC_RESERVED), and what `describe_topics` raises.
+    Raises TopicError (EOS_TOPIC_RESERVED), and the errors of `describe_topics`.
     """
-    found = describe_topics(client, topics)
-    check_outputs(client, found, ledger=ledger)
-    return {name: topic.partitions for name, topic in found.items()}
+    described = describe_topics(client, topics)
+    check_outputs(client, described, ledger=ledger)
+    return {name: topic.partitions for name, topic in described.items()}
 
 
 def check_outputs(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:

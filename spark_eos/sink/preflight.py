@@ -1,4 +1,4 @@
-"""What the driver checks before any task runs, and what the tasks need from it."""
+"""Checks of the driver before any task runs, and the facts from them that tasks need."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOOK_UP_S = 4.0
 #: Seconds within which another query carries out a decision, if it runs.
 _UNDER_WAY_S = 5.0
 _NOT_READABLE = ("EOS_CHECKPOINT_STORE", "EOS_CHECKPOINT_UNREACHABLE")
-#: What the sink does with an output topic.
+#: The operations of the sink on an output topic, and why.
 _NEEDED = {
     "WRITE": "the rows are written there",
     "READ": "READ is needed to find the outcome of transactions that the coordinator has forgotten",
@@ -48,7 +48,7 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the tasks need from the checks: a timeout in milliseconds, the ledger's number of partitions, the Spark
+    """Results of the checks for tasks: a timeout in milliseconds, the ledger's number of partitions, the Spark
     application that runs the query, and the dead-letter topic's number of partitions, 0 without one."""
 
     transaction_timeout_ms: int
@@ -71,8 +71,8 @@ def preflight(client: BrokerClient, options: SinkOptions, *, dated: bool = False
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
     ledger. ``dated``: whether rows are given timestamps, which tasks compare with the topic's retention.
 
-    Called for each micro-batch: the cluster is asked once in a while, and so is what belongs to a query; but that of
-    another query, with a new checkpoint in the same place, is checked however soon it begins.
+    Called for each micro-batch: results of the cluster and of a query are used for `FRESH_S`. Another query, with a new
+    checkpoint at the same location, is checked however soon it begins.
     """
     facts = _of_cluster(client, options, dated=dated)
     if options.checkpoint_location and _is_readable(options):
@@ -150,10 +150,10 @@ def check_output(client: BrokerClient, topic: str) -> None:
 
 
 def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
-    """What a transaction of a task may last. Raises OptionError (EOS_TRANSACTION_TIMEOUT_TOO_LONG).
+    """Return how long a transaction of a task may live, in ms. Raises OptionError (EOS_TRANSACTION_TIMEOUT_TOO_LONG).
 
-    Without the brokers' limit, which the user may not read, init_transactions refuses what is too long. The limit is
-    for transactions that expire.
+    Where the user may not read the brokers' limit, InitProducerId refuses a longer one. The limit is for transactions
+    that expire.
     """
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     chosen = options.transaction_timeout_ms
@@ -181,7 +181,7 @@ def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint
         ids = checkpoint.topic_ids(batch)
         unsure = [topic for topic in ids if not here or topic not in noted]
         there = describe_topics(client, unsure, missing_ok=True) if unsure else {}
-        foreign |= {topic for topic, found in there.items() if ids[topic] != found.id}
+        foreign |= {name for name, topic in there.items() if ids[name] != topic.id}
     if foreign:
         raise stop(
             "EOS_OPTION_CONFLICT.group_of_other_cluster",
@@ -243,8 +243,8 @@ def _check_checkpoint(client: BrokerClient, options: SinkOptions, facts: Facts, 
 
 
 def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: Head | None) -> None:
-    """What is planned comes after what is done, and that ended where it was decided to, as far as the head says. What
-    is planned, and is before the last decision, is for the first task, whose error says where that ended."""
+    """Check that the planned micro-batch comes after the done one, which ended where it was decided to, as far as the
+    head says. A planned one before the last decision is left to the first task, whose error says where that ended."""
     decision = None if head is None else head.decision
     if planned is not None and planned <= done:
         if decision is None or decision.batch <= planned:
@@ -274,7 +274,7 @@ def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | 
     """
     if options.topic is None:
         return
-    cluster = Cluster(client, options.ledger_topic)  # whatever prefix the other query has
+    cluster = Cluster(client, options.ledger_topic)  # under any prefix
     left: list[Transaction] = []
     for _ in retrying(_UNDER_WAY_S):  # a query that is alive commits within a moment
         left = decided_elsewhere(cluster, options.topic, query)

@@ -31,7 +31,7 @@ _TYPES = {
     "timestamp": "timestamp",
 }
 SINK_COLUMNS = tuple(_TYPES)
-#: Those that are never fields of a value which is encoded from several columns.
+#: Columns that are never fields of a value which is encoded from several columns.
 BESIDE_VALUE = tuple(name for name in SINK_COLUMNS if name != "value")
 
 

@@ -42,8 +42,8 @@ class Session:
     ``coordinator`` is theirs, with methods that only tasks need.
 
     On the driver, the session works in the background after a commit: it verifies that the commit is visible, takes the
-    ledger ahead for the next one, and aborts what late attempts leave open while the query has nothing to commit. Call
-    `stop_background_work` before any call on ``ports``.
+    ledger ahead for the next one, and aborts transactions that late attempts leave open while the query has nothing to
+    commit. Call `stop_background_work` before any call on ``ports``.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Session:
         self._sweeper: threading.Thread | None = None
 
     def start_background_work(self, run: str, batch: int, report: CommitReport) -> None:
-        """After a commit: verify that it is visible, take the ledger ahead for the run's next commit, and abort what
-        late attempts leave open until then."""
+        """After a commit: verify that it is visible, take the ledger ahead for the run's next commit, and abort
+        transactions that late attempts leave open until then."""
         self._begin_verification(run, report)
         taking = self._take_ahead(run)
         self._busy.clear()
@@ -68,8 +68,8 @@ class Session:
         self._sweeper.start()
 
     def _sweep(self, run: str, batch: int, taking: Future[Term | None]) -> None:
-        """Abort what late attempts have left open, until the next commit begins or two looks in a row have found
-        nothing. Without two-phase commit there are only a few looks, as transactions time out."""
+        """Abort transactions that late attempts leave open, until the next commit begins or two looks in a row find
+        none. Without two-phase commit there are only a few looks, as transactions time out."""
         taking.exception()  # which ends its use of the ports
         clean = 0
         for seconds in chain(SWEEPS_AFTER_S, repeat(SWEEPS_AFTER_S[-1]) if self._two_phase else ()):
@@ -79,7 +79,7 @@ class Session:
             try:
                 left = sweep(self.ports, run, batch)
             except EosError as error:  # the next commit looks, too
-                logger.warning("what batch=%d may have left open could not be looked for: %s", batch, error)
+                logger.warning("transactions that batch=%d may have left open could not be listed: %s", batch, error)
                 if self._two_phase:
                     clean = 0
                     continue
@@ -91,7 +91,7 @@ class Session:
     def _begin_verification(
         self, run: str, report: CommitReport, *, wait_for_others: bool = False
     ) -> Future[TransactionStarts]:
-        """Verify, in the background, what was committed and what was blocked before."""
+        """Verify, in the background, the commit and the starts that were blocked before."""
         starts = {**self._blocked, **report.unverified, **starts_of(report.decision)}
         return self._verify(run, report.decision, starts, wait_for_others)
 
@@ -110,13 +110,13 @@ class Session:
         return blocked
 
     def _verify_blocked(self) -> None:
-        """Verify anew what open transactions of other producers have blocked."""
+        """Verify anew the starts that open transactions of other producers have blocked."""
         last = self._verification
         if last is not None and last.blocked.exception() is None and last.blocked.result():
             self._verify(last.run, last.decision, last.blocked.result()).exception()
 
     def verify_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
-        """Verify what was committed and wait for the result, as no other commit follows that could. Raises ProtocolStop
+        """Verify the commit and wait for the result, as no other commit follows that could. Raises ProtocolStop
         as `verify_visible` does; the next commit of this process then verifies anew."""
         try:
             self._begin_verification(run, report, wait_for_others=wait_for_others).result()
@@ -125,11 +125,11 @@ class Session:
             raise
 
     def verified(self, run: str) -> Verified | None:
-        """Return what this process has verified since its last commit, once; None if there is nothing. Waits for the
-        result, and raises ProtocolStop as `verify_visible` does.
+        """Return the decision that this process has verified since its last commit, once; None without one. Waits for
+        the result, and raises ProtocolStop as `verify_visible` does.
 
-        A failure for another run is not raised, as the start of this run has verified since. What that one was to
-        verify is verified with the next commit.
+        A failure for another run is not raised, as the start of this run has verified since: its starts are verified
+        with the next commit.
         """
         last, self._verification = self._verification, None
         if last is None:
@@ -152,8 +152,8 @@ class Session:
         return taking
 
     def stop_background_work(self, run: str | None = None) -> Term | None:
-        """Stop what `start_background_work` has started, and return the ledger, once, if it was taken ahead for this
-        run. A failure to take it is ignored: taking it again fails in the same way."""
+        """Stop the work of `start_background_work`, and return the ledger, once, if it was taken ahead for this run. A
+        failure to take it is ignored: taking it again fails in the same way."""
         self._busy.set()
         if self._sweeper is not None:
             self._sweeper.join()

@@ -73,7 +73,7 @@ class Task:
 
         A task that waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some
         seconds. If another run has been opened since, that is the next start of the query, which this one must not
-        replace. Raises Superseded then, and what `open_run` raises.
+        replace. Raises Superseded then, and the errors of `open_run`.
         """
         identity, ledger = self.identity, self.session.ports.ledger
         head = before = None
@@ -124,9 +124,9 @@ class Task:
         return producer
 
     def _check_not_aborted(self, assignment: Assignment, producer: ArrowProducer) -> None:
-        """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task
-        began then would hold readers until its timeout. Either the run is closed already, which is seen here, or the
-        abort, which looks after that, finds the id that the producer has taken."""
+        """Raise where the batch write was aborted meanwhile. Spark aborts while it still kills tasks, and perhaps
+        nobody runs the write again: a transaction that began then would hold readers until its timeout. Either the run
+        is closed already, which this reads, or the abort, which looks after that, lists the id of the producer."""
         identity = self.identity
         try:
             check_owner(self.session.ports.ledger.read(), identity.run, identity.batch, assignment.work)
@@ -169,7 +169,7 @@ def _start(task: Task, waited: threading.Event) -> tuple[Assignment, ArrowProduc
 
 
 def _check_batch_write(job: SinkJob, head: Head) -> None:
-    """What is decided went where this run is to write, and what its first tasks wrote may still be decided."""
+    """Refuse a batch write whose earlier run wrote to another topic, or whose transactions may have expired."""
     if not isinstance(job.write, BatchWrite):
         return
     check_target(head, job.write)

@@ -1,6 +1,6 @@
 """Writes within foreachBatch that failed: noted in the ledger before the error is raised, as the function may catch it.
 
-Spark then passes the micro-batch, and nothing but the note shows that its rows are missing. What a task has begun is
+Spark then passes the micro-batch, and only the note shows that its rows are missing. A write whose tasks have begun is
 noted when Spark aborts the write (`spark_eos.protocol.abort.abort`). Without a task there is no abort: when a topic is
 missing, a stage before the write fails, or Spark cannot plan it. So the process that calls ``save()`` looks as well.
 """
@@ -24,7 +24,7 @@ from spark_eos.protocol.checks import never_written
 from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.sink.ledger_topic import ledger_partitions
 
-#: Prefixes of the options that name a write and its ledger; the others may be what is wrong with it.
+#: Prefixes of the options that name a write and its ledger; the error may be about the others.
 _NEEDED = ("kafka.", "ledger.topic", "transactionalidprefix", "foreachbatch.query", "foreachbatch.run")
 
 #: The query and sink of writes that failed and could not be noted, with their micro-batch.
@@ -84,7 +84,7 @@ def _note(options: WriteOptions) -> None:
 
 
 def _ledger_of(client: BrokerClient, sink: SinkOptions) -> LedgerPlace:
-    """Where the ledger is. Its settings are not checked as before a write, as they may be what has stopped that."""
+    """Return the ledger's topic, without checks of its settings, which may have stopped the write."""
     there = describe_topics(client, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
     if there is not None:
         return LedgerPlace(sink.ledger_topic, there.partitions, sink.prefix)

@@ -1,7 +1,7 @@
-"""The sink's writer: what Spark calls, in tasks and on the driver.
+"""The sink's writer, which Spark calls in tasks and on the driver.
 
 Spark makes a new writer for each call: one on the driver when it plans a micro-batch, which goes to the tasks, and one
-for each commit or abort. What they share lies in messages and in the process's caches.
+for each commit or abort. They share messages and the process's caches.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Never raises: what stays open is cleared by the next start."""
+        """Abort the micro-batch. Never raises: the next start clears transactions that stay open."""
         try:
             first = next((message for message in messages if isinstance(message, Message)), None)
-            found = (first.query, first.run, first.facts.ledger_partitions) if first else self._own_run()
-            if found is None:
+            own = (first.query, first.run, first.facts.ledger_partitions) if first else self._own_run()
+            if own is None:
                 return
-            query, run, partitions = found
+            query, run, partitions = own
             ending = self._ending(query, run, batchId, partitions)
             left = ending.abort()
             logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, left)
