@@ -27,7 +27,7 @@ def retrying(timeout_s: float) -> Iterator[None]:
 
 
 class Waiting:
-    """Logs long waits of a retry: a warning with places and reasons after ten seconds, and another one when the wait is
+    """Logs long waits of a retry: a warning with names and reasons after ten seconds, and another one when the wait is
     over. If it ends in an error instead, there is no second warning."""
 
     def __init__(self, what: str) -> None:
@@ -36,30 +36,30 @@ class Waiting:
         self._what = what
         self._since: dict[str, float] = {}
 
-    def note(self, places: dict[str, str], since: float | None = None) -> None:
-        """Note places that are still waited for, with reasons. ``since``: a time of the monotonic clock; by default,
-        that of the first call with the place."""
+    def note(self, names: dict[str, str], since: float | None = None) -> None:
+        """Note names that are still waited for, with reasons. ``since``: a time of the monotonic clock; by default,
+        that of the first call with the name."""
         now = system.monotonic()
-        for place in places:
-            self._since.setdefault(place, now if since is None else since)
+        for name in names:
+            self._since.setdefault(name, now if since is None else since)
         late = {
-            p: why for p, why in places.items() if p not in self.announced and now - self._since[p] >= ANNOUNCED_AFTER_S
+            p: why for p, why in names.items() if p not in self.announced and now - self._since[p] >= ANNOUNCED_AFTER_S
         }
         if not late:
             return
-        self.announced |= {place: self._since[place] for place in late}
+        self.announced |= {name: self._since[name] for name in late}
         reasons = ", ".join(sorted(set(late.values())))
         logger.warning("%s has waited for %.0f s: %s (%s)", self._what, ANNOUNCED_AFTER_S, _listed(late), reasons)
 
-    def over(self, *places: str) -> None:
-        """Note places that are no longer waited for. The second warning comes with the last place of the first one."""
-        for place in places:
-            since = self._since.pop(place, None)
-            if self.announced.pop(place, None) is not None and since is not None and not self.announced:
-                logger.warning("%s goes on after %.0f s: %s", self._what, system.monotonic() - since, place)
+    def over(self, *names: str) -> None:
+        """Note names that are no longer waited for. The second warning comes with the last name of the first one."""
+        for name in names:
+            since = self._since.pop(name, None)
+            if self.announced.pop(name, None) is not None and since is not None and not self.announced:
+                logger.warning("%s goes on after %.0f s: %s", self._what, system.monotonic() - since, name)
 
 
-def _listed(places: dict[str, str]) -> str:
-    names = list(places)
+def _listed(names: dict[str, str]) -> str:
+    names = list(names)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

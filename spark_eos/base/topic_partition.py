@@ -56,15 +56,15 @@ def is_topic_name(text: str) -> bool:
 OWN_NAMES = "__spark_eos_"
 
 
-def name_of_place(place: TopicPartition) -> str:
+def name_of_partition(partition: TopicPartition) -> str:
     """A partition in the form of Kafka's tools: ``topic-0``."""
-    return f"{place[0]}-{place[1]}"
+    return f"{partition[0]}-{partition[1]}"
 
 
-def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic → its partition numbers, in the order of ``places``."""
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic → its partition numbers, in the order of ``partitions``."""
     found: dict[str, list[int]] = {}
-    for topic, partition in places:
+    for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
     return found
 

@@ -177,24 +177,24 @@ class TransactionCoordinator:
             self._ending.over(pair.id)
         return answer
 
-    def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
+    def first_record(self, pair: Pair, partitions: Iterable[tuple[str, int]]) -> Probe | None:
         """The first offset and last sequence number of the producer's open transaction, in the first of these
         partitions whose leader knows it; None if none does."""
-        for place in places:
-            probe = _opened(pair, place, describe_producers(self._client, *place))
+        for partition in partitions:
+            probe = _opened(pair, partition, describe_producers(self._client, *partition))
             if probe is not None:
                 return probe
         return None
 
-    def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> list[Probe] | None:
+    def begins(self, pair: Pair, partitions: Iterable[tuple[str, int]]) -> list[Probe] | None:
         """The first offset and last sequence number of the producer's open transaction in each of these partitions,
         (topic, number), sorted; partitions in which it is not open are left out. None if a leader does not answer. One
         request to each leader."""
-        wanted = set(places)
+        wanted = set(partitions)
         found = describe_each(self._client, wanted)
-        if not all(found.get(place) for place in wanted):
+        if not all(found.get(partition) for partition in wanted):
             return None  # a leader of a partition with records has at least one producer
-        opened = (_opened(pair, place, found[place]) for place in sorted(found))
+        opened = (_opened(pair, partition, found[partition]) for partition in sorted(found))
         return [probe for probe in opened if probe is not None]
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
@@ -213,10 +213,10 @@ class TransactionCoordinator:
         return (batch.base, batch.sequence) == (offset, 0) and (batch.producer_id, batch.epoch) == own
 
 
-def _opened(pair: Pair, place: tuple[str, int], producers: Sequence[ActiveProducer]) -> Probe | None:
+def _opened(pair: Pair, partition: tuple[str, int], producers: Sequence[ActiveProducer]) -> Probe | None:
     own = pair.producer_id, pair.epoch
     begin = open_begins(producers).get(own)
-    return None if begin is None else Probe(*place, begin, open_lasts(producers).get(own))
+    return None if begin is None else Probe(*partition, begin, open_lasts(producers).get(own))
 
 
 def _description(state: TransactionState) -> Description:

@@ -39,9 +39,9 @@ class LeftOut:
         kept = {t: {p: at for p, at in of.items() if (t, p) not in self._places} for t, of in offsets.items()}
         return {topic: of for topic, of in kept.items() if of}
 
-    def add(self, places: set[tuple[str, str]]) -> None:
+    def add(self, partitions: set[tuple[str, str]]) -> None:
         """Leave these out from now on, until another run asks."""
-        self._places |= places
+        self._places |= partitions
 
 
 class GroupOffsets:

@@ -103,8 +103,8 @@ class KafkaTerm:
         sender.begin(self._producer, self._version)
         try:
             if records is not None and records.records:
-                place = records.topic, records.partition
-                self._deliver(sender, place, self._sealed(*zip(*records.records, strict=True)))
+                partition = records.topic, records.partition
+                self._deliver(sender, partition, self._sealed(*zip(*records.records, strict=True)))
                 failpoints.reach("commit.noted")
             offset = self._write_head(sender, head)
             if self._group is not None and offsets is not None:
@@ -119,19 +119,19 @@ class KafkaTerm:
     def _write_head(self, sender: Sender, head: Head) -> int:
         """Write the head. Returns its offset; raises NotPublished if there are records between it and what was read."""
         for number, value in self._reader.to_write(head, self._producer.epoch):
-            place = self._reader.topic, number
-            self._deliver(sender, place, self._sealed([self._reader.query.encode()], [value]))
-            offset = sender.offsets.get(place, -1)
+            partition = self._reader.topic, number
+            self._deliver(sender, partition, self._sealed([self._reader.query.encode()], [value]))
+            offset = sender.offsets.get(partition, -1)
             if offset < 0:
                 raise NotPublished("no broker has told where it was written")
             if not self._reader.follows(number, offset):
                 raise NotPublished("what was read was not the newest head")
         return offset
 
-    def _deliver(self, sender: Sender, place: tuple[str, int], batches: Iterable[Sealed]) -> None:
+    def _deliver(self, sender: Sender, partition: tuple[str, int], batches: Iterable[Sealed]) -> None:
         try:
             for sealed in batches:
-                sender.add(place, sealed)
+                sender.add(partition, sealed)
             sender.wait_until_below(0)
             return
         except EosError as error:
@@ -140,8 +140,8 @@ class KafkaTerm:
         if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in gone:
             raise NotPublished(failure.message)
         if failure.condition == "EOS_UNAUTHORIZED" and "reason" in failure.parameters:
-            raise ledger_unauthorized(f"write the ledger topic {place[0]}: {failure.parameters['reason']}")
-        raise stop("EOS_LEDGER_NOT_WRITABLE.head", ledger=place[0], why=failure.message)
+            raise ledger_unauthorized(f"write the ledger topic {partition[0]}: {failure.parameters['reason']}")
+        raise stop("EOS_LEDGER_NOT_WRITABLE.head", ledger=partition[0], why=failure.message)
 
     def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
         """Records for one partition, encoded as record batches."""

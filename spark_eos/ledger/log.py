@@ -55,8 +55,8 @@ class KafkaLog:
 
     def end(self, partition: int) -> int:
         """By ListOffsets, which a new leader answers only when it has all acknowledged records (KIP-207)."""
-        place = {self.topic: [partition]}
-        return end_offsets(self._client, place, "read_uncommitted", READ_S)[self.topic][partition]
+        asked = {self.topic: [partition]}
+        return end_offsets(self._client, asked, "read_uncommitted", READ_S)[self.topic][partition]
 
     def fetch(self, partition: int, offset: int, max_bytes: int = LOG_FETCH_BYTES) -> Fetched | None:
         fetched = fetch_once(self._client, self.topic, partition, offset, max_bytes)

@@ -24,41 +24,41 @@ LOOKS_S = 120.0
 #: Timeout for the responses of all leaders, in seconds.
 _ANSWERS_S = 5.0
 
-#: In place of a partition's number: the whole topic.
+#: Instead of a partition's number: the whole topic.
 _ALL = -1
 
 
 class Absences:
-    """How long places have been missing, as far as one process has looked: a broker that has just started may not know
-    a topic yet, and a process may live through many such starts. Where a topic is missing, a look at any partition is
-    one at all of them: to look takes a second, and they may be many.
+    """How long partitions have been missing, by the looks of this process: a broker that has just started may not know
+    a topic yet, and a process may live through many such starts. Where a topic is missing, a look at one of its
+    partitions counts for all: a look takes a second, and they may be many.
 
-    ``least``: for how long a place has to be missing until it counts as gone. ``gap``: after so long without a look, an
-    earlier one says nothing of the time between. Both in the units of the caller's clock.
+    ``least``: for how long a partition has to be missing until it counts as gone. ``gap``: after so long without a
+    look, an earlier one says nothing of the time between. Both in the units of the caller's clock.
     """
 
     def __init__(self, least: float, gap: float) -> None:
         self._least, self._gap = least, gap
         self._spans: dict[TopicPartition, tuple[float, float]] = {}  # the first and the last look in a row
 
-    def is_gone(self, place: TopicPartition, now: float, *, as_topic: bool = False) -> bool:
-        """Whether a place that is missing now has been so for long enough. ``as_topic``: so is its whole topic, which
-        is there otherwise."""
-        whole = place[0], _ALL
+    def is_gone(self, partition: TopicPartition, now: float, *, as_topic: bool = False) -> bool:
+        """Return whether a partition that is missing now has been so for long enough. ``as_topic``: its whole topic is
+        missing."""
+        whole = partition[0], _ALL
         if as_topic:
-            place = whole
+            partition = whole
         else:
             self._spans.pop(whole, None)
-        first, last = self._spans.get(place, (now, now))
+        first, last = self._spans.get(partition, (now, now))
         if now - last > self._gap:
             first = now
-        self._spans[place] = first, now
+        self._spans[partition] = first, now
         return now - first > self._least
 
-    def is_there(self, place: TopicPartition) -> None:
-        """An answer has come for this place, so that it is counted anew when it is missing again."""
-        self._spans.pop(place, None)
-        self._spans.pop((place[0], _ALL), None)
+    def is_there(self, partition: TopicPartition) -> None:
+        """Note an answer for this partition: when it is missing again, it is counted anew."""
+        self._spans.pop(partition, None)
+        self._spans.pop((partition[0], _ALL), None)
 
 
 class RecordLookup:
@@ -94,47 +94,47 @@ class RecordLookup:
             )  # also if a marker of the same producer is there, in a topic that was created anew
         return Visibility.ABORTED if batch.aborted else Visibility.VISIBLE
 
-    def look_each(self, places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
+    def look_each(self, starts: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
         """The outcome of many transactions, without fetching records.
 
         A Fetch response lists the aborted transactions whose markers lie behind the requested offset, even if it
         returns no bytes. So a Fetch from the offset behind a transaction's first record lists the transaction if and
         only if it was aborted: its marker cannot lie before that offset.
 
-        The lowest places come first: what holds readers back at one offset also holds them back at all later ones.
+        The lowest offsets come first: a transaction that holds readers back at one offset does so at all later ones.
 
-        Places whose topic's id is known are fetched by that, so that a topic that has taken the place of another one
-        does not answer for it.
+        Where a topic's id is known, it is fetched by that, so that a recreated topic does not answer for the deleted
+        one.
         """
-        found: dict[TransactionStart, Visibility | None] = {}
-        for ids, some in self._by_ids(places):
-            found |= self._look_each(some, ids)
-        return found
+        states: dict[TransactionStart, Visibility | None] = {}
+        for ids, some in self._by_ids(starts):
+            states |= self._look_each(some, ids)
+        return states
 
-    def _by_ids(self, places: Collection[TransactionStart]) -> list[tuple[dict[str, str], list[TransactionStart]]]:
-        """Places that one request can have: those without an id, and others, no two of which have one topic by two ids.
-        As a rule, all places are in one part."""
-        by_id = any(probe.topic_id for _, probe in places) and is_supported_by_id(self._client)
+    def _by_ids(self, starts: Collection[TransactionStart]) -> list[tuple[dict[str, str], list[TransactionStart]]]:
+        """Divide the starts into parts that one request can have: without topic ids, or with one id for each topic. As
+        a rule, there is one part."""
+        by_id = any(probe.topic_id for _, probe in starts) and is_supported_by_id(self._client)
         parts: list[tuple[dict[str, str], list[TransactionStart]]] = []
-        for place in places:
-            topic, id_ = place[1].topic, place[1].topic_id if by_id else ""
+        for start in starts:
+            topic, id_ = start[1].topic, start[1].topic_id if by_id else ""
             fits = (part for part in parts if bool(part[0]) is bool(id_) and part[0].get(topic, id_) == id_)
             ids, some = next(fits, ({}, []))
             if not some:
                 parts.append((ids, some))
             if id_:
                 ids[topic] = id_
-            some.append(place)
+            some.append(start)
         return parts
 
     def _look_each(
-        self, places: Collection[TransactionStart], ids: Mapping[str, str]
+        self, starts: Collection[TransactionStart], ids: Mapping[str, str]
     ) -> dict[TransactionStart, Visibility | None]:
         """``ids``: of the topics; empty to fetch by name."""
-        found: dict[TransactionStart, Visibility | None] = {}
+        states: dict[TransactionStart, Visibility | None] = {}
         left: dict[TopicPartition, list[TransactionStart]] = {}
-        for place in sorted(places, key=lambda place: -place[1].offset):
-            left.setdefault((place[1].topic, place[1].partition), []).append(place)
+        for start in sorted(starts, key=lambda start: -start[1].offset):
+            left.setdefault((start[1].topic, start[1].partition), []).append(start)
         begins = {at: {probe.offset for _, probe in own} for at, own in left.items()}
         as_bytes = {topic: id_bytes(id_) for topic, id_ in ids.items()}
         while left:
@@ -149,13 +149,13 @@ class RecordLookup:
                     state = self._state(pair, probe, answers[at][0], begins[at])
                 else:
                     state = None if at not in gone else Visibility.DELETED if ids else Visibility.EXPIRED
-                found[pair, probe] = state
+                states[pair, probe] = state
                 if state is None or state is Visibility.BLOCKED or at in gone:
-                    found |= dict.fromkeys(own, state)
+                    states |= dict.fromkeys(own, state)
                     own.clear()
                 if not own:
                     del left[at]
-        return found
+        return states
 
     def _state(self, pair: Pair, probe: Probe, answer: FetchResponse, begins: Collection[int]) -> Visibility | None:
         """The outcome, from a response for the offset behind the transaction's first record. ``begins``: first offsets
@@ -177,7 +177,7 @@ class RecordLookup:
             self._absences.is_there((probe.topic_id, probe.partition))
 
     def _deleted(self, probe: Probe) -> Visibility | None:
-        """The outcome where the leader has no log of the topic with the place's id; it may not have heard of it yet."""
+        """Return the outcome where the leader has no log of the topic with this id; it may not have heard of it yet."""
         at = probe.topic_id, probe.partition
         return Visibility.DELETED if self._absences.is_gone(at, system.monotonic(), as_topic=True) else None
 

@@ -81,9 +81,9 @@ def samples(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, li
     if not every:
         return {}
     begins, ends = begin_offsets(client, every), end_offsets(client, every)
-    places = [(name, p) for name, numbers in every.items() for p in numbers if begins[name][p] < ends[name][p]]
-    near = {(name, p): max(begins[name][p], ends[name][p] - _NEAR_END) for name, p in places}
-    first = {(name, p): begins[name][p] for name, p in places if begins[name][p] < near[name, p]}
+    filled = [(name, p) for name, numbers in every.items() for p in numbers if begins[name][p] < ends[name][p]]
+    near = {(name, p): max(begins[name][p], ends[name][p] - _NEAR_END) for name, p in filled}
+    first = {(name, p): begins[name][p] for name, p in filled if begins[name][p] < near[name, p]}
     found: dict[str, list[Row]] = {name: [] for name in every}
     for (name, _), rows in (*_rows(client, near), *_rows(client, first)):
         found[name] += rows
@@ -93,10 +93,10 @@ def samples(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, li
 def _rows(client: BrokerClient, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, list[Row]]]:
     if not at:
         return
-    wanted = {place: (offset, _PART_BYTES) for place, offset in at.items()}
+    wanted = {partition: (offset, _PART_BYTES) for partition, offset in at.items()}
     answers = fetch_many(client, wanted, isolation="read_committed", max_bytes=_ALL_BYTES, timeout_s=_FETCH_S)
-    for place, (answer, data) in answers.items():
-        yield place, _visible(answer, data)
+    for partition, (answer, data) in answers.items():
+        yield partition, _visible(answer, data)
 
 
 def _visible(answer: FetchResponse, data: bytes) -> list[Row]:

@@ -18,7 +18,7 @@ from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.ledger.coordinator import RETRY_S, TransactionCoordinator
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import NOBODY, BatchWrite, Head, is_waiting
 from spark_eos.protocol.head_codec import decode
@@ -67,8 +67,8 @@ class Cluster:
     def ports(self, query: str, group: str | None = None, prefix: str | None = None) -> Ports:
         """The ports of a query. ``prefix``: that of a query that has no head yet. Raises TopicError if the ledger
         cannot be read, and CommandError (EOS_PREFIX_MISMATCH)."""
-        place = LedgerPlace(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
-        return query_ports(self.client, place, query, group)[0]
+        address = LedgerAddress(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
+        return query_ports(self.client, address, query, group)[0]
 
     def prefix_of(self, query: str) -> str:
         """The prefix of the query's transactional ids: from its head; if that is missing or cannot be read, from the

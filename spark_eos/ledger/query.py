@@ -18,7 +18,7 @@ SETTLE_S = 60.0
 
 
 @dataclass(frozen=True)
-class LedgerPlace:
+class LedgerAddress:
     """The ledger topic of a query, its number of partitions, and the prefix of the query's transactional ids."""
 
     ledger: str
@@ -27,13 +27,13 @@ class LedgerPlace:
 
 
 def query_ports(
-    client: BrokerClient, place: LedgerPlace, query: str, group: str | None = None
+    client: BrokerClient, address: LedgerAddress, query: str, group: str | None = None
 ) -> tuple[Ports, TransactionCoordinator]:
     """The ports of a query, and its coordinator, which has methods for tasks besides those of the port. ``group``: the
     consumer group to which a decision's offsets are published."""
-    coordinator = TransactionCoordinator(client, place.prefix, query)
+    coordinator = TransactionCoordinator(client, address.prefix, query)
     ports = Ports(
-        ledger=KafkaLedger(client, place.ledger, place.partitions, place.prefix, query, group),
+        ledger=KafkaLedger(client, address.ledger, address.partitions, address.prefix, query, group),
         coordinator=coordinator,
         data=RecordLookup(client),
         retrying=lambda: retrying(SETTLE_S),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from spark_eos.base.topic_partition import TopicPartition, flat, is_topic_name, name_of_place
+from spark_eos.base.topic_partition import TopicPartition, flat, is_topic_name, name_of_partition
 from spark_eos.base.whole_numbers import whole_number
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import SourceLine, source_line, topic_twice
@@ -129,7 +129,7 @@ def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence
 def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
     """Raise EosError unless each source is of the same kind as now, and moves back."""
     for line, current in zip(map(source_line, unfinished.lines), map(source_line, now), strict=True):
-        further = [name_of_place(place) for place in _further(line, current)]
+        further = [name_of_partition(place) for place in _further(line, current)]
         check_agree(
             {"kind of source": line.kind, "source that goes forward": further},
             {"kind of source": current.kind, "source that goes forward": []},

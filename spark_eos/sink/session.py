@@ -13,7 +13,7 @@ from spark_eos.base.log import logger
 from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.coordinator import TransactionCoordinator
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.commit import CommitReport, take_ahead
@@ -170,6 +170,6 @@ class Session:
 @process_cache(maxsize=16)
 def session_for(client: BrokerClient, options: SinkOptions, ledger_partitions: int, query: str) -> Session:
     """Return the process's session for a query, which is made at the first call."""
-    place = LedgerPlace(options.ledger_topic, ledger_partitions, options.prefix)
-    ports, coordinator = query_ports(client, place, query, options.group_id)
+    address = LedgerAddress(options.ledger_topic, ledger_partitions, options.prefix)
+    ports, coordinator = query_ports(client, address, query, options.group_id)
     return Session(client, ports, coordinator, two_phase=options.two_phase)

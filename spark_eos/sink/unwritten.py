@@ -16,7 +16,7 @@ from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options
 from spark_eos.protocol.abort import note_unwritten
@@ -66,11 +66,11 @@ def _note(options: WriteOptions) -> None:
     write, sink = options.write, options.sink
     assert write is not None
     client, key = broker_client(sink.kafka), write.query_id
-    place = _ledger_of(client, sink)
-    ports, coordinator = query_ports(client, place, key)
+    address = _ledger_of(client, sink)
+    ports, coordinator = query_ports(client, address, key)
     head = ports.ledger.read()
     if head is not None and head.prefix != sink.prefix:  # the write failed because of that
-        ports, coordinator = query_ports(client, replace(place, prefix=head.prefix), key)
+        ports, coordinator = query_ports(client, replace(address, prefix=head.prefix), key)
     first = Head(
         NOBODY,
         1,
@@ -83,13 +83,13 @@ def _note(options: WriteOptions) -> None:
     note_unwritten(ports, options.batch, first)
 
 
-def _ledger_of(client: BrokerClient, sink: SinkOptions) -> LedgerPlace:
+def _ledger_of(client: BrokerClient, sink: SinkOptions) -> LedgerAddress:
     """Return the ledger's topic, without checks of its settings, which may have stopped the write."""
     there = describe_topics(client, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
     if there is not None:
-        return LedgerPlace(sink.ledger_topic, there.partitions, sink.prefix)
+        return LedgerAddress(sink.ledger_topic, there.partitions, sink.prefix)
     partitions = ledger_partitions(client, sink.ledger_topic, broker_config(client))
-    return LedgerPlace(sink.ledger_topic, partitions, sink.prefix)
+    return LedgerAddress(sink.ledger_topic, partitions, sink.prefix)
 
 
 def _options_of(given: Mapping[str, str]) -> WriteOptions:

@@ -67,26 +67,28 @@ class Sizes:
         one record batch, whatever its size.
         """
         waiting = in_wait(start, ends)
-        known = sum(offsets * self._density.get(place, float("inf")) for place, offsets in waiting.items())
+        known = sum(offsets * self._density.get(partition, float("inf")) for partition, offsets in waiting.items())
         if known * _ROOM <= most:
             return ends
         first = {(topic, p): self._see((topic, p), start[topic][p]) for topic, p in waiting}
-        sizes = {place: waiting[place] * self._density.get(place, _BYTES_PER_OFFSET) for place in waiting}
+        sizes = {
+            partition: waiting[partition] * self._density.get(partition, _BYTES_PER_OFFSET) for partition in waiting
+        }
         total = sum(sizes.values())
         result = {topic: dict(partitions) for topic, partitions in ends.items()}
         for (topic, p), size in sizes.items():
-            place, share = (topic, p), most * size / total
-            result[topic][p] = self._walk(place, start[topic][p], ends[topic][p], share, first[place])
+            partition, share = (topic, p), most * size / total
+            result[topic][p] = self._walk(partition, start[topic][p], ends[topic][p], share, first[partition])
         return result
 
-    def _see(self, place: TopicPartition, at: int) -> list[Piece]:
-        pieces = self._look(place, at)
+    def _see(self, partition: TopicPartition, at: int) -> list[Piece]:
+        pieces = self._look(partition, at)
         if pieces:
             offsets = pieces[-1].end - min(at, pieces[0].begin)
-            self._density[place] = max(1.0, sum(piece.size for piece in pieces) / offsets)
+            self._density[partition] = max(1.0, sum(piece.size for piece in pieces) / offsets)
         return pieces
 
-    def _walk(self, place: TopicPartition, at: int, end: int, share: float, pieces: list[Piece]) -> int:
+    def _walk(self, partition: TopicPartition, at: int, end: int, share: float, pieces: list[Piece]) -> int:
         """The offset at which the partition's share ends; an earlier one if that takes too many looks."""
         spent, looks = 0.0, 1
         while looks < _MOST_LOOKS:
@@ -94,11 +96,11 @@ class Sizes:
                 at, spent = piece.end, spent + piece.size
                 if at >= end or spent >= share:
                     return min(at, end)
-            before = max(self._density.get(place, _BYTES_PER_OFFSET), pieces[-1].density if pieces else 0.0)
+            before = max(self._density.get(partition, _BYTES_PER_OFFSET), pieces[-1].density if pieces else 0.0)
             stretch = min(end - at, max(1, int(min(share - spent, share / _STRETCHES) / before)))
             after, pieces, looks = before, [], looks + 1
             while looks < _MOST_LOOKS:
-                pieces = self._see(place, min(at + stretch, end - 1))
+                pieces = self._see(partition, min(at + stretch, end - 1))
                 after = max((piece.density for piece in pieces), default=before)
                 if stretch == 1 or stretch * after <= share / _BOUND:
                     break
@@ -112,8 +114,8 @@ class Sizes:
 def look_at(client: BrokerClient, isolation: Isolation) -> Look:
     """A `Look` that fetches from the partitions' leaders."""
 
-    def look(place: TopicPartition, at: int) -> list[Piece]:
-        found = fetch_once(client, *place, at, LOOK_BYTES, isolation=isolation)
+    def look(partition: TopicPartition, at: int) -> list[Piece]:
+        found = fetch_once(client, *partition, at, LOOK_BYTES, isolation=isolation)
         if found is None or found[0].error != OK:
             return []
         try:

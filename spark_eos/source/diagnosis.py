@@ -32,9 +32,9 @@ def check_epoch(client: BrokerClient, range_: OffsetRange, offset: int, epoch: i
 
 
 def _diverged_at(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> int | None:
-    place = range_.topic, range_.partition
+    partition = range_.topic, range_.partition
     epochs = LeaderEpochs(leaders_of(client, TIMEOUT_S))
-    return epochs.diverged({place: Noted(offset, epoch)}, {place: ANY_LEADER}).get(place)
+    return epochs.diverged({partition: Noted(offset, epoch)}, {partition: ANY_LEADER}).get(partition)
 
 
 def recreated(topic: str) -> EosError:

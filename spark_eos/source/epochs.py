@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from spark_eos.base.retry import retrying
-from spark_eos.base.topic_partition import OffsetRange, TopicPartition, by_topic, flat, name_of_place
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition, by_topic, flat, name_of_partition
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, epoch_ends
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, meaning_of
@@ -87,15 +87,15 @@ class LeaderEpochs:
         ``least``: lower bounds for these epochs, where known.
         """
         questions = {
-            place: _search(offset, leaders.get(place, UNKNOWN), least.get(place, UNKNOWN))
-            for place, offset in offsets.items()
+            partition: _search(offset, leaders.get(partition, UNKNOWN), least.get(partition, UNKNOWN))
+            for partition, offset in offsets.items()
         }
         found = self._answered(questions, leaders)
-        doubtful = [place for place, (_, sure) in found.items() if not sure]
+        doubtful = [partition for partition, (_, sure) in found.items() if not sure]
         begins = self._ask.begins(doubtful) if doubtful else {}
         return {
-            place: epoch if sure or offsets[place] > begins[place] else UNKNOWN
-            for place, (epoch, sure) in found.items()
+            partition: epoch if sure or offsets[partition] > begins[partition] else UNKNOWN
+            for partition, (epoch, sure) in found.items()
         }
 
     def diverged(
@@ -108,39 +108,43 @@ class LeaderEpochs:
         epoch. So a log differs only where it has a record of another epoch, or ends.
         """
         waiting = {
-            place: at
-            for place, at in noted.items()
-            if UNKNOWN not in (at.epoch, leaders.get(place, UNKNOWN)) and at.offset and at.epoch != leaders[place]
+            partition: at
+            for partition, at in noted.items()
+            if UNKNOWN not in (at.epoch, leaders.get(partition, UNKNOWN))
+            and at.offset
+            and at.epoch != leaders[partition]
         }
         found: dict[TopicPartition, EpochEnd] = {}
         for _ in retrying(HIDDEN_S):  # an old leader that has not noticed knows only smaller epochs
-            open_ = [place for place in waiting if found.get(place, NOTHING) == NOTHING]
-            found |= self._answered({place: _ask_one(noted[place].epoch) for place in open_}, leaders)
+            open_ = [partition for partition in waiting if found.get(partition, NOTHING) == NOTHING]
+            found |= self._answered({partition: _ask_one(noted[partition].epoch) for partition in open_}, leaders)
             if NOTHING not in found.values():
                 break
-        other = {place: at.offset for place, at in waiting.items() if not self._same(place, at, found[place])}
+        other = {
+            partition: at.offset for partition, at in waiting.items() if not self._same(partition, at, found[partition])
+        }
         return {
-            place: offset if found[place] == NOTHING else min(offset, found[place].end)
-            for place, offset in other.items()
+            partition: offset if found[partition] == NOTHING else min(offset, found[partition].end)
+            for partition, offset in other.items()
         }
 
     def forget(self, topic: str) -> None:
         """Drop all answers about a topic that was recreated."""
-        self._heard = {place: heard for place, heard in self._heard.items() if place[0] != topic}
+        self._heard = {partition: heard for partition, heard in self._heard.items() if partition[0] != topic}
 
-    def _same(self, place: TopicPartition, at: Noted, answer: EpochEnd) -> bool:
+    def _same(self, partition: TopicPartition, at: Noted, answer: EpochEnd) -> bool:
         if answer == NOTHING:
             return False
         if answer.epoch == at.epoch and answer.end >= at.offset:
             return True
-        base, epoch = self._first_batch(place, min(answer.end, at.offset - 1))
+        base, epoch = self._first_batch(partition, min(answer.end, at.offset - 1))
         return base >= at.offset or (answer.end >= at.offset and epoch == at.epoch)
 
-    def _first_batch(self, place: TopicPartition, offset: int) -> tuple[int, int]:
+    def _first_batch(self, partition: TopicPartition, offset: int) -> tuple[int, int]:
         reason = ""
         for _ in retrying(self._ask.timeout_s):
             try:
-                return self._ask.first_batch(place, offset)
+                return self._ask.first_batch(partition, offset)
             except Unanswered as unanswered:
                 reason = str(unanswered)
         raise stop(
@@ -148,7 +152,7 @@ class LeaderEpochs:
             bootstrap_servers=self._ask.servers,
             waited_s=self._ask.timeout_s,
             reason=reason,
-            about=f" about {name_of_place(place)} at offset {offset}",
+            about=f" about {name_of_partition(partition)} at offset {offset}",
         )
 
     def _answered(
@@ -158,29 +162,29 @@ class LeaderEpochs:
         found: dict[TopicPartition, T] = {}
         pending: dict[TopicPartition, int] = {}
 
-        def go_on(place: TopicPartition, answer: EpochEnd | None) -> None:
+        def go_on(partition: TopicPartition, answer: EpochEnd | None) -> None:
             try:
-                epoch = next(questions[place]) if answer is None else questions[place].send(answer)
-                while (known := self._of(place, leaders[place]).get(epoch)) is not None:
-                    epoch = questions[place].send(known)
-                pending[place] = epoch
+                epoch = next(questions[partition]) if answer is None else questions[partition].send(answer)
+                while (known := self._of(partition, leaders[partition]).get(epoch)) is not None:
+                    epoch = questions[partition].send(known)
+                pending[partition] = epoch
             except StopIteration as stop:
-                found[place] = stop.value
+                found[partition] = stop.value
 
-        for place in questions:
-            go_on(place, None)
+        for partition in questions:
+            go_on(partition, None)
         while pending:
             epochs, pending = pending, {}
-            for place, answer in self._ask.ends(epochs).items():
+            for partition, answer in self._ask.ends(epochs).items():
                 if answer != NOTHING:
-                    self._of(place, leaders[place])[epochs[place]] = answer
-                go_on(place, answer)
+                    self._of(partition, leaders[partition])[epochs[partition]] = answer
+                go_on(partition, answer)
         return found
 
-    def _of(self, place: TopicPartition, leader: int) -> dict[int, EpochEnd]:
-        if self._heard.get(place, (UNKNOWN,))[0] != leader:
-            self._heard[place] = leader, {}
-        return self._heard[place][1]
+    def _of(self, partition: TopicPartition, leader: int) -> dict[int, EpochEnd]:
+        if self._heard.get(partition, (UNKNOWN,))[0] != leader:
+            self._heard[partition] = leader, {}
+        return self._heard[partition][1]
 
 
 def _ask_one(epoch: int) -> _Question[EpochEnd]:
@@ -216,8 +220,8 @@ def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]
 def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
     """`Leaders` that send requests to a cluster."""
 
-    def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return flat(begin_offsets(client, by_topic(places), timeout_s))
+    def begins(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return flat(begin_offsets(client, by_topic(partitions), timeout_s))
 
     return Leaders(
         lambda epochs: epoch_ends(client, epochs, timeout_s),
@@ -228,17 +232,17 @@ def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
     )
 
 
-def _first_batch(client: BrokerClient, timeout_s: float, place: TopicPartition, offset: int) -> tuple[int, int]:
-    fetched = fetch_once(client, *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
+def _first_batch(client: BrokerClient, timeout_s: float, partition: TopicPartition, offset: int) -> tuple[int, int]:
+    fetched = fetch_once(client, *partition, offset, _LOOK_BYTES, isolation="read_uncommitted")
     if fetched is None:
         raise Unanswered("no answer from its leader")
     answer, records = fetched
     if answer.error == Code.OFFSET_OUT_OF_RANGE or (answer.error == OK and not answer.size):
-        return _where_no_batch_is(client, timeout_s, place, offset)
+        return _where_no_batch_is(client, timeout_s, partition, offset)
     if answer.error in FETCH_RETRIES:
         raise Unanswered(meaning_of(answer.error))
     if answer.error != OK:
-        raise refusal(client.bootstrap_servers, name_of_place(place), answer.error, 0.0)
+        raise refusal(client.bootstrap_servers, name_of_partition(partition), answer.error, 0.0)
     try:
         for batch in walk_batches(records, answer.size, ()):
             if batch.last >= offset:
@@ -248,14 +252,16 @@ def _first_batch(client: BrokerClient, timeout_s: float, place: TopicPartition, 
     raise Unanswered("its answer has no whole record batch")
 
 
-def _where_no_batch_is(client: BrokerClient, timeout_s: float, place: TopicPartition, offset: int) -> tuple[int, int]:
+def _where_no_batch_is(
+    client: BrokerClient, timeout_s: float, partition: TopicPartition, offset: int
+) -> tuple[int, int]:
     """The first batch of a log that begins behind the offset, or the log's end, if that is not behind it. A Fetch
     cannot tell: the high watermark of a new leader may be that of a while ago, but it does not answer ListOffsets
     before that has caught up."""
-    (begin,) = flat(begin_offsets(client, by_topic([place]), timeout_s)).values()
+    (begin,) = flat(begin_offsets(client, by_topic([partition]), timeout_s)).values()
     if begin > offset:
-        return _first_batch(client, timeout_s, place, begin)
-    (end,) = flat(end_offsets(client, by_topic([place]), "read_uncommitted", timeout_s)).values()
+        return _first_batch(client, timeout_s, partition, begin)
+    (end,) = flat(end_offsets(client, by_topic([partition]), "read_uncommitted", timeout_s)).values()
     if end > offset:
         raise Unanswered(f"no record from there on, though the log goes on to {end}")
     return end, UNKNOWN

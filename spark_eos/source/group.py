@@ -92,10 +92,10 @@ class GroupReport:
     def _report(self, position: PartitionOffsets) -> str | None:
         """Commit the offsets that are ahead of the group's. The reason if that failed, else None."""
         refused = "no answer from the group's coordinator"
-        places = {topic: list(offsets) for topic, offsets in position.items() if offsets}
-        if not places:
+        partitions = {topic: list(offsets) for topic, offsets in position.items() if offsets}
+        if not partitions:
             return None
-        there = committed_offsets(self._client, self._group, places, _PATIENCE_S, isolation="read_uncommitted")
+        there = committed_offsets(self._client, self._group, partitions, _PATIENCE_S, isolation="read_uncommitted")
         newer = {
             topic: {p: at for p, at in offsets.items() if at > there.get(topic, {}).get(p, -1)}
             for topic, offsets in position.items()

@@ -38,9 +38,9 @@ class LagWatch:
         if now < self._next_look:
             return False
         self._next_look = now + _LOOK_S
-        places = {topic: list(partitions) for topic, partitions in ends.items()}
+        numbers = {topic: list(partitions) for topic, partitions in ends.items()}
         try:
-            self._high = self._watch.high_watermarks(places) if places else {}
+            self._high = self._watch.high_watermarks(numbers) if numbers else {}
         except EosError as error:  # a topic is being deleted, or no broker responds: the next request fails with it
             logger.debug("no high watermarks: %s", error)
             return False

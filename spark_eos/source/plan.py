@@ -1,4 +1,4 @@
-"""Decides where the next micro-batch ends, and what of a logged micro-batch can be read. Pure: no I/O, no clock.
+"""Decides where the next micro-batch ends, and which ranges of a logged one can be read. Pure: no I/O, no clock.
 
 The source can lose or repeat rows here, so a decision depends on nothing but its arguments and the answers to its
 questions: `initial_position`, `next_batch` and `readable` are generators that yield a question
@@ -9,11 +9,11 @@ and the reader (`spark_eos.source.reader`) and the simulation (``tests/simulatio
                                   ↑      │
                              answer      question        the reader asks the brokers, the simulation its model
 
-What must hold:
+Invariants:
 
 - A range begins at an offset that the offset log has, so a replay begins where the first attempt began. Offsets at
   which reading starts or moves (a new query, a new partition, a log that was cut) are logged before they are read.
-- A partition moves back, or forward over what was not read, only with a loss that is reported.
+- A partition moves back, or forward over offsets that were not read, only with a loss that is reported.
 - Offsets are used with the topic id, the cluster and the leader epochs that they were noted with, or not at all.
 - A loss is raised if ``failOnDataLoss`` is true. Otherwise it is always in the result.
 """
@@ -51,7 +51,7 @@ HIDDEN_WAITS_MS = (0, 10, 20, 50, 100, 200, 400, *[500] * 8, 220)
 NO_LIMIT = 2**63 - 1
 
 
-# What a decision is made from
+# Input of a decision
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class EpochSeen:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of the query remembers from one plan to the next. The offset log has none of it.
+    """Memory of a run of the query from one plan to the next. The offset log has none of it.
 
     ``begun``: the offset log has the position where the query begins. ``last_batch_s``: when the last micro-batch was
     planned, by the clock of `Look.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
@@ -77,10 +77,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Look:
-    """What is known before the first question. ``ends``: the last stable offset of each partition of ``topics``, or its
-    high watermark for a query that reads uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``: topics
-    and ends are those of the run's beginning, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark lets the
-    micro-batch read; None if it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
+    """Topics and ends before the first question. ``ends``: the last stable offset of each partition of ``topics``, or
+    its high watermark for a query that reads uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``:
+    topics and ends are those of the run's beginning, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark
+    lets the micro-batch read; None if it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
     """
 
     topics: Topics
@@ -92,7 +92,7 @@ class Look:
     only_batch: bool = False
 
 
-# What comes of it
+# Output of a decision
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Next:
 
     ``end``: where it ends, for the offset log. None if there is no micro-batch: because there is nothing to read
     (``caught_up``), because the look is outdated (``look_again``), or because the query waits. ``hidden``: the look
-    lacked topics that are there, also if it is pinned. ``losses``: for warnings. ``taken_up``: a sentence for the log
+    lacked topics that exist, also if it is pinned. ``losses``: for warnings. ``taken_up``: a sentence for the log
     for each topic that is back. ``run``: for the next plan of this run.
     """
 
@@ -123,24 +123,24 @@ class Readable:
 
 
 class _Losses:
-    """The losses that a plan finds. If ``fail``, the first one is raised."""
+    """The losses of a plan. If ``fail``, the first one is raised."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
-        self.found: list[EosError] = []
+        self.reported: list[EosError] = []
 
     def report(self, loss: EosError) -> None:
         if self._fail:
             raise loss
-        self.found.append(loss)
+        self.reported.append(loss)
 
 
 # The first position
 
 
 def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
-    """Where a new query begins, and in which topics: they were the same before and after the offsets were resolved.
-    With pinned topics, the plan of the first micro-batch finds what has changed since."""
+    """Return where a new query begins, and in which topics: they were the same before and after the offsets were
+    resolved. With pinned topics, the plan of the first micro-batch handles changes since."""
     while True:
         before: Topics = yield TopicsThere(now=False)
         offsets: PartitionOffsets = yield StartingOffsets()
@@ -156,7 +156,7 @@ def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
 
 
 def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[Next]:
-    """The end of the micro-batch that begins at ``position``.
+    """Plan the micro-batch that begins at ``position``.
 
     1. The first micro-batch of a query records where the query begins, and reads nothing.
     2. Topics that are gone or recreated, and logs that were truncated, move the offsets where reading continues.
@@ -169,27 +169,27 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
     losses = _Losses(options.fail_on_data_loss)
     if not look.run.begun and not (look.only_batch and start_is_fixed(options)):
         return Next(None, replace(look.run, begun=True))
-    if (yield from _lacks_what_is_there(position, look.topics, options)):
+    if (yield from _lacks_hidden(position, look.topics, options)):
         return Next(None, look.run, look_again=True, hidden=True)
 
     start = yield from _start(position, look, options, losses)
     going, cut, run = start.position, start.cut, start.run
 
     # A range begins at an offset of the log, so a partition that was cut is only moved now, and read the next time.
-    ends = nested(flat(look.ends) | {place: going.offsets[place[0]][place[1]] for place in cut})
+    ends = nested(flat(look.ends) | {partition: going.offsets[partition[0]][partition[1]] for partition in cut})
     may_wait = look.max_rows is not None and going.left == position.left and not cut
     if may_wait and _waits_for_more(going.offsets, ends, look, options):
-        return Next(None, run, losses=tuple(losses.found))
+        return Next(None, run, losses=tuple(losses.reported))
     end = yield from _limited(going.offsets, ends, look.max_rows, options)
 
     new, taken_up = yield from _newcomers(going, look.topics)
     end = range_math.merge(end, new)
     # A topic that was recreated may end, or be limited, at the very offsets that were reached in the old one.
     if end == going.offsets == position.offsets and not cut:
-        return Next(None, run, True, losses=tuple(losses.found), taken_up=taken_up)
+        return Next(None, run, True, losses=tuple(losses.reported), taken_up=taken_up)
 
     still = yield from _still_there(position, look, end, options, losses)
-    result = Next(None, run, losses=tuple(losses.found), taken_up=taken_up)
+    result = Next(None, run, losses=tuple(losses.reported), taken_up=taken_up)
     if still is None:
         return result
     if (yield start.log_question) != start.diverged:  # as a partition has a new leader since
@@ -203,11 +203,10 @@ def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[N
 
 
 def start_is_fixed(options: SourceOptions) -> bool:
-    """Whether a query that begins once more begins at the same offsets, so its first micro-batch may read rows.
+    """Return whether a query that begins once more begins at the same offsets, so its first micro-batch may read rows.
 
-    There may be no second one to read them in: Trigger.Once has none. (What retention takes between a crash of that one
-    micro-batch and its replay is not noticed; Trigger.AvailableNow notices.)
-    """
+    There may be no second one to read them in: Trigger.Once has none. (Rows that retention takes between a crash of
+    that one micro-batch and its replay are not noticed; Trigger.AvailableNow notices.)"""
     starting = options.starting
     if isinstance(starting, ByTime):
         return False
@@ -229,7 +228,8 @@ class _Start:
 
 
 def _start(position: Position, look: Look, options: SourceOptions, losses: _Losses) -> Plan[_Start]:
-    """Where reading continues, by what exists now. What does not exist is reported as lost, and noted as left."""
+    """Return where reading continues in the partitions that exist now. Others are reported as lost, and noted as
+    left."""
     there = look.topics
     yield from _report_gone(position, there, options, losses)
     position = left_topics.left_behind(position, there.partitions, there.ids)
@@ -240,14 +240,15 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
     answer: Mapping[TopicPartition, int] = yield log_question
     diverged = dict(answer)
     short = yield from _shorter(at, ends, options)
-    for place, high in short.items():
-        if diverged.get(place, high) >= ends[place]:  # nothing was written anew
-            losses.report(data_loss(*place, at[place], high, range_math.ends_early(high)))
-            at[place] = diverged.pop(place, ends[place])  # what is before has been read, though the look may lack it
-            epochs.pop(place, None)
-    for place, offset in diverged.items():
-        losses.report(log_diverged(*place, at[place], offset, epochs.pop(place)))
-        at[place] = offset
+    for partition, high in short.items():
+        if diverged.get(partition, high) >= ends[partition]:  # nothing was written anew
+            losses.report(data_loss(*partition, at[partition], high, range_math.ends_early(high)))
+            # Earlier records have been read, though the look may lack them.
+            at[partition] = diverged.pop(partition, ends[partition])
+            epochs.pop(partition, None)
+    for partition, offset in diverged.items():
+        losses.report(log_diverged(*partition, at[partition], offset, epochs.pop(partition)))
+        at[partition] = offset
     position = replace(position, offsets=nested(at), epochs=nested(epochs))
     return _Start(position, diverged.keys(), run, log_question, answer)
 
@@ -255,52 +256,56 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
 def _known_epochs(
     position: Position, at: Mapping[TopicPartition, int], look: Look
 ) -> Plan[tuple[dict[TopicPartition, int], Run]]:
-    """The leader epochs of the records before ``at``, from the position, or from when this run first saw the offset.
-    Epochs of an earlier topic of that name do not count."""
+    """Return the leader epochs of the records before ``at``, from the position, or from when this run first saw the
+    offset. Epochs of an earlier topic of that name do not count."""
     before, ids = flat(position.offsets), look.topics.ids
     noted = {
-        place: epoch
-        for place, epoch in flat(position.epochs).items()
-        if place in at
-        and at[place] == before[place]
-        and not left_topics.differ(position.ids.get(place[0]), ids.get(place[0]))
+        partition: epoch
+        for partition, epoch in flat(position.epochs).items()
+        if partition in at
+        and at[partition] == before[partition]
+        and not left_topics.differ(position.ids.get(partition[0]), ids.get(partition[0]))
     }
-    lacking = {place: offset for place, offset in at.items() if place not in noted}
+    lacking = {partition: offset for partition, offset in at.items() if partition not in noted}
     seen = look.run.epochs
-    new = {place: offset for place, offset in lacking.items() if place not in seen or seen[place].offset != offset}
+    new = {
+        partition: offset
+        for partition, offset in lacking.items()
+        if partition not in seen or seen[partition].offset != offset
+    }
     if new:
-        found = yield EpochsBefore(new)
-        seen = {**seen, **{place: EpochSeen(offset, found.get(place)) for place, offset in new.items()}}
-    known = {place: epoch for place in lacking if (epoch := seen[place].epoch) is not None}
+        epochs = yield EpochsBefore(new)
+        seen = {**seen, **{partition: EpochSeen(offset, epochs.get(partition)) for partition, offset in new.items()}}
+    known = {partition: epoch for partition in lacking if (epoch := seen[partition].epoch) is not None}
     return noted | known, replace(look.run, epochs=seen)
 
 
 def _shorter(
     at: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], options: SourceOptions
 ) -> Plan[dict[TopicPartition, int]]:
-    """The high watermarks of the partitions whose log ends before the offset that was reached.
+    """Return the high watermarks of the partitions whose log ends before the offset that was reached.
 
     A partition is not among them if only its last stable offset is before that offset: an open transaction may hold it
     back, before a start that the user gave.
     """
-    behind = {place: offset for place, offset in at.items() if ends.get(place, offset) < offset}
+    behind = {partition: offset for partition, offset in at.items() if ends.get(partition, offset) < offset}
     return (yield from _still_shorter(behind, options))
 
 
 def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
-    """The high watermarks of the partitions whose log ends before these offsets. A new leader may lag for a moment, so
-    the question is repeated for those that were too short each time."""
+    """Return the high watermarks of the partitions whose log ends before these offsets. A new leader may lag for a
+    moment, so the question is repeated for logs that were too short each time."""
     short: dict[TopicPartition, int] = dict(behind)
     for attempt in range(options.offset_tries):
         if not short:
             break
         high = yield HighWatermarks(short.keys(), options.offset_retry_ms if attempt else 0)
-        short = {place: high[place] for place in short if high[place] < behind[place]}
+        short = {partition: high[partition] for partition in short if high[partition] < behind[partition]}
     return short
 
 
 def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: Look, options: SourceOptions) -> bool:
-    """Whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
+    """Return whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
     least = options.min_offsets_per_trigger
     if least is None or look.pinned:
         return False
@@ -311,7 +316,8 @@ def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: Look, op
 def _limited(
     at: PartitionOffsets, ends: PartitionOffsets, max_rows: int | None, options: SourceOptions
 ) -> Plan[PartitionOffsets]:
-    """Where a micro-batch from ``at`` ends. No limit applies if Spark wants all in one (``max_rows`` is None)."""
+    """Return where a micro-batch from ``at`` ends. No limit applies if Spark wants all in one (``max_rows`` is
+    None)."""
     if max_rows is None:
         return range_math.advance(at, ends, NO_LIMIT)
     end, most = range_math.advance(at, ends, max_rows), options.max_bytes_per_trigger
@@ -322,8 +328,8 @@ def _limited(
 
 
 def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, tuple[str, ...]]]:
-    """The partitions that are not in the position yet, with the offset where their reading begins; and sentences for
-    the log about topics that are back.
+    """Return the partitions that are not in the position yet, with the offset where their reading begins; and sentences
+    for the log about topics that are back.
 
     A partition that was left, of a topic with the same id, continues where it was left. Any other new partition of a
     known topic begins at 0. In both cases, a log that begins later is reported as data loss.
@@ -346,11 +352,11 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
 def _still_there(
     position: Position, look: Look, end: PartitionOffsets, options: SourceOptions, losses: _Losses
 ) -> Plan[tuple[PartitionOffsets, TopicIds] | None]:
-    """The end, and the topic ids to note with it, if the topics are still those of ``look``: then the ends are theirs.
-    None if nothing is to be read.
+    """Return the end, and the topic ids to note with it, if the topics are still those of ``look``: then the ends are
+    theirs. None if nothing is to be read.
 
-    Otherwise the next look finds the topics of then. Pinned topics have no other look: what is gone is reported as
-    lost, and keeps its offsets and id.
+    Other topics are left to the next look. Pinned topics have no other look: topics that are gone are reported as lost,
+    and keep their offsets and ids.
     """
     now: Topics = yield TopicsThere()
     check_cluster(look.topics.cluster, now.cluster)
@@ -365,7 +371,7 @@ def _still_there(
         return end, ids
     if not look.pinned:
         return None
-    there = {topic: found for topic, found in look.topics.partitions.items() if topic in end and topic not in gone}
+    there = {topic: numbers for topic, numbers in look.topics.partitions.items() if topic in end and topic not in gone}
     same = {topic: id_ for topic, id_ in look.topics.ids.items() if topic in there}
     now = replace(now, partitions={**now.partitions, **there}, ids={**now.ids, **same})
     yield from _report_gone(position, now, options, losses)
@@ -380,26 +386,26 @@ def _still_there(
 
 
 def _others(looked: Topics, now: Topics, names: Iterable[str]) -> list[str]:
-    """Those of the topics that are not the ones of the look: they are missing, or were created anew."""
+    """Return the topics that are not the ones of the look: they are missing, or were created anew."""
     return [topic for topic in names if looked.ids.get(topic) != now.ids.get(topic)]
 
 
 def _epochs_at(end: PartitionOffsets, going: Position) -> Plan[PartitionOffsets]:
-    """The leader epochs of the records before the end of a micro-batch that begins at ``going``."""
+    """Return the leader epochs of the records before the end of a micro-batch that begins at ``going``."""
     offsets, known, before = flat(end), flat(going.epochs), flat(going.offsets)
-    kept = {place: epoch for place, epoch in known.items() if offsets.get(place) == before[place]}
+    kept = {partition: epoch for partition, epoch in known.items() if offsets.get(partition) == before[partition]}
     for topic, was in going.left.items():
         kept |= {(topic, p): was.epochs[p] for p in was.epochs if offsets.get((topic, p)) == was.offsets[p]}
-    moved = {place: offset for place, offset in offsets.items() if place not in kept}
+    moved = {partition: offset for partition, offset in offsets.items() if partition not in kept}
     return nested(kept | (yield EpochsBefore(moved, known)))
 
 
-# What is gone
+# Missing topics and partitions
 
 
-def _lacks_what_is_there(position: Position, looked: Topics, options: SourceOptions) -> Plan[bool]:
-    """Whether brokers that are asked again, for some seconds, tell of something that the look lacks."""
-    first = {place for place in _lacking(position, looked) if options.selection.includes(*place)}
+def _lacks_hidden(position: Position, looked: Topics, options: SourceOptions) -> Plan[bool]:
+    """Return whether brokers that are asked again, for some seconds, name partitions that the look lacks."""
+    first = {partition for partition in _lacking(position, looked) if options.selection.includes(*partition)}
     left = first
     for after_ms in HIDDEN_WAITS_MS:
         if not left:
@@ -410,17 +416,17 @@ def _lacks_what_is_there(position: Position, looked: Topics, options: SourceOpti
 
 
 def _lacking(position: Position, there: Topics) -> list[TopicPartition]:
-    """The partitions in which the query has a position, and that do not exist."""
-    found = []
+    """Return the partitions in which the query has a position, and that do not exist."""
+    missing = []
     for topic, offsets in position.offsets.items():
         numbers = set(there.partitions.get(topic, ()))
-        found += [(topic, p) for p in offsets if p not in numbers]
-    return found
+        missing += [(topic, p) for p in offsets if p not in numbers]
+    return missing
 
 
 def _report_gone(position: Position, there: Topics, options: SourceOptions, losses: _Losses) -> Plan[None]:
-    """Report the partitions in which the query has a position and cannot continue: those of recreated topics, those
-    that do not exist, and those that the selection no longer includes."""
+    """Report the partitions in which the query has a position and cannot continue: their topic was recreated, they do
+    not exist, or the selection no longer includes them."""
     missing = [topic for topic in position.offsets if topic not in there.partitions]
     if missing:
         dropped: Collection[str] = yield DroppedOnPurpose(missing)
@@ -432,33 +438,34 @@ def _report_gone(position: Position, there: Topics, options: SourceOptions, loss
 
 
 def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Plan[None]:
-    """Report recreated topics, which have nothing of what the query has not read yet. Raises CheckpointError
-    (EOS_SOURCE_CLUSTER_CHANGED): topics of the same names on another cluster are other topics."""
+    """Report recreated topics, whose unread records are lost. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED):
+    topics of the same names on another cluster are other topics."""
     check_cluster(position.cluster, there.cluster)
     for topic, known in position.ids.items():
         if left_topics.differ(known, there.ids.get(topic)):
             p, offset = min(position.offsets[topic].items())
-            found = None
+            end = None
             if p in there.partitions.get(topic, ()):
-                found = (yield HighWatermarks([(topic, p)]))[topic, p]
-            ending = f"the log ends at {found}" if found is not None else "it has no such partition"
-            what = f"the topic was recreated: its id was {known} and is now {there.ids[topic]}; {ending}"
-            losses.report(data_loss(topic, p, offset, found, what))
+                end = (yield HighWatermarks([(topic, p)]))[topic, p]
+            ending = f"the log ends at {end}" if end is not None else "it has no such partition"
+            cause = f"the topic was recreated: its id was {known} and is now {there.ids[topic]}; {ending}"
+            losses.report(data_loss(topic, p, offset, end, cause))
 
 
 def _not_there(topic: str, partition: int, expected: int, there: Topics, options: SourceOptions) -> EosError:
-    """The loss of a partition that is gone, or that the options do not include: they may be those of another query."""
+    """Return the loss of a partition that is gone, or that the options do not include, as they may be another
+    query's."""
     selected = topic in there.partitions or options.selection.includes(topic, partition)
-    what = f"{options.selection} no longer includes it"
+    cause = f"{options.selection} no longer includes it"
     if topic in there.partitions:
-        what = f"the partition is gone; the partitions read of its topic are {there.partitions[topic]}"
+        cause = f"the partition is gone; the partitions read of its topic are {there.partitions[topic]}"
     elif selected:
-        what = "it does not exist: the topic was deleted"
-    return data_loss(topic, partition, expected, None, what, selected=selected)
+        cause = "it does not exist: the topic was deleted"
+    return data_loss(topic, partition, expected, None, cause, selected=selected)
 
 
 def _recreated_from_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
-    """The offsets of ``position``, with 0 for topics that were recreated: their id in ``ids`` is another one."""
+    """Return the offsets of ``position``, with 0 for recreated topics, whose id in ``ids`` is another one."""
     result: PartitionOffsets = {}
     for topic, offsets in position.offsets.items():
         recreated = left_topics.differ(position.ids.get(topic), ids.get(topic))
@@ -470,8 +477,8 @@ def _recreated_from_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
 
 
 def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
-    """The ranges of the micro-batch between two lines of the offset log, whether or not they still exist. A topic that
-    has another id in the second line is read from 0."""
+    """Return the ranges of the micro-batch between two lines of the offset log, whether or not they still exist. A
+    topic that has another id in the second line is read from 0."""
     first = {
         topic: epochs
         for topic, epochs in before.epochs.items()
@@ -481,8 +488,8 @@ def ranges_between(before: Position, after: Position) -> list[OffsetRange]:
 
 
 def missing_at_the_begin(begin: Position, logged: Position, options: SourceOptions) -> tuple[EosError, ...]:
-    """The losses in a replay of micro-batch 0: partitions that are in the logged end, but not in the beginning, which
-    was resolved again. The first attempt may have read rows of them only if the beginning is fixed."""
+    """Return the losses in a replay of micro-batch 0: partitions that are in the logged end, but not in the beginning,
+    which was resolved again. The first attempt may have read rows of them only if the beginning is fixed."""
     if not start_is_fixed(options):
         return ()
     return tuple(
@@ -502,7 +509,7 @@ def readable(
     planned_now: bool,
     pinned: bool,
 ) -> Plan[Readable]:
-    """The parts of the ranges that the cluster still has; the rest is reported as lost. ``logged``: where the
+    """Return the parts of the ranges that the cluster still has; the rest is reported as lost. ``logged``: where the
     micro-batch ends, by the offset log.
 
     Logged ranges are read as logged, even of a topic that the selection no longer includes. ``there``: the topics of
@@ -518,24 +525,24 @@ def readable(
             losses.report(_not_there(r.topic, r.partition, r.start, there, options))
         elif not left_topics.differ(logged.ids.get(r.topic), there.ids[r.topic]):
             kept.append(r)
-    places = [(r.topic, r.partition) for r in kept]
+    partitions = [(r.topic, r.partition) for r in kept]
     if kept:
-        kept = range_math.from_the_log(kept, nested((yield FirstOffsets(places))), losses.report)
+        kept = range_math.from_the_log(kept, nested((yield FirstOffsets(partitions))), losses.report)
     if kept and not planned_now:
         ends = {(r.topic, r.partition): r.end for r in kept}
-        for (topic, p), found in (yield DivergedFrom(ends, flat(logged.epochs))).items():
+        for (topic, p), differs_at in (yield DivergedFrom(ends, flat(logged.epochs))).items():
             end, epoch = logged.offsets[topic][p], logged.epochs[topic][p]
-            losses.report(log_diverged(topic, p, end, found, epoch))  # where the query goes on, tasks stop
+            losses.report(log_diverged(topic, p, end, differs_at, epoch))  # where the query goes on, tasks stop
     if kept and (pinned or not planned_now):
         ends = {(r.topic, r.partition): r.end for r in kept}
         short = yield from _still_shorter(ends, options)
         kept = range_math.up_to_the_end(kept, nested({**ends, **short}), losses.report)
-    return Readable(tuple(kept), tuple(losses.found))
+    return Readable(tuple(kept), tuple(losses.reported))
 
 
 def _waiting_for_hidden(ranges: Collection[OffsetRange], logged: Position, there: Topics) -> Plan[Topics]:
-    """The topics of the ranges. What a micro-batch leaves out is never read again, so if a topic or partition is
-    missing or recreated, the question is repeated for some seconds."""
+    """Return the topics of the ranges. A range that a micro-batch leaves out is never read again, so if a topic or
+    partition is missing or recreated, the question is repeated for some seconds."""
     names = {r.topic for r in ranges}
     for after_ms in HIDDEN_WAITS_MS:
         same = not any(left_topics.differ(logged.ids.get(name), there.ids.get(name)) for name in names)

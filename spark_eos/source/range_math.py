@@ -43,10 +43,10 @@ def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> P
     shares = waiting = in_wait(start, ends)
     total = sum(waiting.values())
     if total > max_rows:
-        shares = {place: max(1, size * max_rows // total) for place, size in waiting.items()}
+        shares = {partition: max(1, size * max_rows // total) for partition, size in waiting.items()}
         rounded_off = max(0, max_rows - sum(shares.values()))
-        for place in [place for place in waiting if shares[place] < waiting[place]][:rounded_off]:
-            shares[place] += 1
+        for partition in [partition for partition in waiting if shares[partition] < waiting[partition]][:rounded_off]:
+            shares[partition] += 1
     result = {topic: dict(partitions) for topic, partitions in start.items()}
     for (topic, p), share in shares.items():
         result[topic][p] += share

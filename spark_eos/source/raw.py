@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_eos.base import system
 from spark_eos.base.retry import FIRST_WAIT_S, LONGEST_WAIT_S, Waiting
-from spark_eos.base.topic_partition import OffsetRange, name_of_place
+from spark_eos.base.topic_partition import OffsetRange, name_of_partition
 from spark_eos.kafka.admin.topics import id_bytes
 from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.java_names import canonical
@@ -134,7 +134,7 @@ class _Fetches:
         The result may have no rows, but ``position`` has moved."""
         began = system.monotonic()
         deadline, pause_s = began + self._options.poll_timeout_s, FIRST_WAIT_S
-        delay, place = Waiting("reading"), name_of_place((self._range.topic, self._range.partition))
+        delay, partition = Waiting("reading"), name_of_partition((self._range.topic, self._range.partition))
         while True:
             answer = self._answer(deadline)
             if answer is not None and self._ask_another(answer, system.monotonic() - began):
@@ -147,7 +147,7 @@ class _Fetches:
                 continue
             if answer is not None and answer.error == OK and answer.size:
                 result = self._reading(read, answer)
-                delay.over(place)
+                delay.over(partition)
                 self._step(result.next_offset, answer.size)
                 return result
             if answer is not None and answer.throttle_ms:
@@ -164,7 +164,7 @@ class _Fetches:
                     self._try(self._send)
             if system.monotonic() + pause_s > deadline:
                 raise why_not(self._client, self._range, self.position)
-            delay.note({place: _why_waiting(answer)}, began)
+            delay.note({partition: _why_waiting(answer)}, began)
             system.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
 

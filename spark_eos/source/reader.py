@@ -257,7 +257,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell_lag(self, position: Position, ends: PartitionOffsets) -> None:
         if self._events:
             report = self._lag.report(position.offsets, ends, self._losses.count)
-            self._told_behind = any(place["stable"] for of in report["lag"].values() for place in of.values())
+            self._told_behind = any(partition["stable"] for of in report["lag"].values() for partition in of.values())
             self._events.tell("lag", source=self._name, **report)
 
     def _readable(self, ranges: list[OffsetRange], logged: Position, *, planned_now: bool) -> list[OffsetRange]:

@@ -120,20 +120,24 @@ class TopicWatch:
         """The leader epochs of the records before these offsets, where they are known. ``least``: lower bounds for
         them. Costs one request for each new leader, and some for offsets before its time."""
         found = self._epochs.at(offsets, self._leaders, least)
-        return {place: epoch for place, epoch in found.items() if epoch != UNKNOWN}
+        return {partition: epoch for partition, epoch in found.items() if epoch != UNKNOWN}
 
     def diverged(
         self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """The partitions whose log no longer has records of these epochs before these offsets, each with the offset
         from which the log differs. Costs one request for each new leader."""
-        noted = {place: Noted(offsets[place], epoch) for place, epoch in epochs.items() if place in offsets}
+        noted = {
+            partition: Noted(offsets[partition], epoch) for partition, epoch in epochs.items() if partition in offsets
+        }
         return self._epochs.diverged(noted, self._leaders)
 
     def _hear_of(self, there: Topics) -> None:
         for topic, id_ in there.ids.items():
             if self._heard_of.get(topic, id_) != id_:
-                self._leaders = {place: epoch for place, epoch in self._leaders.items() if place[0] != topic}
+                self._leaders = {
+                    partition: epoch for partition, epoch in self._leaders.items() if partition[0] != topic
+                }
                 self._epochs.forget(topic)
         self._heard_of |= there.ids
         self._hear(there.leader_epochs)

@@ -19,7 +19,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
@@ -88,7 +88,7 @@ class _Driver:
 
     def __post_init__(self) -> None:
         scene, group = self.scene, GROUP if self.scene.with_group else None
-        place = LedgerPlace(scene.ledger, 2, scene.prefix)
+        place = LedgerAddress(scene.ledger, 2, scene.prefix)
         client = broker_client(scene.kafka)
         ports, coordinator = query_ports(client, place, QUERY, group)
         self.ports = replace(ports, reach=self._reach)

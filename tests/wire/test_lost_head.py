@@ -6,7 +6,7 @@ import pytest
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.take import take
@@ -22,7 +22,7 @@ AWAY_S = 10.0
 
 def ports_of(stage: Stage) -> Ports:
     scene = stage.scene
-    return query_ports(broker_client(scene.kafka), LedgerPlace(scene.ledger, 2, scene.prefix), QUERY, None)[0]
+    return query_ports(broker_client(scene.kafka), LedgerAddress(scene.ledger, 2, scene.prefix), QUERY, None)[0]
 
 
 def lost_head(stage: Stage) -> str:

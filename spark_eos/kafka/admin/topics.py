@@ -228,10 +228,10 @@ def epoch_ends(
     """Where a leader epoch ends in each partition's log, by the leader (OffsetForLeaderEpoch). Raises as
     `describe_topics`."""
 
-    def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
-        return ask_epoch_ends(client, {place: epochs[place] for place in places}, timeout_s)
+    def ask(partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
+        return ask_epoch_ends(client, {partition: epochs[partition] for partition in partitions}, timeout_s)
 
-    return _ask(client, list(epochs), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
+    return _ask(client, list(epochs), ask, timeout_s, name=lambda partition: f"{partition[0]}-{partition[1]}")
 
 
 def offsets_at(
@@ -256,8 +256,8 @@ def offsets_and_epochs_at(
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
     """The offsets of `offsets_at`, and the leader epochs of the records there, -1 where there is none."""
     found = _ask_offsets(client, flat(times), isolation, timeout_s)
-    offsets = {place: there.offset for place, there in found.items()}
-    return nested(offsets), nested({place: there.leader_epoch for place, there in found.items()})
+    offsets = {partition: there.offset for partition, there in found.items()}
+    return nested(offsets), nested({partition: there.leader_epoch for partition, there in found.items()})
 
 
 def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPartition, int]:
@@ -276,10 +276,10 @@ def _list_offsets(
 def _ask_offsets(
     client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> dict[TopicPartition, Found]:
-    def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, Found]]:
-        return ask_offsets(client, {place: times[place] for place in places}, isolation, timeout_s)
+    def ask(partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, Found]]:
+        return ask_offsets(client, {partition: times[partition] for partition in partitions}, isolation, timeout_s)
 
-    return _ask(client, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
+    return _ask(client, list(times), ask, timeout_s, name=lambda partition: f"{partition[0]}-{partition[1]}")
 
 
 def _ask(

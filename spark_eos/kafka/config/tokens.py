@@ -336,8 +336,8 @@ def _shown(url: str) -> str:
     """A URL without user information and query. Where an @ may be in the query, or other signs in a password, only its
     scheme."""
     scheme, _, rest = url.partition("://")
-    user, _, place = rest.rpartition("@")
+    user, _, address = rest.rpartition("@")
     if set(user) & set("/?#"):
         return f"{scheme}://…"
-    parts = urllib.parse.urlsplit(f"{scheme}://{place}")
+    parts = urllib.parse.urlsplit(f"{scheme}://{address}")
     return f"{parts.scheme}://{parts.netloc}{parts.path}"

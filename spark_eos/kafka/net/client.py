@@ -306,9 +306,9 @@ class BrokerClient:
         anew."""
         now = system.monotonic()
         self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _again(error)
-        for place, leader in list(self._leaders.items()):
+        for partition, leader in list(self._leaders.items()):
             if leader == node:
-                self._leaders.pop(place, None)
+                self._leaders.pop(partition, None)
         for key, coordinator in list(self._coordinators.items()):
             if coordinator == node:
                 self._coordinators.pop(key, None)
@@ -415,11 +415,11 @@ class BrokerClient:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._brokers
         for topic in answer.topics:
             for p in topic.partitions:
-                place = topic.name, p.partition_index
+                partition = topic.name, p.partition_index
                 if p.leader_id >= 0:
-                    self._leaders[place] = p.leader_id
+                    self._leaders[partition] = p.leader_id
                 else:
-                    self._leaders.pop(place, None)
+                    self._leaders.pop(partition, None)
         return answer
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -430,22 +430,22 @@ class BrokerClient:
             return None
 
     def leaders(
-        self, places: Iterable[TopicPartition], timeout_s: float = ANY_BROKER_S
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANY_BROKER_S
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """The leaders of partitions, as far as they are known, and an error code for each partition without one.
 
         Raises ConnectionFailed.
         """
-        wanted = list(places)
+        wanted = list(partitions)
         found = self._known_leaders(wanted)
         unknown = sorted({topic for topic, p in wanted if (topic, p) not in found})
         topics = {topic.name: topic for topic in self.metadata(unknown, timeout_s).topics} if unknown else {}
-        found = {place: leader for place, leader in found.items() if place[0] not in topics}
-        found |= self._known_leaders(place for place in wanted if place[0] in topics)
+        found = {partition: leader for partition, leader in found.items() if partition[0] not in topics}
+        found |= self._known_leaders(partition for partition in wanted if partition[0] in topics)
         return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
 
-    def _known_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {place: leader for place in places if (leader := self._leaders.get(place)) is not None}
+    def _known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: leader for partition in partitions if (leader := self._leaders.get(partition)) is not None}
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Look up this partition's leader anew for the next request."""

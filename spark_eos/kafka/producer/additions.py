@@ -36,9 +36,9 @@ class Additions:
         self._timeout_s, self._silence_s = timeout_s, silence_s
         self._added: set[TopicPartition] = set()
 
-    def add(self, places: Iterable[TopicPartition]) -> Cause | None:
+    def add(self, partitions: Iterable[TopicPartition]) -> Cause | None:
         """Add the partitions that are not added yet. Returns None when all are added, else the cause."""
-        waiting = set(places) - self._added
+        waiting = set(partitions) - self._added
         if not waiting:
             return None
         began, why = system.monotonic(), "the coordinator did not answer"
@@ -46,12 +46,12 @@ class Additions:
         delay = Waiting(f"adding partitions to the transaction of {self._producer.id}")
         for _ in retrying(self._timeout_s):
             codes = add_partitions_to_txn(self._client, astuple(self._producer), waiting, self._silence_s) or {}
-            self._added |= {place for place in waiting if codes.get(place) == OK}
+            self._added |= {partition for partition in waiting if codes.get(partition) == OK}
             waiting -= self._added
             if not waiting:
                 delay.over(_COORDINATOR)
                 return None
-            wrong = sorted({code for place, code in codes.items() if place in waiting})
+            wrong = sorted({code for partition, code in codes.items() if partition in waiting})
             final = [code for code in wrong if code not in _RETRIES]
             if system.monotonic() - began > _UNKNOWN_PLACE_S:
                 final += [code for code in wrong if code in UNKNOWN_TOPIC]

@@ -48,9 +48,9 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
         hashes[:count] *= _MIX
         hashes[:count] ^= _mixed(by_length.words(4 * i, count))
     tails = by_length.starts + 4 * ends
-    for place in (2, 1, 0):
-        rows = np.flatnonzero(by_length.lengths % 4 > place)
-        hashes[rows] ^= by_length.data[tails[rows] + place].astype(np.uint32) << np.uint32(8 * place)
+    for index in (2, 1, 0):
+        rows = np.flatnonzero(by_length.lengths % 4 > index)
+        hashes[rows] ^= by_length.data[tails[rows] + index].astype(np.uint32) << np.uint32(8 * index)
     hashes[by_length.lengths % 4 > 0] *= _MIX
     return by_length.as_given(_finished(hashes))
 
@@ -63,8 +63,8 @@ def _murmur2_of(keys: npt.NDArray[np.uint8]) -> Hashes:
     for word in _mixed(words.T.astype(np.uint32, order="C")):
         hashes *= _MIX
         hashes ^= word
-    for place in reversed(range(length % 4)):
-        hashes ^= keys[:, length // 4 * 4 + place].astype(np.uint32) << np.uint32(8 * place)
+    for index in reversed(range(length % 4)):
+        hashes ^= keys[:, length // 4 * 4 + index].astype(np.uint32) << np.uint32(8 * index)
     if length % 4:
         hashes *= _MIX
     return _finished(hashes)
@@ -104,7 +104,7 @@ def fnv1a(keys: pa.BinaryArray) -> Hashes:
 
 
 class _ByLength:
-    """The keys sorted by length, the longest first, so that those with an i-th byte come first. ``starts``: places in
+    """The keys sorted by length, the longest first, so that those with an i-th byte come first. ``starts``: offsets in
     ``data``."""
 
     def __init__(self, keys: pa.BinaryArray) -> None:
@@ -116,13 +116,13 @@ class _ByLength:
         self.starts = ends[:-1].astype(np.int64)[self._order]
         self.lengths = lengths[self._order]
         self.data = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-        # The word at every place, not only at those that are multiples of four.
-        places = max(0, len(self.data) - 3)
-        self._words = np.ndarray(places, "<u4", self.data, strides=(1,)) if places else np.zeros(0, np.uint32)
+        # The word at every offset, not only at those that are multiples of four.
+        offsets = max(0, len(self.data) - 3)
+        self._words = np.ndarray(offsets, "<u4", self.data, strides=(1,)) if offsets else np.zeros(0, np.uint32)
 
-    def words(self, place: int, count: int) -> Hashes:
-        """The word at this place in each of the first keys."""
-        return self._words[self.starts[:count] + place]
+    def words(self, offset: int, count: int) -> Hashes:
+        """The word at this offset in each of the first keys."""
+        return self._words[self.starts[:count] + offset]
 
     def rest(self, row: int, start: int, end: int) -> bytes:
         first = int(self.starts[row])

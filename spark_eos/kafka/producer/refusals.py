@@ -65,21 +65,21 @@ class Splitting:
         self.limits: dict[str, int] = {}
         self._encoder = encoder
 
-    def fits(self, place: TopicPartition, sealed: Sealed) -> bool:
+    def fits(self, partition: TopicPartition, sealed: Sealed) -> bool:
         """Whether the partition accepts a batch of this size, as far as it is known. A single row is always tried."""
-        return sealed.count == 1 or len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
+        return sealed.count == 1 or len(sealed.data) <= self.limits.get(partition[0], len(sealed.data))
 
-    def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
+    def take(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
         """The batches to send in place of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row, and
         KafkaError for what cannot be split."""
         if sealed.count == 1:
-            raise too_large(place, 1, len(sealed.data))
-        topic, size = place[0], len(sealed.data)
+            raise too_large(partition, 1, len(sealed.data))
+        topic, size = partition[0], len(sealed.data)
         self.limits[topic] = min(self.limits.get(topic, size), size - 1)
-        return self._halves(place, sealed, code)
+        return self._halves(partition, sealed, code)
 
-    def _halves(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        with _told_of_damage(place, sealed, code):
+    def _halves(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
+        with _told_of_damage(partition, sealed, code):
             return list(halves(sealed, self._encoder))
 
     def letters(self) -> list[Letter]:
@@ -97,35 +97,35 @@ class Refusals(Splitting):
         self.topic = topic
         self._waiting: list[tuple[TopicPartition, Sealed, int]] = []
 
-    def fits(self, place: TopicPartition, sealed: Sealed) -> bool:
+    def fits(self, partition: TopicPartition, sealed: Sealed) -> bool:
         """Whether the partition accepts a batch of this size, as far as it is known."""
-        return len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
+        return len(sealed.data) <= self.limits.get(partition[0], len(sealed.data))
 
-    def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
+    def take(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
         """The batches to send in place of a rejected one; empty for a single row, which becomes a dead letter.
 
         Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself, and KafkaError for what cannot be
         split.
         """
         if sealed.count > 1:
-            return self._halves(place, sealed, code)
-        if place[0] == self.topic:
-            raise _refused(place, sealed, code)
-        self._waiting.append((place, sealed, code))
+            return self._halves(partition, sealed, code)
+        if partition[0] == self.topic:
+            raise _refused(partition, sealed, code)
+        self._waiting.append((partition, sealed, code))
         self.rows += 1
         return []
 
     def letters(self) -> list[Letter]:
         """The dead letters for rows that were rejected since the last call, in each partition's order."""
         waiting, self._waiting = self._waiting, []
-        return [_letter(place, sealed, code) for place, sealed, code in waiting]
+        return [_letter(partition, sealed, code) for partition, sealed, code in waiting]
 
 
-def _letter(place: TopicPartition, sealed: Sealed, code: int) -> Letter:
-    with _told_of_damage(place, sealed, code):
+def _letter(partition: TopicPartition, sealed: Sealed, code: int) -> Letter:
+    with _told_of_damage(partition, sealed, code):
         row = rows_of(sealed)
         own = [] if row.headers is None else _decoded(row.headers[0].as_py())
-    headers = [*own, *_why(place, sealed, code)]
+    headers = [*own, *_why(partition, sealed, code)]
     return Letter(row.key, row.value, pa.array(row.time), encode_headers(pa.array([headers], _HEADERS)))
 
 
@@ -163,12 +163,12 @@ def unclear(place: TopicPartition, code: int) -> EosError:
 
 
 @contextmanager
-def _told_of_damage(place: TopicPartition, sealed: Sealed, code: int) -> Iterator[None]:
+def _told_of_damage(partition: TopicPartition, sealed: Sealed, code: int) -> Iterator[None]:
     """Raises KafkaError for a batch whose rows cannot be read."""
     try:
         yield
     except Damage as damage:
-        raise _damaged(place, sealed, code, damage) from None
+        raise _damaged(partition, sealed, code, damage) from None
 
 
 def _damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:

@@ -30,7 +30,7 @@ from dataclasses import astuple
 from spark_eos.base import system
 from spark_eos.base.log import only_logged
 from spark_eos.base.retry import ANNOUNCED_AFTER_S, Waiting
-from spark_eos.base.topic_partition import TopicPartition, name_of_place
+from spark_eos.base.topic_partition import TopicPartition, name_of_partition
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code, meaning_of
 from spark_eos.kafka.errors import Cause, delivery_error, too_large
@@ -97,38 +97,38 @@ class Sender:
         if endtxn_version < FENCING_END:
             self._additions = Additions(self._client, producer, self._timeout_s, self._silence_s)
 
-    def add(self, place: TopicPartition, sealed: Sealed) -> None:
+    def add(self, partition: TopicPartition, sealed: Sealed) -> None:
         """Append a batch to the queue of its partition."""
-        queue = self._queues.get(place)
+        queue = self._queues.get(partition)
         if queue is None:
-            queue = self._queues[place] = PartitionQueue(place, system.monotonic())
-        if place not in self._busy:
-            self._busy[place] = queue
+            queue = self._queues[partition] = PartitionQueue(partition, system.monotonic())
+        if partition not in self._busy:
+            self._busy[partition] = queue
             queue.moved_at = system.monotonic()
         queue.waiting.append(later(sealed, -queue.removed) if queue.removed else sealed)
         self.size += len(sealed.data)
 
-    def leave_out(self, place: TopicPartition, rows: int) -> None:
+    def leave_out(self, partition: TopicPartition, rows: int) -> None:
         """Skip the next rows of a partition, whose sequence numbers are assigned already."""
-        if place not in self._queues:
-            self._queues[place] = PartitionQueue(place, system.monotonic())
-        self._queues[place].removed += rows
+        if partition not in self._queues:
+            self._queues[partition] = PartitionQueue(partition, system.monotonic())
+        self._queues[partition].removed += rows
 
     @property
     def empty(self) -> frozenset[TopicPartition]:
         """After `wait_until_below(0)`: partitions without rows, as all were rejected, that may be part of the
         transaction all the same."""
-        return frozenset(place for place, queue in self._queues.items() if not queue.begun)
+        return frozenset(partition for partition, queue in self._queues.items() if not queue.begun)
 
-    def runs(self, place: TopicPartition) -> tuple[tuple[int, int], ...]:
+    def runs(self, partition: TopicPartition) -> tuple[tuple[int, int], ...]:
         """After `wait_until_below(0)`: (first offset, number) of the rows in a partition, in order, where they lie
         without a gap; `UNKNOWN_OFFSET` where no response had the offset."""
-        return tuple(self._queues[place].runs) if place in self._queues else ()
+        return tuple(self._queues[partition].runs) if partition in self._queues else ()
 
     @property
     def lasts(self) -> dict[TopicPartition, int]:
         """After `wait_until_below(0)`: the last row's sequence number in each partition that has rows."""
-        return {place: queue.last for place, queue in self._queues.items() if queue.begun}
+        return {partition: queue.last for partition, queue in self._queues.items() if queue.begun}
 
     def bytes_written(self, besides: Collection[str]) -> int:
         """The bytes of all record batches that were written, except those to the topics ``besides``."""
@@ -207,7 +207,7 @@ class Sender:
     def _send(
         self, connection: ProduceConnection, batches: dict[TopicPartition, tuple[PartitionQueue, Sealed]]
     ) -> None:
-        data = {place: sealed.data for place, (_, sealed) in batches.items()}
+        data = {partition: sealed.data for partition, (_, sealed) in batches.items()}
         for queue, _ in batches.values():
             queue.sent.append(queue.waiting.popleft())
         self._any_sent = True
@@ -221,11 +221,11 @@ class Sender:
             queue.awaited += 1
         self._requests[connection.node, number] = list(batches.values())
 
-    def _leader(self, place: TopicPartition, now: float) -> int | None:
+    def _leader(self, partition: TopicPartition, now: float) -> int | None:
         """The partition's leader; None if there is none now, or no broker answers. Raises ConnectionFailed after
         `_UNHEARD_S` without an answer of any broker: brokers that are restarted one by one answer within that time."""
         try:
-            found = self._client.leaders([place])[0].get(place)
+            found = self._client.leaders([partition])[0].get(partition)
         except ConnectionFailed:
             self._unheard_since = min(self._unheard_since, now)
             if system.monotonic() - self._unheard_since > _UNHEARD_S:
@@ -293,7 +293,7 @@ class Sender:
                 raise self._failure(_truncated(queue, offset))
             self.size -= queue.written(sealed, now, offset)
             if self._waiting.announced:
-                self._waiting.over(name_of_place(queue.place))
+                self._waiting.over(name_of_partition(queue.place))
         elif self.refusals is not None and error in self.refusals.codes:
             if not queue.resending:  # else it is sent again, and refused again
                 queue.refused = sealed, error
@@ -348,15 +348,15 @@ class Sender:
     def _tell_delays(self) -> None:
         late = system.monotonic() - ANNOUNCED_AFTER_S
         for queue in self._busy.values():
-            if queue.moved_at <= late and name_of_place(queue.place) not in self._waiting.announced:
+            if queue.moved_at <= late and name_of_partition(queue.place) not in self._waiting.announced:
                 self._note_delays(late)
                 return
 
     def _note_delays(self, late: float) -> None:
         """Log the delays of all partitions at once: all have waited for long when one has."""
         delayed = [queue for queue in self._busy.values() if queue.moved_at <= late]
-        places = {name_of_place(queue.place): queue.why or "no answer from the leader" for queue in delayed}
-        self._waiting.note(places, min(queue.moved_at for queue in delayed))
+        partitions = {name_of_partition(queue.place): queue.why or "no answer from the leader" for queue in delayed}
+        self._waiting.note(partitions, min(queue.moved_at for queue in delayed))
 
     def _check_progress(self) -> None:
         now = system.monotonic()

@@ -51,8 +51,8 @@ class Records:
         """With headers as they stand in the records."""
         f = self.fields
         headers_at = f.value_at + np.maximum(f.value_size, 0)
-        places = [(f.key_at, f.key_size), (f.value_at, f.value_size), (headers_at, f.ends - headers_at)]
-        key, value, headers = _pieces(self.data, places)
+        spans = [(f.key_at, f.key_size), (f.value_at, f.value_size), (headers_at, f.ends - headers_at)]
+        key, value, headers = _pieces(self.data, spans)
         return Rows(key, value, self.times_ms()[0], headers if f.header_count.any() else None)
 
 
@@ -140,20 +140,20 @@ def _offsets(group: Sequence[RecordBatch], offset_delta: np.ndarray) -> np.ndarr
     return offsets
 
 
-def _pieces(data: bytes | bytearray, places: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[pa.Array]:
+def _pieces(data: bytes | bytearray, spans: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[pa.Array]:
     """A column of binary for each of the fields, by position and size, -1 for null, which lie in this order.
 
     The buffer is seen as an array of field, gap, field, gap, … and Arrow takes out what is wanted.
     """
-    count, width = len(places[0][0]), 2 * len(places)
+    count, width = len(spans[0][0]), 2 * len(spans)
     cuts = np.empty((count, width), np.int32)
-    for column, (at, sizes) in enumerate(places):
+    for column, (at, sizes) in enumerate(spans):
         cuts[:, 2 * column] = at
         cuts[:, 2 * column + 1] = at + np.maximum(sizes, 0)
     pieces = pa.Array.from_buffers(
         pa.binary(), max(0, width * count - 1), [None, pa.py_buffer(cuts), pa.py_buffer(data)]
     )
-    return [_take(pieces, 2 * column, width, sizes) for column, (_, sizes) in enumerate(places)]
+    return [_take(pieces, 2 * column, width, sizes) for column, (_, sizes) in enumerate(spans)]
 
 
 def _take(pieces: pa.Array, first: int, step: int, sizes: np.ndarray) -> pa.Array:
@@ -161,5 +161,5 @@ def _take(pieces: pa.Array, first: int, step: int, sizes: np.ndarray) -> pa.Arra
     null = sizes < 0
     if null.all():
         return pa.nulls(count, pa.binary())
-    places = np.arange(first, first + step * count, step)
-    return pieces.take(pa.array(places, mask=null if null.any() else None))
+    indices = np.arange(first, first + step * count, step)
+    return pieces.take(pa.array(indices, mask=null if null.any() else None))

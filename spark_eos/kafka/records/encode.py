@@ -107,7 +107,7 @@ class Encoder:
     def encode(
         self, rows: Rows | Tails, counts: Sequence[int], sequences: Sequence[int]
     ) -> Iterator[tuple[int, Sealed]]:
-        """The batches for several partitions, each with its place in ``counts``.
+        """The batches for several partitions, each with its index in ``counts``.
 
         The first ``counts[0]`` rows go to one partition, where the first has sequence ``sequences[0]``; and so on.
         """
@@ -115,8 +115,8 @@ class Encoder:
         cuts, owners = _cut(sizes.most, counts, self.max_bytes - HEADER_BYTES)
         firsts = np.cumsum(counts) - counts
         for some in _groups(sizes.most, cuts):
-            for place, begin, records, times in _encode_group(sizes, cuts[some.start : some.stop + 1]):
-                owner = int(owners[some.start + place])
+            for number, begin, records, times in _encode_group(sizes, cuts[some.start : some.stop + 1]):
+                owner = int(owners[some.start + number])
                 sequence = int(sequences[owner] + begin - firsts[owner]) % SEQUENCES
                 yield owner, Sealed(self._seal(records, times, sequence), sequence, len(times))
 
@@ -238,7 +238,7 @@ def _groups(sizes: np.ndarray, cuts: np.ndarray) -> Iterator[range]:
 
 
 def _encode_group(sizes: _Sizes | _TailSizes, cuts: np.ndarray) -> Iterator[tuple[int, int, pa.Buffer, np.ndarray]]:
-    """For each batch between the cuts: its place among them, its first row, its records, the times of its rows."""
+    """Yield, for each batch between the cuts, its number, its first row, its records, and the times of its rows."""
     start, stop, time = int(cuts[0]), int(cuts[-1]), sizes.rows.time
     some = slice(start, stop)
     counts, firsts = np.diff(cuts), cuts[:-1]
@@ -246,9 +246,9 @@ def _encode_group(sizes: _Sizes | _TailSizes, cuts: np.ndarray) -> Iterator[tupl
     time_delta = time[some] - np.repeat(time[firsts], counts)
     records = sizes.records(some, time_delta, offset_delta)
     data, ends = records.buffers()[2], np.frombuffer(records.buffers()[1], np.int32)
-    for place, (begin, end) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
+    for number, (begin, end) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
         at, to = int(ends[begin - start]), int(ends[end - start])
-        yield place, begin, data.slice(at, to - at), time[begin:end]
+        yield number, begin, data.slice(at, to - at), time[begin:end]
 
 
 def _records(

@@ -78,12 +78,12 @@ ADD_OFFSETS_TO_TXN = Request(
 
 
 def add_partitions_to_txn(
-    client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[TopicPartition], timeout_s: float
+    client: BrokerClient, transaction: tuple[str, int, int], partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int] | None:
     """Add partitions to a transaction, (transactional id, producer id, epoch), with one request. Returns Kafka's error
     code for each partition; None without a response within ``timeout_s``. Adding a partition twice does no harm."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(places):
+    for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
     values = {"topics": [{"name": topic, "partitions": numbers} for topic, numbers in topics.items()]}
     answer = _ask(client, ADD_PARTITIONS_TO_TXN, transaction, values, timeout_s)

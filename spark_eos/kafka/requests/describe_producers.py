@@ -90,14 +90,14 @@ def open_lasts(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int
 
 
 def describe_each(
-    client: BrokerClient, places: Iterable[TopicPartition]
+    client: BrokerClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
     """The producers of several partitions, with one request to each leader; partitions without a response are left out.
 
     Raises Unauthorized if this user may not read a topic.
     """
     asked: dict[int, dict[str, list[int]]] = {}
-    wanted = set(places)
+    wanted = set(partitions)
     try:
         leaders, _ = client.leaders(wanted)
     except ConnectionFailed:
@@ -116,6 +116,6 @@ def describe_each(
                     raise unreadable(row.name, client.bootstrap_servers)
                 if p.error_code == OK:
                     found[row.name, p.partition_index] = p.active_producers
-    for place in wanted - found.keys():
-        client.forget_leader(*place)
+    for at in wanted - found.keys():
+        client.forget_leader(*at)
     return found

@@ -295,16 +295,16 @@ def fetch_many(
             if connection is not None:
                 client.pool.lost(connection)
             return {}
-        found = {place: (answer, answer.records) for place, answer in answers.items()}
+        found = {at: (answer, answer.records) for at, answer in answers.items()}
         give_back(client, connection)
         return found
 
     # In threads where there are several: a host that drops packets would take the time of the others.
     fetched = map(fetch, by_leader) if len(by_leader) == 1 else begin_each(fetch, by_leader)()
-    found = {place: answer for answers in fetched for place, answer in answers.items()}
-    for place in wanted:
-        if place not in found or found[place][0].error in LEADER_MOVED:
-            client.forget_leader(*place)
+    found = {at: answer for answers in fetched for at, answer in answers.items()}
+    for at in wanted:
+        if at not in found or found[at][0].error in LEADER_MOVED:
+            client.forget_leader(*at)
     return found
 
 

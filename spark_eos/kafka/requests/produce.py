@@ -60,7 +60,7 @@ class ProduceConnection(Connection[frozenset[TopicPartition]]):
     def answers(self) -> list[ProduceResponse]:
         """The responses that have arrived, in the order of the requests. Raises OSError."""
         answers = self.receive(_read)
-        if any(errors.keys() != places for _, places, (errors, _) in answers):
+        if any(errors.keys() != partitions for _, partitions, (errors, _) in answers):
             raise OSError("the broker's answer is not about the partitions that were asked for")
         return [ProduceResponse(number, errors, offsets) for number, _, (errors, offsets) in answers]
 

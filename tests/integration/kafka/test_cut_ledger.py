@@ -15,7 +15,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.ledger import query as query_module
 from spark_eos.ledger.log import KafkaLog
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Written
 from spark_eos.protocol.names import TaskId, task_name
@@ -45,7 +45,7 @@ class Query:
         assert create_topic(client, OUT, 1, 1, {})[0] == 0
 
     def ports(self) -> Ports:
-        return query_ports(broker_client(self.kafka), LedgerPlace(LEDGER, 1, PREFIX), self.id)[0]
+        return query_ports(broker_client(self.kafka), LedgerAddress(LEDGER, 1, PREFIX), self.id)[0]
 
     def open(self, run: str, batch: int) -> Head:
         own = self.ports()
@@ -53,7 +53,7 @@ class Query:
 
     def decide(self, head: Head, batch: int) -> None:
         """A micro-batch of one row."""
-        own, coordinator = query_ports(broker_client(self.kafka), LedgerPlace(LEDGER, 1, PREFIX), self.id)
+        own, coordinator = query_ports(broker_client(self.kafka), LedgerAddress(LEDGER, 1, PREFIX), self.id)
         task = Transaction(self.kafka, OUT, task_name(PREFIX, self.id, TaskId(head.generation, 0, batch % 2)))
         probe = wait_for(lambda: coordinator.first_record(task.pair, [(OUT, 0)]), "the probe")
         written = Written(0, task.pair, 1, 1, probe, endtxn_version=coordinator.endtxn_version())

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import BatchWrite, Head
 from spark_eos.protocol.names import query_of_job
@@ -67,7 +67,7 @@ class Jobs:
 
     def head(self, job: str) -> Head:
         partitions = len(self.view.partitions(DEFAULT_LEDGER_TOPIC))
-        place = LedgerPlace(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
+        place = LedgerAddress(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
         ports, _ = query_ports(
             broker_client(KafkaProperties({"bootstrap.servers": self.servers})), place, query_of_job(job)
         )

@@ -226,7 +226,7 @@ def one_look_is_enough(patch: pytest.MonkeyPatch) -> None:
         yield from ()
         return False
 
-    patch.setattr(plan, "_lacks_what_is_there", no_other)
+    patch.setattr(plan, "_lacks_hidden", no_other)
 
 
 def hidden_is_gone(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.protocol.head import BatchWrite, Decision, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
@@ -38,7 +38,7 @@ class Left:
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
         client = broker_client(self.kafka)
         assert create_topic(client, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-        self.ports, self.coordinator = query_ports(client, LedgerPlace(self.ledger, 1, PREFIX), self.query)
+        self.ports, self.coordinator = query_ports(client, LedgerAddress(self.ledger, 1, PREFIX), self.query)
         self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, write=job)
         self.opened: list[Transaction] = []
         view.wait_for_markers(self.query)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from spark_eos.base.topic_partition import name_of_place
+from spark_eos.base.topic_partition import name_of_partition
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, digest_of, landed
 
 _DIGEST, _READ, _TABLE = "#digest", "#read", "#table"
@@ -35,7 +35,7 @@ TransactionVersion = Callable[[str], int | None]
 def transactions_of(batch: MicroBatch, read_version: int, table: str) -> list[tuple[str, int]]:
     """Application ids and versions for the commit of a micro-batch on ``read_version`` of the table with this id."""
     query = batch.query
-    ends = [(f"{query}#{name_of_place(place)}", end) for place, (_, _, end) in batch.spans.items()]
+    ends = [(f"{query}#{name_of_partition(place)}", end) for place, (_, _, end) in batch.spans.items()]
     known = [(_DIGEST, batch.digest), (_READ, read_version), (_TABLE, digest_of(table))]
     return [(query, batch.number), *((query + name, version) for name, version in known), *ends]
 
