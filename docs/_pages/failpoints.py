@@ -1,4 +1,4 @@
-"""failpoints.md: each named point of the protocol, and the tests that strike there, found in their sources."""
+"""failpoints.md: each named point of the protocol. And the tests that strike there, by their sources."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ INTRODUCTION = """# Failpoints
 A failpoint is a named place in the steps of [the protocol](design.md#the-steps) where a test or the demo can stop, fail
 or kill the code. They are armed by environment variables (`spark_eos/base/failpoints.py`) and do nothing otherwise.
 
-This page is generated from the code and the tests by `make docs`. A *kill* ends a process by SIGKILL at the point: the
-query's driver and JVM, an executor, a Python worker or a broker. Other *faults* are an exception, a pause, a network
-that is cut, a full disk, or a second run of the query. The numbers count the tests on real brokers that strike at the
-point; the [simulation](testing.md) strikes there, too, in thousands of schedules."""
+At each point, at least one test on real brokers ends a process by SIGKILL: the query's driver and JVM, an executor, a
+Python worker or a broker. Others raise an exception, pause, cut the network, fill the disk, or start the query a second
+time. The [simulation](testing.md) strikes there, too, in thousands of schedules."""
 
 STEPS = {
     "open": "Open: the first task of a run takes over",
@@ -41,19 +40,12 @@ _KILLS = {"kill", "kill_all_but", "killpg", "dies"}
 
 @dataclass(frozen=True, order=True)
 class Strike:
-    """A test that strikes at ``points``; ``kills`` are those at which a process is killed.
-
-    ``about``: the first lines of its docstring. ``slow``: only `make chaos` runs it. ``drawn``: it picks some of its
-    points by a seed.
-    """
+    """A test that strikes at ``points``; ``kills`` are those at which a process is killed."""
 
     path: str
     test: str
-    about: str
     points: frozenset[str]
     kills: frozenset[str]
-    slow: bool
-    drawn: bool
 
 
 @cache
@@ -74,19 +66,11 @@ def killed_at(point: str) -> list[Strike]:
 
 
 def in_module(module: Module) -> Iterator[Strike]:
-    whole = _is_slow(module.constants.get("pytestmark"))
     for test in module.helpers.values():
         if test.name.startswith("test_") and (aimed := _aimed(module, test)):
             points = {point for node in aimed for point in _named(node)}
             kills = points if any(_calls(node, _KILLS) for node in _reach(module, test)) else points & _dying(test)
-            about = (ast.get_docstring(test) or "").partition("\n\n")[0].replace("\n", " ")
-            slow = whole or any(map(_is_slow, test.decorator_list))
-            drawn = any(_calls(node, {"choice"}) for node in aimed)
-            yield Strike(module.path, test.name, about, frozenset(points), frozenset(kills), slow, drawn)
-
-
-def _is_slow(node: ast.expr | None) -> bool:
-    return node is not None and ast.unparse(node) == "pytest.mark.chaos"
+            yield Strike(module.path, test.name, frozenset(points), frozenset(kills))
 
 
 def _aimed(module: Module, test: ast.FunctionDef) -> list[ast.AST]:
@@ -149,14 +133,11 @@ def _dying(test: ast.FunctionDef) -> set[str]:
 
 def page() -> str:
     """failpoints.md."""
-    return "\n".join([INTRODUCTION, *_tables()]) + "\n"
+    return "\n".join([INTRODUCTION, *_lists()]) + "\n"
 
 
-def _tables() -> Iterator[str]:
+def _lists() -> Iterator[str]:
     for step, title in STEPS.items():
-        points = [point for point in POINTS if point.startswith(f"{step}.")]
-        yield from ("", f"## {title}", "", "| point | when | kills | other faults |", "| --- | --- | --- | --- |")
-        for point in points:
-            others = [strike for strike in strikes() if point in strike.points - strike.kills]
-            when = POINTS[point].removeprefix(f"{step}: ")
-            yield f"| `{point}` | {when} | {len(killed_at(point))} | {len(others) or ''} |"
+        yield from ("", f"## {title}", "")
+        points = (point for point in POINTS if point.startswith(f"{step}."))
+        yield from (f"- `{point}`: {POINTS[point].removeprefix(f'{step}: ')}" for point in points)
