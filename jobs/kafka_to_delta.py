@@ -164,8 +164,8 @@ def merged_rows(table: Table, config: KafkaToDelta) -> DataFrame:
     asks."""
     noted = {SINK: json.dumps({"format": "delta", "path": table.address})}
     source = table.spark.readStream.format("eos-kafka").options(**config.source_options(), **noted).load()
-    found = config.decodings(table.spark)
-    return result(source, config.transform, Columns(value_in=found.get("value"), key_in=found.get("key")))
+    readers = config.decodings(table.spark)
+    return result(source, config.transform, Columns(value_in=readers.get("value"), key_in=readers.get("key")))
 
 
 def prepare(table: Table, rows: DataFrame, target: TableTarget, keys: Sequence[str]) -> None:

@@ -50,18 +50,18 @@ Logged = list[dict[str, Any]]
 def logged(checkpoint: Checkpoint, batch: int) -> Logged:
     """The lines of the sources in the offset log of a micro-batch. Raises CheckpointError."""
     try:
-        found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
+        sources = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
     except (ValueError, RecursionError):
-        found = []
-    if not found or not all(isinstance(source, dict) for source in found):
+        sources = []
+    if not sources or not all(isinstance(source, dict) for source in sources):
         raise checkpoint.damaged(f"offsets/{batch}", "it does not have the offsets of each source")
-    return found
+    return sources
 
 
 def _digest_of(start: Logged, end: Logged) -> str:
     """A digest of the topics' ids and the offsets; other marks do not change it."""
     known: Iterable[Mapping[str, Any]] = [
-        {name: found for name, found in source.items() if not is_mark(name) or name == IDS} for source in (*start, *end)
+        {name: value for name, value in source.items() if not is_mark(name) or name == IDS} for source in (*start, *end)
     ]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 

@@ -44,17 +44,17 @@ def named(error: BaseException, table: str = "") -> EosError | None:
         return None
     text = error_itself(str(error))
     at_its_head = _CLASS.match(text)
-    found = [*_causes(error), *([(at_its_head[1], text[at_its_head.end() :])] if at_its_head else [])]
-    made = (_made(condition, said, table) for condition, said in found)
+    causes = [*_causes(error), *([(at_its_head[1], text[at_its_head.end() :])] if at_its_head else [])]
+    made = (_made(condition, said, table) for condition, said in causes)
     return next(filter(None, made), None)
 
 
 def of_write(error: BaseException, table: str) -> EosError | None:
     """The error for what a write to the table failed with; None where it is one of spark-eos, one of Spark about a row,
     or the end of the JVM."""
-    found = named(error, table)
-    if found is not None or reason(error) is not None:
-        return found
+    translated = named(error, table)
+    if translated is not None or reason(error) is not None:
+        return translated
     for _, said in _causes(error):  # of a row, by what the job's plan raises for it
         ours = reason(RuntimeError(said))
         if ours is not None:

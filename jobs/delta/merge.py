@@ -85,7 +85,7 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     columns = rows.columns
     checked = rows.select(*(_checked(rows, keys, name) for name in columns))
     place = F.struct("topic", "partition")
-    found = checked.groupBy(*map(quoted, keys)).agg(
+    grouped = checked.groupBy(*map(quoted, keys)).agg(
         F.max_by(F.struct(*map(quoted, columns)), F.col("offset"), 2).alias(_LAST_TWO),
         F.min(place).alias(_ONE),
         F.max(place).alias(_OTHER),
@@ -99,7 +99,7 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
         .otherwise(F.coalesce(last["deleted"], F.lit(False)))
     )
     kept = (last[name].alias(name) for name in columns if name not in CONTROL_COLUMNS)
-    return found.select(*kept, deleted.alias("deleted"), ROWS)
+    return grouped.select(*kept, deleted.alias("deleted"), ROWS)
 
 
 def _checked(rows: DataFrame, keys: Sequence[str], name: str) -> Column:
@@ -188,12 +188,12 @@ def _grew(topic: str, before: int, now: int) -> EosError:
 
 def counted(source: DataFrame) -> dict[str, int]:
     """Count rows, keys and deleted keys of a micro-batch whose `last_rows` these are."""
-    found = source.agg(
+    counts = source.agg(
         F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows"),
         F.count(F.lit(1)).alias("keys"),
         F.count_if("deleted").alias("deletes"),
     ).collect()[0]
-    return {name: int(count) for name, count in found.asDict().items()}
+    return {name: int(count) for name, count in counts.asDict().items()}
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,10 @@ class Proof:
         then the keys are looked for in the table; fewer than there are is an error at once.
         """
         keys, deletes = note.counts["keys"], note.counts["deletes"]
-        found = [commit.metric(name) for name in _METRICS]
-        numbers = [number for number in found if number is not None]
+        metrics = [commit.metric(name) for name in _METRICS]
+        numbers = [number for number in metrics if number is not None]
         fewer, said = False, ""
-        if len(numbers) == len(found):
+        if len(numbers) == len(metrics):
             seen, inserted, updated, deleted = numbers
             written = inserted + updated
             if (seen, written) == (keys, keys - deletes) and deleted <= deletes:
@@ -248,7 +248,7 @@ class Proof:
         table = self.source.sparkSession.read.format("delta").option("versionAsOf", version).load(self.path)
         there = table.groupBy(*map(quoted, self.keys)).agg(F.count(F.lit(1)).alias(ROWS)).alias("t")
         number = F.coalesce(F.col(f"t.{ROWS}"), F.lit(0))
-        found = (
+        differences = (
             self.source.alias("s")
             .join(there, F.expr(_same(self.keys)), "left")
             .agg(
@@ -257,7 +257,7 @@ class Proof:
                 F.count_if(F.col("s.deleted") & (number > 0)),
             )
         )
-        missing, more, left = found.collect()[0]
+        missing, more, left = differences.collect()[0]
         return int(missing), int(more), int(left)
 
 

@@ -85,8 +85,8 @@ class Commit:
 
     def metric(self, name: str) -> int | None:
         """A number of the operation's metrics; None where Delta has not written it."""
-        found = (self.info.get("operationMetrics") or {}).get(name)
-        return None if found is None else int(found)
+        metric = (self.info.get("operationMetrics") or {}).get(name)
+        return None if metric is None else int(metric)
 
 
 class State:
@@ -99,8 +99,8 @@ class State:
 
     def transactions(self, application: str) -> int | None:
         """The last batch that this application has committed."""
-        found = self._snapshot.transactions().get(application)
-        return int(found.get()) if found.isDefined() else None
+        version = self._snapshot.transactions().get(application)
+        return int(version.get()) if version.isDefined() else None
 
 
 @dataclass(frozen=True)
@@ -239,12 +239,12 @@ def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
         for name, field in requested.items()
         if name in there and nullable_type(there[name]) != nullable_type(field)
     ]
-    found = [*changed]
+    changes = [*changed]
     if not evolve:
-        found += [f"{field.name} is not there" for field in new] + [f"{name} is not here" for name in gone]
-    if found:
+        changes += [f"{field.name} is not there" for field in new] + [f"{name} is not here" for name in gone]
+    if changes:
         or_evolve = "" if changed else ", or set 'target.schema: evolve': new columns are then added to the table"
-        raise stop("EOS_DELTA_COLUMNS.fixed", path=table.path, differences="; ".join(found), or_evolve=or_evolve)
+        raise stop("EOS_DELTA_COLUMNS.fixed", path=table.path, differences="; ".join(changes), or_evolve=or_evolve)
     if new:
         added = table.spark.createDataFrame([], nullable(StructType(new)))
         added.write.format("delta").mode("append").option("mergeSchema", "true").save(table.path)

@@ -108,9 +108,9 @@ def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Colum
     text = marked(text, texts.mark, texts.options)
     whole = F.concat(F.lit(f'{{"{_ALL}":[{{"{mark}":true}},'), text, F.lit(f',{{"{mark}":true}}]}}'))
     raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), texts.parser_options)
-    found = F.col(_RAW)[_ALL]
-    first, value, last = (F.get(found, F.lit(n)) for n in range(3))
-    return raw, (F.size(found) == 3) & first[mark] & last[mark] & value.isNotNull(), value
+    groups = F.col(_RAW)[_ALL]
+    first, value, last = (F.get(groups, F.lit(n)) for n in range(3))
+    return raw, (F.size(groups) == 3) & first[mark] & last[mark] & value.isNotNull(), value
 
 
 def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column, Column]:

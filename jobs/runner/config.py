@@ -97,13 +97,13 @@ class _Loader(yaml.BaseLoader):
         return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        found: dict[Hashable, Any] = {}
+        mapping: dict[Hashable, Any] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.value in found:
+            if not isinstance(key, yaml.ScalarNode) or key.value in mapping:
                 why = "a key is there twice" if isinstance(key, yaml.ScalarNode) else "a key is not text"
                 raise yaml.constructor.ConstructorError(None, None, why, key.start_mark)
-            found[key.value] = self.construct_object(value, deep)
-        return found
+            mapping[key.value] = self.construct_object(value, deep)
+        return mapping
 
 
 def _parsed(text: str) -> object:
@@ -112,7 +112,7 @@ def _parsed(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"Line {mark.line + 1} is" if mark else "It is"
-        why = _QUOTED.sub(lambda found: found[0] if found["plain"] else "…", error.problem or "")
+        why = _QUOTED.sub(lambda match: match[0] if match["plain"] else "…", error.problem or "")
         raise _unreadable(f"{where} not valid YAML: {why}.") from None
     except yaml.YAMLError:
         raise _unreadable("It is not valid YAML: it has a character that is not allowed.") from None
@@ -167,8 +167,8 @@ def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str
 
 def _invalid(error: ValidationError, model: type[Section]) -> EosError:
     """The first unknown key, which often is why another one is missing; else the first of all errors."""
-    found = error.errors(include_url=False, include_input=False)
-    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    mistakes = error.errors(include_url=False, include_input=False)
+    first = min(mistakes, key=lambda each: each["type"] != "extra_forbidden")
     kind, path, context = first["type"], [str(part) for part in first["loc"]], first.get("ctx", {})
     wrong = context.get("error")
     if kind == "missing":
@@ -193,7 +193,7 @@ def _invalid(error: ValidationError, model: type[Section]) -> EosError:
 def _section(model: type[Section], path: Sequence[str]) -> type[Section]:
     """The section at the end of this path."""
     for key in path:
-        found = next(field for field in model.model_fields.values() if field.alias == key)
-        parts = (found.annotation, *typing.get_args(found.annotation))
+        field_info = next(field for field in model.model_fields.values() if field.alias == key)
+        parts = (field_info.annotation, *typing.get_args(field_info.annotation))
         model = next(part for part in parts if isinstance(part, type) and issubclass(part, Section))
     return model

@@ -81,12 +81,12 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
     """The function ``module:function`` at a key of the config file. Raises ConfigError."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
-        if not callable(found):
-            raise TypeError(f"it is of type {type(found).__name__}")
+        attribute = getattr(importlib.import_module(module), function)
+        if not callable(attribute):
+            raise TypeError(f"it is of type {type(attribute).__name__}")
     except (Exception, SystemExit) as error:  # whatever the user's module does
         raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=cause_of(error)) from error
-    return found
+    return attribute
 
 
 def cause_of(error: BaseException) -> str:

@@ -84,9 +84,9 @@ class JvmStderr:
 
     def _pass_on(self) -> None:
         text = _MODULES.sub("", _LOST_CONNECTION.sub("", self._text))
-        text = _REPORT.sub(lambda found: found[0] if _PROBLEM.search(found[0]) else "", text)
+        text = _REPORT.sub(lambda match: match[0] if _PROBLEM.search(match[0]) else "", text)
         lines = text.rfind("\n") + 1
-        last = [found.start() for found in _STACK.finditer(text) if found.end() == lines]
+        last = [match.start() for match in _STACK.finditer(text) if match.end() == lines]
         end = last[0] if last else len(text) if self._ended else lines
         if not self._ended:
             end = min(end, self._report(text))
@@ -96,7 +96,7 @@ class JvmStderr:
 
     def _report(self, text: str) -> int:
         """Return the index at which a report begins that has not ended yet. Says so, once, when it takes its time."""
-        begun = [found.start() for found in _REPORT_BEGINS.finditer(_REPORT.sub(lambda each: " " * len(each[0]), text))]
+        begun = [match.start() for match in _REPORT_BEGINS.finditer(_REPORT.sub(lambda each: " " * len(each[0]), text))]
         if begun and _DOWNLOAD.search(text) and not self._downloads and not self._stopping():
             self._downloads = True
             cache = _CACHE.search(text)

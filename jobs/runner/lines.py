@@ -185,9 +185,9 @@ class BatchLines(StreamingQueryListener):
         another sink."""
         with self._changed:
             self._changed.wait_for(lambda: batch in self._committed, patience_s)
-            found = self._committed.get(batch)
+            counts = self._committed.get(batch)
             self._committed = {number: event for number, event in self._committed.items() if number > batch}
-            return found
+            return counts
 
     def add(self, batch: Batch) -> None:
         """A micro-batch is done."""

@@ -172,12 +172,12 @@ def _identity(lock: Path) -> str:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("ab"):
-            found = lock.stat()
+            status = lock.stat()
     except OSError as error:
         if may_pass(error):
             raise
         raise stop("EOS_CHECKPOINT_STORE.lock", location=str(lock.parent), lock=lock, why=error.strerror) from None
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _remove_first_drafts(checkpoint: Path) -> None:

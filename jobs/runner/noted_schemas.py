@@ -83,14 +83,14 @@ def chosen(
             progress.planned, last.version, last.subject,
         )  # fmt: skip
     decoding = read(last.subject, last.version)
-    found = _note(column, last.since, decoding)
-    if found != last:
+    note = _note(column, last.since, decoding)
+    if note != last:
         raise stop(
             "EOS_REGISTRY_CHANGED.version",
             registry=decoding.settings.name,
             subject=last.subject,
             version=last.version,
-            why=f"its fingerprint is {found.fingerprint}, not {last.fingerprint}",
+            why=f"its fingerprint is {note.fingerprint}, not {last.fingerprint}",
         )
     return decoding, last
 
@@ -122,12 +122,12 @@ class NotedSchemas:
         if text is None:
             return []
         try:
-            found = [Note(**each) for each in json.loads(text)]
+            notes = [Note(**each) for each in json.loads(text)]
         except (ValueError, TypeError):
-            found = []
-        if not found:
+            notes = []
+        if not notes:
             raise self._checkpoint.damaged(FILE, "it is not the JSON that spark-eos writes")
-        return found
+        return notes
 
     def add(self, notes: Sequence[Note]) -> None:
         """Write those that are not the last ones of their columns yet, in one step. Raises CheckpointError, and OSError

@@ -70,10 +70,10 @@ def source_of(
     ``more``: further checks. Raises OptionError."""
 
     def parse() -> SourceOptions:
-        found = stream_options(options)
-        check(found.kafka, "consumer")
-        more(found)
-        return found
+        stream = stream_options(options)
+        check(stream.kafka, "consumer")
+        more(stream)
+        return stream
 
     return located(parse, "source", section, options)
 
@@ -82,9 +82,9 @@ def sink_of(section: Mapping[str, str], options: Mapping[str, str], parse: Sink 
     """Parse the options of the section ``sink`` by ``parse``. Raises OptionError."""
 
     def parsed() -> SinkOptions:
-        found = parse(options)
-        check(found.kafka, "producer")
-        return found
+        sink = parse(options)
+        check(sink.kafka, "producer")
+        return sink
 
     return located(parsed, "sink", section, options)
 

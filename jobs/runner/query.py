@@ -99,8 +99,8 @@ def say_restart(restart: Restart) -> None:
 def failed(error: BaseException, *, verbose: bool = False) -> int:
     """Print why the job has failed and whether a restart helps. Returns the exit code."""
     say("failed: " + failure_text(error, verbose=verbose))
-    found = reason(error)
-    if found.restart_helps if found else jvm_has_ended(error):
+    cause = reason(error)
+    if cause.restart_helps if cause else jvm_has_ended(error):
         say(f"restart the job unchanged: it resumes where it stopped (exit code {TRY_AGAIN})")
         return TRY_AGAIN
     say(f"restarting will not help until this is fixed (exit code {FAILED})")
@@ -114,8 +114,8 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
     if isinstance(error, EosError):
         return whole
     said = whole.partition(PLAN)[0]
-    found = reason(error)
-    short = str(found) if found else _spark_text(error, said)
+    cause = reason(error)
+    short = str(cause) if cause else _spark_text(error, said)
     return f"{short}\n\n{whole}" if verbose else short
 
 

@@ -71,9 +71,9 @@ class Parsed(RegistryColumn):
         """By the registry. Raises RegistryError, SchemaError."""
         from spark_eos.pipelines.registry.decoding import reading  # with Arrow, for who uses it
 
-        found = reading(self.registry, subject, version, message=self.message, key=key)
-        _check_kind(self.format, found.registered.schema.kind, subject)
-        return found
+        decoding = reading(self.registry, subject, version, message=self.message, key=key)
+        _check_kind(self.format, decoding.registered.schema.kind, subject)
+        return decoding
 
 
 class Encoded(RegistryColumn):
@@ -96,7 +96,7 @@ class Encoded(RegistryColumn):
         from spark_eos.pipelines.registry.encoding import schema_given, writing
 
         given = None if self.text is None else schema_given(self.registry, KIND_NAMES[self.format], self.text)
-        found = writing(
+        encoding = writing(
             self.registry,
             given,
             subject=self.subject,
@@ -105,8 +105,8 @@ class Encoded(RegistryColumn):
             message=self.message,
             auto_register=self.auto_register,
         )
-        _check_kind(self.format, found.registered.schema.kind, found.registered.subject)
-        return found
+        _check_kind(self.format, encoding.registered.schema.kind, encoding.registered.subject)
+        return encoding
 
 
 def _check_kind(name: str, kind: str, subject: str) -> None:
@@ -217,13 +217,13 @@ def decodings(
         return {}
     noted = NotedSchemas(location, settings)
     before, progress = noted.read(), noted.progress()
-    found = {}
+    readers = {}
     for column, section in given.items():
         key = column == "key"
         subject = subject_name(section.subject, topic, key=key)
-        found[column] = chosen(column, subject, section.version, partial(section.decoding, key=key), before, progress)
-    noted.add([note for _, note in found.values()])
-    return {column: decoding for column, (decoding, _) in found.items()}
+        readers[column] = chosen(column, subject, section.version, partial(section.decoding, key=key), before, progress)
+    noted.add([note for _, note in readers.values()])
+    return {column: decoding for column, (decoding, _) in readers.items()}
 
 
 def check_topic(topic: str | None, column: RegistryColumn | None, key: str) -> None:

@@ -54,9 +54,9 @@ def linked(installed: Path, cache: Path) -> Path:
 
 def installed() -> Path:
     """PySpark's folder."""
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None and found.origin is not None
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _made() -> Path | None:
