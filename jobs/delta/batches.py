@@ -90,9 +90,9 @@ class Note:
             for topic in sorted(topic for topic in last if not is_mark(topic)):
                 for partition, offset in sorted(last[topic].items()):
                     before = int(first.get(topic, {}).get(partition, 0))
-                    place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
+                    key = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
                     if before != offset:
-                        ranges[place] = (before, int(offset))
+                        ranges[key] = (before, int(offset))
         return cls(batch, _digest_of(start, end), ranges, counts, uuid4().hex, table)
 
     @classmethod
@@ -100,7 +100,7 @@ class Note:
         """Parse a commit's ``userMetadata``; None if it is not this job's."""
         try:
             raw = json.loads(str(text))[NOTE]
-            ranges = {str(place): (int(first), int(end)) for place, (first, end) in raw["ranges"].items()}
+            ranges = {str(partition): (int(first), int(end)) for partition, (first, end) in raw["ranges"].items()}
             counts = {str(name): int(count) for name, count in raw["counts"].items()}
             table = None if raw.get("table") is None else str(raw["table"])
             return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]), table)

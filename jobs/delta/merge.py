@@ -84,11 +84,11 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """
     columns = rows.columns
     checked = rows.select(*(_checked(rows, keys, name) for name in columns))
-    place = F.struct("topic", "partition")
+    partition = F.struct("topic", "partition")
     grouped = checked.groupBy(*map(quoted, keys)).agg(
         F.max_by(F.struct(*map(quoted, columns)), F.col("offset"), 2).alias(_LAST_TWO),
-        F.min(place).alias(_ONE),
-        F.max(place).alias(_OTHER),
+        F.min(partition).alias(_ONE),
+        F.max(partition).alias(_OTHER),
         F.count(F.lit(1)).alias(ROWS),
     )
     last, other = F.get(_LAST_TWO, F.lit(0)), F.get(_LAST_TWO, F.lit(1))
@@ -130,8 +130,8 @@ def _in_two_partitions() -> Column:
 
 
 def _at_one_offset(row: Column) -> Column:
-    place = {name: row[name] for name in ("topic", "partition", "offset")}
-    return raised("EOS_DELTA_KEY_TWICE", **place).cast(BooleanType())
+    position = {name: row[name] for name in ("topic", "partition", "offset")}
+    return raised("EOS_DELTA_KEY_TWICE", **position).cast(BooleanType())
 
 
 @dataclass(frozen=True)

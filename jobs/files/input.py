@@ -192,10 +192,10 @@ def accepted(rows: DataFrame, config: Files) -> DataFrame:
     if config.format in ("text", "parquet"):
         return rows
     fields = [F.col(PARSED)[name].alias(name) for name in config.struct().names]
-    place = {"line": F.col(LINE), "file": F.col(FILE)}
-    error = raised("EOS_JOB_MALFORMED_ROW.line", **place)
+    position = {"line": F.col(LINE), "file": F.col(FILE)}
+    error = raised("EOS_JOB_MALFORMED_ROW.line", **position)
     if config.on_malformed == "drop":
-        error = raised("EOS_JOB_MALFORMED_ROW.lines", **place)
+        error = raised("EOS_JOB_MALFORMED_ROW.lines", **position)
     decided = F.when(~malformed(config), F.lit(True))
     if config.on_malformed == "drop":
         decided = decided.when(~F.col("value").rlike(r"[\r\n]"), F.lit(False))

@@ -92,5 +92,5 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's mod
 def cause_of(error: BaseException) -> str:
     """The error's first line, and the line of the user's code that it comes from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _NOT_THE_USERS.search(f.filename)]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {first_line(error)}{place}"
+    location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{location}"

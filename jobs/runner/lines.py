@@ -241,7 +241,7 @@ def _line(text: str | None) -> SourceLine:
 def _behind(latest: SourceLine, end: SourceLine) -> int:
     """Offsets from ``end`` to ``latest``, in the partitions that both have."""
     reached = flat(end.position.offsets)
-    return sum(max(0, at - reached.get(place, at)) for place, at in flat(latest.position.offsets).items())
+    return sum(max(0, at - reached.get(partition, at)) for partition, at in flat(latest.position.offsets).items())
 
 
 def _held(latest: SourceLine) -> int:

@@ -100,11 +100,11 @@ def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: 
     message = F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}.")
     if columns.decodes:
         message = F.concat(F.lit("It cannot be decoded: "), F.col(UNFIT), F.lit("."))
-    place = {SOURCE_TOPIC: "topic", SOURCE_PARTITION: "partition", SOURCE_OFFSET: "offset"}
+    position = {SOURCE_TOPIC: "topic", SOURCE_PARTITION: "partition", SOURCE_OFFSET: "offset"}
     texts = {
         EXCEPTION: F.lit(_MALFORMED.strip("[]")),
         MESSAGE: message,
-        **{header: F.col(name).cast("string") for header, name in place.items()},
+        **{header: F.col(name).cast("string") for header, name in position.items()},
         SOURCE_CLUSTER: F.lit(cluster),
     }
     pairs = [F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in texts.items()]
@@ -185,9 +185,9 @@ def _accepts(on_malformed: str, columns: Columns) -> Column:
     well_formed = _is_well_formed(columns)
     if on_malformed != "fail":
         return well_formed
-    place = {name: F.col(name) for name in ("topic", "partition", "offset")}
+    position = {name: F.col(name) for name in ("topic", "partition", "offset")}
     if columns.decodes:
-        failure = raised("EOS_JOB_MALFORMED_ROW.undecodable", **place, why=F.col(UNFIT))
+        failure = raised("EOS_JOB_MALFORMED_ROW.undecodable", **position, why=F.col(UNFIT))
     else:
-        failure = raised("EOS_JOB_MALFORMED_ROW.record", **place)
+        failure = raised("EOS_JOB_MALFORMED_ROW.record", **position)
     return F.when(well_formed, F.lit(True)).otherwise(in_filter(failure))
