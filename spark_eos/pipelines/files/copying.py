@@ -2,7 +2,7 @@
 
 A task reads a file as the data source of rows does (`spark_eos.pipelines.files.source.read_file`), and a transform gets
 the columns that Spark's would get (`spark_eos.pipelines.files.transforming`). So both ways have the same rows in the
-same tasks, with the same digests, and either of them can repair what the other one has decided."""
+same tasks, with the same digests, and either of them can repair the other one's decisions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spark_eos.protocol.task import TaskReport
     from spark_eos.sink.task import Task
 
-#: What lines have as rows.
+#: Columns of lines as rows.
 _LINES = StructType().add("value", StringType())
 
 
@@ -49,7 +49,7 @@ LINES = arrow_schema(_with_place(_LINES))
 
 @dataclass
 class Counts:
-    """Rows of a task: those that it has read, and those of them that its transform has rejected."""
+    """Rows of a task: how many it has read, and how many of them its transform has rejected."""
 
     read: int = 0
     rejected: int = 0
@@ -59,9 +59,9 @@ class Counts:
 class FileRows:
     """The rows of a micro-batch's files, as they are or as a transform makes them. See `spark_eos.sink.job.RowSource`.
 
-    ``splits``: what each task reads; ``columns``: the sink's, of what is written; ``storage``: Hadoop's settings of
-    file systems; ``written``: where commits note what they wrote; ``kind``: the notes that are published with them.
-    ``transform``: what rows go through, and ``given`` the columns that it gets; without it, the columns of the files
+    ``splits``: ranges of files for each task; ``columns``: the sink's, of the written rows; ``storage``: Hadoop's
+    settings of file systems; ``written``: where commits note what they wrote; ``kind``: the notes that are published
+    with them. ``transform``: called with the rows, whose columns are ``given``; without it, the columns of the files
     are the sink's.
     """
 
@@ -76,7 +76,7 @@ class FileRows:
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the splits whose numbers ``batches`` have. Raises FileError for a file that is
-        not what was planned, and what `spark_eos.sink.task.run_task` raises."""
+        not as planned, and the errors of `spark_eos.sink.task.run_task`."""
         from spark_eos.sink.task import run_task
 
         counts = Counts()
@@ -128,14 +128,14 @@ def given_in(file: File, form: Form, storage: HadoopSettings) -> StructType:
 
 
 def columns_in(file: File, form: Form, storage: HadoopSettings, topic: str) -> Columns:
-    """The columns of a file for a topic, which are those of all files of its micro-batch. Raises FileError, and
+    """The columns of a file for a topic, which are the same in all files of its micro-batch. Raises FileError, and
     SchemaError for columns that no topic has, or with other types."""
     return check_columns(_struct_in(file, form, storage), topic)
 
 
 class FilesCopy:
-    """Writes the files of an ingest's micro-batches to a topic. ``transform``: what their rows go through; ``written``:
-    what the last commit has written."""
+    """Writes the files of an ingest's micro-batches to a topic. ``transform``: called with their rows; ``written``:
+    counts of the last commit."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class FilesCopy:
 
     def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
-        SchemaError for columns that the sink does not have, other EosErrors, and what Spark raises."""
+        SchemaError for columns that the sink does not have, other EosErrors, and Spark's errors."""
         writer = EosKafkaBatchWriter(options, self._rows_of(splits, notes), metrics_events.here())
         write_by_job(self._spark.sparkContext, writer, len(splits))
 

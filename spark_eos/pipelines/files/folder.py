@@ -28,7 +28,7 @@ _SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
 #: How the names of files and folders begin that are left out, as drafts are.
 HIDDEN = (".", "_")
-#: Errors that do not go away by themselves, as those of a store that does not answer do.
+#: Errors that do not go away by themselves, unlike the errors of a store that does not answer.
 _LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _NO_SETTINGS = HadoopSettings()
 #: Size in bytes, modification time and change time in nanoseconds.
@@ -56,7 +56,7 @@ class File:
 
 
 class Folder:
-    """A folder and those below it, on a file system that Spark's URIs can name. Raises FileError."""
+    """A folder and the folders below it, on a file system that Spark's URIs can name. Raises FileError."""
 
     def __init__(self, location: str, pattern: str = "*", settings: HadoopSettings = _NO_SETTINGS) -> None:
         self._pattern, self._settings = pattern, settings
@@ -77,7 +77,7 @@ class Folder:
         return file.uri[len(self._uri) :]
 
     def names(self) -> frozenset[str]:
-        """The URIs of all files, whatever their names."""
+        """The URIs of all files, also of hidden ones."""
         return frozenset(file.uri for file in self._all())
 
     def _all(self) -> list[File]:
@@ -107,8 +107,8 @@ class Folder:
         return infos
 
     def _walked(self) -> Iterator[FileInfo]:
-        """Folder by folder, without those for drafts, which come and go meanwhile, and folders with names that are not
-        UTF-8. Raises FileError for a folder that is within itself."""
+        """Folder by folder, without folders for drafts, which come and go meanwhile, and folders with names that are
+        not UTF-8. Raises FileError for a folder that is within itself."""
         waiting: list[tuple[str, tuple[str, ...]]] = [(self._root, (self._root,))]
         while waiting:
             folder, above = waiting.pop()
@@ -223,8 +223,8 @@ def with_digest(file: File, settings: HadoopSettings) -> File:
 class HashedFile:
     """A file's content, to be read once from start to end.
 
-    ``checksum``, of what has been read: two CRCs, which cost a small part of what the digest does. They are enough to
-    see that a file is still as this run of the job has read it. ``digest``, of what has been read, tells files apart
+    ``checksum`` of the read bytes: two CRCs, which cost a small part of the digest. They are enough to
+    see that a file is still as this run of the job has read it. ``digest`` of the read bytes tells files apart
     for ever; it is only known for a file without a checksum to compare with.
     """
 
@@ -272,7 +272,7 @@ def blocks_of(file: File, settings: HadoopSettings) -> Iterator[bytes]:
 
 def check_unchanged(file: File, settings: HadoopSettings) -> None:
     """Raise FileError unless the file is as it was listed. To be called before the first byte and after the last; for
-    what neither size nor modification time shows, `HashedFile.check` looks at the content."""
+    changes that neither size nor modification time shows, `HashedFile.check` looks at the content."""
     now = current(file, settings)
     if now is None or (now.size, now.mtime_ns) != (file.size, file.mtime_ns):
         raise changed_meanwhile(file, "it is gone" if now is None else _difference(file, now))
@@ -285,17 +285,17 @@ def _difference(was: File, now: File) -> str:
 
 
 def changed_meanwhile(file: File, how: str) -> EosError:
-    """``how``: what differs from the listing."""
+    """``how``: the difference from the listing."""
     return stop("EOS_FILE_CHANGED_WHILE_READ", uri=file.uri, how=how)
 
 
 def malformed(file: File, why: str) -> EosError:
-    """The error for a file that is not what the config says."""
+    """The error for a file that is not as the config says."""
     return stop("EOS_FILE_MALFORMED.content", uri=file.uri, why=" ".join(why.split()))
 
 
 class CompleteFiles:
-    """Decides which files are complete: those that this process has seen unchanged for a while, by its own clock; those
+    """Decides which files are complete: files that this process has seen unchanged for a while, by its own clock; files
     with a marker beside them; or all, if files are renamed into the folder. ``expected``: the URIs of the files that
     were complete when `of` was last called, or will be if they do not change; ``soon``: some will be within a second.
 

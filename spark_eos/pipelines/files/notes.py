@@ -1,7 +1,7 @@
 """The files that an ingest has taken: one note for each, published with the decision on its rows.
 
 Key and value are JSON. The key has the query, the micro-batch and the file's number in it, so that no note replaces
-another one. The decision's extra says what all notes up to it are together, so that a reader knows whether it has found
+another one. The decision's extra has a digest of all notes up to it, so that a reader knows whether it has found
 them all.
 """
 
@@ -39,7 +39,7 @@ class AllNotes:
     digest: int = 0
 
     def with_more(self, records: Sequence[Note]) -> AllNotes:
-        """With those of one more decision."""
+        """Return all notes with the notes of one more decision."""
         digest = (self.digest + digest_of(records)) % _SUM
         return AllNotes(self.topic, self.partition, self.count + len(records), digest)
 
@@ -117,7 +117,7 @@ def _text(fields: dict[str, object]) -> bytes:
 @dataclass
 class Taken:
     """All files that an ingest has taken. ``files``: by URI, as they were when they were last taken; ``digests``: a URI
-    for each content; ``splits``: those of the last micro-batch."""
+    for each content; ``splits``: splits of the last micro-batch."""
 
     files: dict[str, File] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Taken:
     @classmethod
     def of(cls, query: str, records: Iterable[Note], noted: AllNotes | None) -> Taken:
         """Read from the records of a partition, which may include other ingests' notes. Raises LedgerError unless they
-        are exactly those that the ledger has counted."""
+        are exactly the ones that the ledger has counted."""
         own = {key: value for key, value in records if _query(key) == query}
         read = AllNotes("", -1, len(own), digest_of(own.items()))
         known = noted or AllNotes("", -1)

@@ -1,7 +1,7 @@
 """Parquet files of an ingest: their columns, with the types that Spark has for them, and their rows.
 
-What Arrow would read otherwise than Spark is refused or put right: dates by Spark's old calendar, timestamps of INT96,
-and names that differ only in capital letters, which are one name to Spark and DuckDB.
+Types that Arrow would read otherwise than Spark are refused or put right: dates by Spark's old calendar, timestamps of
+INT96, and names that differ only in capital letters, which are one name to Spark and DuckDB.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HELD_BYTES = 32 << 20
 
 
 def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    """All rows. Raises FileError, also for a file that is not what was planned."""
+    """All rows. Raises FileError, also for a file that is not as planned."""
     held = [block for block in hashed.blocks() if file.size <= _HELD_BYTES]  # all of it: rows are found by the footer
     hashed.check()
     data = pa.BufferReader(b"".join(held)) if held else None
@@ -55,7 +55,7 @@ def first_batch(file: File, settings: HadoopSettings, count: int) -> Iterator[pa
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
-    """The columns of a file, with what is stored in place of extension types: newer versions of pyarrow make such ones
+    """The columns of a file, with the storage types of extension types: newer versions of pyarrow make such ones
     of JSON and UUIDs. Raises FileError, also for a column with a name of `ADDED`."""
     with _opened(file, settings) as parquet:
         return pa.schema([field.with_type(plain_type(field.type)) for field in schema_of(parquet)])
@@ -64,7 +64,7 @@ def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
 @contextmanager
 def _opened(file: File, settings: HadoopSettings, data: pa.BufferReader | None = None) -> Iterator[pq.ParquetFile]:
     """The file, checked as far as its footer tells. ``data``: its bytes, where they were read before. Raises FileError,
-    also for what is raised within the block."""
+    also for Arrow's errors within the block."""
     store = store_of(file.uri, settings)
     try:
         with data or store.files.open_input_file(store.root) as opened:

@@ -1,7 +1,7 @@
 """The data source of an ingest's micro-batches: each task reads its files one after the other, in the planned order.
 
-A task fails unless it reads what was planned: it checks a file's size and time before the first byte and after the last
-one, and the digest of all bytes.
+A task fails unless it reads the planned files: it checks a file's size and time before the first byte and after the
+last one, and the digest of all bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark_eos.spark.worker_exit import quiet_here
 FILES_FORMAT = "eos-files"
 #: Options of the data source: `Form` and `Splits` as JSON.
 FORM, SPLITS = "form", "splits"
-#: Columns beside those of the file: its URI, and the number of the line where the row begins, in Parquet of the row,
+#: Columns beside the file's own: its URI, and the number of the line where the row begins, in Parquet of the row,
 #: from 1.
 FILE, LINE = ADDED
 
@@ -138,7 +138,7 @@ class _Reader(DataSourceReader):
 
 
 def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    """A file's rows, with the columns `FILE` and `LINE`. Raises FileError if it is not what was planned; its last batch
+    """A file's rows, with the columns `FILE` and `LINE`. Raises FileError if it is not as planned; its last batch
     of rows is held back until that is known."""
     check_unchanged(file, settings)
     hashed = HashedFile(file, settings)
@@ -185,8 +185,8 @@ def _numbered(file: File, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
-    """At most so many rows of the beginning of a file, as `read_file` has them, without looking whether it is what was
-    planned. Raises FileError, and what Arrow raises."""
+    """At most so many rows of the beginning of a file, as `read_file` has them, without looking whether it is as
+    planned. Raises FileError, and Arrow's errors."""
     left = count
     rows = _numbered(file, first_batch(file, settings, count)) if form.parquet else None
     for batch in _text(file, HashedFile(file, settings), form) if rows is None else rows:
@@ -197,7 +197,7 @@ def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> 
 
 
 def has_rows(file: File, form: Form, settings: HadoopSettings) -> bool:
-    """True if a file has rows, besides a header and blank lines. Raises FileError, and what Arrow raises."""
+    """True if a file has rows, besides a header and blank lines. Raises FileError, and Arrow's errors."""
     return bool(file.size) and any(batch.num_rows for batch in first_rows(file, form, settings, 1))
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-#: The longest record. What is longer is taken for the rest of the file behind a quote that is not closed.
+#: The longest record. A longer one is taken for the rest of the file behind a quote that is not closed.
 LONGEST_BYTES = 16 << 20
 
 _BOM = b"\xef\xbb\xbf"
@@ -66,7 +66,7 @@ class TextForm:
 def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa.RecordBatch]:
     """The records: columns ``value``, text, and ``line``, the number of its first line, from 1. Raises BadText.
 
-    What follows the last line break is a record unless it is empty. A byte order mark is left out.
+    Text behind the last line break is a record unless it is empty. A byte order mark is left out.
     """
     rest, line = b"", 1
     first = True
@@ -160,7 +160,7 @@ def _paired(data: bytes, form: TextForm) -> tuple[np.ndarray, np.ndarray] | None
 
 
 def _matched(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends of the quoted fields, whatever else there is. Raises BadText where it is not clear which line
+    """Begins and ends of the quoted fields. Raises BadText where it is not clear which line
     breaks are quoted."""
     begins, ends = [], []
     for match in form.quoted.finditer(b"\n" + data):

@@ -1,7 +1,8 @@
 """Rows of files through a transform in the tasks: cut into pieces, given to it, and its result as the sink's columns.
 
-Pieces are cut by what a file has, never by how it was read, so that a repair gives the transform what the first attempt
-gave to it. A piece is of one file, whose lines name its rows: by `LINE`, a transform also names those that it rejects.
+Pieces are cut by the contents of a file, never by how it was read, so that a repair calls the transform with the same
+rows as the first attempt. A piece is of one file, whose lines name its rows: by `LINE`, a transform also names the rows
+that it rejects.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _average_sizes(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Transformed:
-    """Apply the transform to a piece of the file. Raises SchemaError, RowError, and what the function raises."""
+    """Apply the transform to a piece of the file. Raises SchemaError, RowError, and the function's errors."""
     lines = rows.column(LINE)
 
     def where() -> str:

@@ -32,7 +32,7 @@ EVERY_S = 6 * 3600.0
 _WRITE_S = 60.0
 #: How many tombstones are written at once; no more are in memory.
 _AT_ONCE = 10_000
-#: How long a run that ends by itself waits for the cleaner: what is left is for the next run.
+#: How long a run that ends by itself waits for the cleaner: the next run removes the rest.
 _FINISH_S = 60.0
 _STOP_S = 5.0
 _GONE = -1
@@ -167,7 +167,7 @@ class MapCleaner:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until what was started is done, for a minute at most: the process may end after this."""
+        """Wait until the running deletion is done, for a minute at most: the process may end after this."""
         if self._thread is not None:
             self._thread.join(_FINISH_S)
 

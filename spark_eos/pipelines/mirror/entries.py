@@ -2,7 +2,7 @@
 
 There is one record for each range that a task has copied, written in the task's own transaction: so it is visible if
 and only if the rows are. Its key is the range's place in the source, so that the record of a repair replaces that of
-what was lost. A range without rows has a record, too: it shows readers that nothing is missing there.
+the lost entries. A range without rows has a record, too: it shows readers that nothing is missing there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OffsetRun:
 
 @dataclass(frozen=True)
 class MapEntry:
-    """Offsets ``first`` to ``end``, exclusive, of a source. Those with a row are in ``runs``, in ascending order.
+    """Offsets ``first`` to ``end``, exclusive, of a source. Offsets of rows are in ``runs``, in ascending order.
 
     ``topic``: the source topic's name; ``target``, ``target_id``: name and id of the target topic, whose partition has
     the same number.
@@ -145,7 +145,7 @@ def has_rows(value: bytes) -> bool:
 
 def partition_of(source: SourcePartition, count: int) -> int:
     """The partition of a map's topic with ``count`` partitions that has the entries of a source. The first one is for
-    what is known of whole topics, which can be read there without the entries. Entries stay where they are when the
+    records about whole topics, which can be read there without the entries. Entries stay where they are when the
     topic gets more partitions than mirrors give it."""
     name = f"{source.cluster} {source.topic_id} {source.partition}".encode()
     return 1 + zlib.crc32(name) % min(count - 1, ENTRY_PARTITIONS) if count > 1 else 0
@@ -242,7 +242,7 @@ class Ranges:
         self._last_rows, self._numbers = rows[self._filled], numbers[self._filled]
         self.rowless = not len(self._filled)
         same = self._numbers[:-1] == self._numbers[1:]
-        # One mirror writes what it reads later behind what it has read before.
+        # One mirror writes rows in the order in which it reads them.
         back = same & (target_ends[self._filled][:-1] > target_begins[self._filled][1:])
         again = self._last_rows[:-1] > self._firsts[self._filled][1:]
         self.doubled = bool(again.any() or back.any())

@@ -45,7 +45,7 @@ DEFAULT_MAP = "__spark_eos_mirror"
 #: The partition of the map that has the origins of topics, and the claims on them.
 METADATA = 0
 
-#: What is raised where a record is decoded that begins as those of mirrors do, and is none.
+#: Errors of decoding a record that begins as a mirror's record does, and is none.
 FOREIGN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _WRITE_S = 30.0
@@ -197,7 +197,7 @@ _ORIGIN_KEY = b'{"origin":'
 @dataclass(frozen=True)
 class Origin:
     """A target topic and the topic that it is mirrored from. ``chain``: ids of clusters, the nearest first: that of the
-    source, and those that the source itself is mirrored from."""
+    source, and the clusters from which the source itself is mirrored."""
 
     target: str
     target_id: str
@@ -211,7 +211,7 @@ class Origin:
 
 
 class OriginsLog:
-    """The origins of all topics of a cluster, for repeated reads: each reads only what is new."""
+    """The origins of all topics of a cluster, for repeated reads: each reads only new records."""
 
     def __init__(self, client: BrokerClient, map_topic: str) -> None:
         self._client, self._topic = client, map_topic
@@ -221,8 +221,8 @@ class OriginsLog:
         self._asked_s = -math.inf
 
     def read(self, unknown_s: float = _UNKNOWN_S) -> list[Origin]:
-        """The origins as they are now; if the map's topic is missing, those that were read before. ``unknown_s`` as in
-        `describe_topics`; errors as for `MapPartition`."""
+        """The origins as they are now; if the map's topic is missing, the origins that were read before. ``unknown_s``
+        as in `describe_topics`; errors as for `MapPartition`."""
         self._asked_s = system.monotonic()
         there = describe_topics(self._client, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
         if there is None:
@@ -314,7 +314,7 @@ class Translation:
 
 
 class OffsetMap:
-    """The offset map as it was when it was read. ``translations``: what it has of the wanted partitions. ``ids``: the
+    """The offset map as it was when it was read. ``translations``: its entries for the wanted partitions. ``ids``: the
     topics' ids that count, by name. ``ends``: how far each partition of the map's topic was read."""
 
     def __init__(
@@ -391,16 +391,16 @@ class OffsetMap:
 def not_covered(topic: str, partition: int, offset: int, translations: Sequence[Translation]) -> EosError:
     """The error for an offset that none of the translations of its partition covers."""
     spans = " and ".join(f"{each.begin} to {each.end}" for each in translations) or "nothing"
-    what = {"topic": topic, "partition": partition, "offset": offset, "spans": spans}
+    position = {"topic": topic, "partition": partition, "offset": offset, "spans": spans}
     if any(each.doubled for each in translations):
         why = "Its rows were mirrored more than once, as by a mirror that began again, and are at two positions there."
-        return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **what)
+        return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **position)
     if any(len(each.targets) > 1 for each in translations):
         why = "Its rows were mirrored to several topics, of which none has all the rows that follow."
-        return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **what)
+        return stop("EOS_MIRROR_GROUP_REFUSED.untranslatable", why=why, **position)
     if any(each.rowless for each in translations):
-        return stop("EOS_MIRROR_GROUP_REFUSED.no_row", **what)
-    return stop("EOS_MIRROR_GROUP_REFUSED.not_covered", **what)
+        return stop("EOS_MIRROR_GROUP_REFUSED.no_row", **position)
+    return stop("EOS_MIRROR_GROUP_REFUSED.not_covered", **position)
 
 
 class _Cleaned(Exception):

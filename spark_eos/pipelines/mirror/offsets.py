@@ -4,7 +4,7 @@
 - `GroupMover` commits a group's offsets at the target, so that it continues there where it was in the source.
 - `MirrorQuery.position` says where a new checkpoint begins when that of the mirror is lost. The offset map has that
   exactly, as an entry is visible if and only if the rows of its range are. So nothing may be under way of the query
-  that has written them: it is closed, and what it has decided is settled.
+  that has written them: it is closed, and its decisions are settled.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ class GroupMover:
     ) -> GroupMove:
         """Commit the group's offsets for the group of the same name at the target; without ``apply``, only check.
 
-        1. The group must have no members at the source. Read what it has committed there, once no transaction can
+        1. The group must have no members at the source. Read its committed offsets there, once no transaction can
            change that.
         2. Wait for ``wait_s`` seconds until the map covers it.
         3. The group must have no members at the target, and no other offsets for these topics there, unless
            ``overwrite`` is set.
         4. Check again that the group's offsets have not changed on either side. Commit.
-        5. With ``delete``, delete what was moved at the source, so that nobody continues there by mistake, unless the
-           group has committed there since. Its offsets for other topics stay.
+        5. With ``delete``, delete the moved offsets at the source, so that nobody continues there by mistake, unless
+           the group has committed there since. Its offsets for other topics stay.
 
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE, EOS_MIRROR_GROUP_REFUSED,
         EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
@@ -138,7 +138,7 @@ class GroupMover:
 
     def _moved(self, offsets: Collection[TranslatedOffset]) -> PartitionOffsets:
         """Return the offsets to commit at the target. Raises KafkaError where two topics of the source have one target,
-        and the group would have to be at two offsets there: it would miss rows of the one, or read those of the other
+        and the group would have to be at two offsets there: it would miss rows of the one, or read rows of the other
         again."""
         moved: PartitionOffsets = {}
         topics: dict[TopicPartition, str] = {}
@@ -158,7 +158,7 @@ class GroupMover:
         return moved
 
     def _delete(self, committed: PartitionOffsets, offsets: Collection[TranslatedOffset]) -> None:
-        """Delete what was moved at the source, unless the group is in use there again. Its errors say that the group
+        """Delete the moved offsets at the source, unless the group is in use there again. Its errors say that the group
         was moved."""
         try:
             self._check_source_unchanged(committed)
@@ -268,7 +268,7 @@ class _TargetEnd:
 
 @dataclass
 class _Translator:
-    """Translates ``wanted``, offsets in partitions of the source, once the mirror has got there. ``topics``: those of
+    """Translates ``wanted``, offsets in partitions of the source, once the mirror has got there. ``topics``: topics of
     the source that exist now; ``origins``: of all that is mirrored from its ``cluster``."""
 
     source: BrokerClient
@@ -283,7 +283,7 @@ class _Translator:
     _positions: dict[TopicPartition, TargetPosition | None] = field(default_factory=dict)
 
     def update(self) -> bool:
-        """Read the map for what is not known yet; False if the mirror may still get to some of it."""
+        """Read the map for the unknown offsets; False if the mirror may still get to some of them."""
         lacking = self._read()
         idle = [each for each in lacking if each not in self._target_ends and self._has_no_row(each)]
         new = self._ends_for({each: self.wanted[each] for each in idle})
@@ -291,12 +291,12 @@ class _Translator:
         return not (self._read() if new else lacking)
 
     def translated(self) -> tuple[TranslatedOffset, ...]:
-        """All that is wanted. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED) for what is not covered."""
+        """All wanted positions. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED) for an offset that is not covered."""
         return tuple(TranslatedOffset(t, p, offset, self._position(t, p)) for (t, p), offset in self.wanted.items())
 
     def gaps(self) -> dict[TopicPartition, tuple[int, int]]:
         """The first gap of each partition that a group would miss: offsets of the source that were never mirrored,
-        between what is wanted and others that were."""
+        between the wanted ones and others that were."""
         holes = {at: translation.holes for at, translation in self._in_map.items() if translation is not None}
         ahead = [at for at, known in holes.items() if known and known[-1][1] > self.wanted[at]]
         begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
@@ -313,7 +313,7 @@ class _Translator:
         return position
 
     def _read(self) -> list[TopicPartition]:
-        """Read the map for the positions that are not known yet; those that are not known after that either."""
+        """Read the map for the unknown positions; return the positions that are still unknown."""
         left = {source: offset for source, offset in self.wanted.items() if source not in self._positions}
         here = {source: [offset] for source, offset in left.items() if source[0] in self.topics}
         ids = {name: topic.id for name, topic in self.topics.items()}
@@ -362,8 +362,8 @@ class _Translator:
         return target_ends
 
     def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The partitions of the source whose logs begin and end at this offset, and those up to which the map has no
-        row."""
+        """The partitions of the source whose logs begin and end at this offset, and the partitions up to which the map
+        has no row."""
         known = {each: self._in_map[each] for each in idle}
         rowless = [at for at, offset in idle.items() if (each := known[at]) is not None and each.reaches(offset)]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
@@ -387,7 +387,8 @@ class _Translator:
 class MirrorPosition:
     """The offsets up to which the source is in the target, exclusive, in the form of 'startingOffsets'. ``batch``: the
     last micro-batch that the query has decided. ``unread``: partitions of which nothing was mirrored: they begin at
-    their first offset. ``lost``: those with decided rows that brokers have lost: the new query writes these rows."""
+    their first offset. ``lost``: partitions with decided rows that brokers have lost: the new query writes these
+    rows."""
 
     query: str
     batch: int
@@ -411,10 +412,10 @@ class MirrorQuery:
     def position(self, *, settle: bool, wait_s: float) -> MirrorPosition:
         """1. It must be a mirror of this source, with this map, and the topics must be mirrored: before that is known,
            nothing is done to a query.
-        2. Nothing of the query may be under way; with ``settle``, close it, and commit what it has decided.
+        2. Nothing of the query may be under way; with ``settle``, close it, and commit the rows that it has decided.
         3. Wait for ``wait_s`` seconds until readers of the map get to its end.
         4. Each partition ends where its entries do, which must be without gaps and of one target.
-        5. With ``settle``, retire the query: if it were started again, it would mirror what a new checkpoint does.
+        5. With ``settle``, retire the query: if it were started again, it would mirror the rows of the new checkpoint.
 
         Raises EosError: CommandError (EOS_QUERY_UNKNOWN, EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not show the position.
@@ -504,7 +505,7 @@ class MirrorQuery:
         return None if decision is None else decision.judged(dict(ended.verdicts))
 
     def _state(self, decision: Decision, wait_s: float) -> MirrorState:
-        """The map up to its end, as an open transaction of another mirror would hide what is behind it, and the topics
+        """The map up to its end, as an open transaction of another mirror would hide later records, and the topics
         that it speaks of."""
         origins = self._origins()
         names = self.topics or {origin.source for origin in origins}
@@ -552,7 +553,7 @@ class MirrorState:
     targets: Mapping[str, Topic]
 
     def check_decided(self) -> None:
-        """Raise KafkaError unless the map has what was decided last, and not what was lost of it: else it is not this
+        """Raise KafkaError unless the map has the last decision's rows, without the lost ones: else it is not this
         query's map."""
         copied_from = copied_by(self.decision)
         assert copied_from is not None

@@ -4,11 +4,11 @@ Ownership is recorded at the target. A query writes a *claim* for each topic, ta
 the map's topic, before it plans to read the topic. The order of that log decides between queries that claim the same
 topic: the query that claimed it later continues only after it has retired all earlier owners, each in its own ledger.
 That fences their runs and stops every later start (`spark_eos.protocol.commands.hand_over`). The later query is refused
-where it would not continue exactly at the end of what they have mirrored, or would leave topics of theirs without a
+where it would not continue exactly at the end of their rows, or would leave topics of theirs without a
 mirror.
 
-A query that holds its claims does not read them again: whoever takes a topic from it has to get past its ledger. So a
-claim is written once, and not again while it holds.
+A query that holds its claims does not read them again: a query that takes a topic from it has to get past its ledger.
+So a claim is written once, and not again while it holds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from spark_eos.sink.ledger_topic import ledger_partitions
 _KEY = b'{"claim":'
 #: How long to try to retire a query that keeps deciding micro-batches.
 _RETIRE_S = 30.0
-#: How long to wait for open transactions in the map's topic: those of a retired query or, in a topic that has only one
-#: partition, those of other mirrors.
+#: Timeout for open transactions in the map's topic: of a retired query or, in a topic that has only one partition, of
+#: other mirrors.
 _STABLE_S = 60.0
 
 
@@ -64,7 +64,7 @@ _STABLE_S = 60.0
 class Claim:
     """``query`` mirrors the topic ``source``, of id ``source_id``, to the topic ``target``.
 
-    ``ledger`` (its ledger topic) and ``prefix`` (of its transactional ids) are what it takes to retire the query.
+    ``ledger`` (its ledger topic) and ``prefix`` (of its transactional ids) are needed to retire the query.
     ``checkpoint``, ``host`` and ``since_ms`` (since 1970) are for people. ``released``: the query no longer mirrors the
     topic. ``at``: the offset of the record.
     """
@@ -82,7 +82,7 @@ class Claim:
     at: int = field(default=-1, compare=False)
 
     @property
-    def what(self) -> tuple[str, str]:
+    def pair(self) -> tuple[str, str]:
         """The claimed pair: the id of the source topic, and the name of the target topic."""
         return self.source_id, self.target
 
@@ -199,7 +199,7 @@ class Ownership:
         return _Takeover(self._plan, self._clients, query, topics, followed, claims)
 
     def release(self, followed: Collection[str]) -> None:
-        """Give up the claims on topics that are no longer mirrored; ``followed`` are those that still are."""
+        """Give up the claims on topics that are no longer mirrored; ``followed`` are the topics that still are."""
         query = self._own_query()
         own = [c for c in read_claims(self._target, self._map) if c.query == query and not c.released]
         gone = [claim for claim in own if claim.source not in followed]
@@ -244,9 +244,9 @@ class _Takeover:
         self._plan, self._query, self._topics, self._followed, self._claims = plan, query, topics, followed, claims
         self._clients, self._target, self._map = clients, clients.target, plan.targets.map
         own = [claim for claim in claims if claim.query == query]
-        # Then its offset log may be behind what others have mirrored since.
+        # Then its offset log may be behind the rows that others have mirrored since.
         self._has_claimed_before = bool(own)
-        self._own = {claim.what: claim.at for claim in own if not claim.released}
+        self._own = {claim.pair: claim.at for claim in own if not claim.released}
         self._wanted = {(id_, plan.target(name)): name for name, id_ in topics.items()}
         self._earlier = self._earlier_claims()
 
@@ -256,8 +256,8 @@ class _Takeover:
         return [
             Claim(
                 query=self._query,
-                source_id=what[0],
-                target=what[1],
+                source_id=pair[0],
+                target=pair[1],
                 source=name,
                 ledger=sink.ledger_topic,
                 prefix=sink.prefix,
@@ -265,19 +265,19 @@ class _Takeover:
                 host=socket.gethostname(),
                 since_ms=now_ms,
             )
-            for what, name in sorted(self._wanted.items())
-            if what not in self._own
+            for pair, name in sorted(self._wanted.items())
+            if pair not in self._own
         ]
 
     def check(self) -> None:
-        """Refuse, before anything is written or anybody is stopped, what `run` would refuse."""
+        """Raise the errors of `run` that can be known before anything is written or any query is stopped."""
         self._checked_owners()
 
     def run(self) -> None:
-        """1. Read the ledgers of the earlier owners: what they have decided is settled, and may not be the last.
+        """1. Read the ledgers of the earlier owners: their decisions are settled, and may not be the last.
         2. Refuse, before any of them is stopped, a query that would not continue where they have ended.
-        3. Retire them, unless one has decided something since step 1: then start again. Of those that are retired, end
-           what is open: whoever has retired them may have died before.
+        3. Retire them, unless one has decided something since step 1: then start again. End the
+           transactions of retired queries that are open: the query that has retired them may have died before.
         4. From here on no other query can decide anything: check once more where they have ended, in all that is
            visible.
         """
@@ -315,7 +315,7 @@ class _Takeover:
         earlier: dict[str, list[Claim]] = {}
         for claim in self._claims:
             theirs = claim.query != self._query and not claim.released
-            if theirs and claim.what in self._wanted and claim.at < self._own.get(claim.what, math.inf):
+            if theirs and claim.pair in self._wanted and claim.at < self._own.get(claim.pair, math.inf):
                 earlier.setdefault(claim.query, []).append(claim)
         return earlier
 
@@ -340,7 +340,7 @@ class _Takeover:
                 for claim in self._claims
                 if claim.query == query
                 and not claim.released
-                and claim.what not in followed
+                and claim.pair not in followed
                 and claim.source in there
                 and there[claim.source].id == claim.source_id
             ]
@@ -397,7 +397,7 @@ def mirrored_topics(plan: MirrorPlan, target: BrokerClient, ids: Mapping[str, st
 def check_positions(
     plan: MirrorPlan, clients: MirrorClients, ids: Mapping[str, str], at: PartitionOffsets, new: Collection[str]
 ) -> None:
-    """Refuse to read topics, by their ids, from offsets before the end of what the offset map says their targets have:
+    """Refuse to read topics, by their ids, from offsets before the end that the offset map has for their targets:
     rows would be there twice. In topics that are ``new`` to the query, later offsets are refused, too, if the source
     has rows in between.
 
@@ -419,7 +419,7 @@ def check_positions(
         end = translation.targets.get(there[name].id, 0)
         if at[topic][p] < end:
             claims = read_claims(client, plan.targets.map)
-            owners = [c.owner for c in claims if c.what == (ids[topic], name) and not c.released]
+            owners = [c.owner for c in claims if c.pair == (ids[topic], name) and not c.released]
             raise stop(
                 "EOS_MIRROR_BEGINS_ELSEWHERE.repeats",
                 topic=topic,

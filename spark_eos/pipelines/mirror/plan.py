@@ -14,7 +14,7 @@ from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
 @dataclass(frozen=True)
 class Targets:
     """Settings of new target topics. ``prefix``: goes before the source topic's name; ``settings``: topic settings that
-    override those of the source; ``replication``: -1 for the brokers' default; ``map``: the topic of the offset map."""
+    override the source's; ``replication``: -1 for the brokers' default; ``map``: the topic of the offset map."""
 
     prefix: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -84,7 +84,7 @@ class MirrorStreamReader(CopyStreamReader):
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         """Return the end of the next micro-batch. Raises TopicError for topics that are refused, and KafkaError for
-        those that another mirror owns, before they are in the offset log: the same checkpoint continues without
+        topics that another mirror owns, before they are in the offset log: the same checkpoint continues without
         them."""
         before = start or self._reached
         if not self._run.begun and before == self._initial:

@@ -34,10 +34,10 @@ def mirror(
     trigger: Mapping[str, object] | None = None,
     name: str | None = None,
 ) -> StreamingQuery:
-    """Start a query that mirrors topics to those of the same name, or with a prefix, on another cluster.
+    """Start a query that mirrors topics to topics of the same name, or with a prefix, on another cluster.
 
-    ``source`` has the options of ``readStream.format("eos-kafka")``, ``target`` those of ``writeStream``, without
-    ``topic``. Returns Spark's query, started. Raises EosError for what can be known before.
+    ``source``: options of ``readStream.format("eos-kafka")``; ``target``: options of ``writeStream``, without
+    ``topic``. Returns Spark's query, started. Raises EosError for errors that can be known before.
     """
     check_trigger(trigger or {})
     written = {**target, "checkpointLocation": checkpoint}

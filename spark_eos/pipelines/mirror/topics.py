@@ -40,7 +40,7 @@ _KEPT = (
 )
 
 _ANY_TIME = str(2**63 - 1)
-#: Settings of every new target, whatever its source has.
+#: Settings of every new target, not copied from its source.
 _CHANGED = {
     "compression.type": "producer",  # batches stay as they are
     "message.timestamp.type": "CreateTime",  # timestamps are the source's, whether a producer or a broker has set them
@@ -77,7 +77,7 @@ class _Ready:
 class TargetTopics:
     """Checks and prepares topics, and remembers which. A topic is checked when it is new to the mirror, when its first
     rows are read, and when its id, its number of partitions, its target or its origin changes. Every mirror writes a
-    target's origin before its first row: so if a topic has rows, its origin is known. What that origin comes from may
+    target's origin before its first row: so if a topic has rows, its origin is known. The origin's own origin may
     change later, as mirrors begin."""
 
     def __init__(self, plan: MirrorPlan, clients: MirrorClients) -> None:
@@ -99,7 +99,7 @@ class TargetTopics:
         self._check_circles(sources)
 
     def check_planned(self, names: Iterable[str], read: Collection[str]) -> None:
-        """Check the topics of a micro-batch that is not in the offset log yet. ``read``: those that it reads."""
+        """Check the topics of a micro-batch that is not in the offset log yet. ``read``: topics that it reads."""
         self._update_chains(self._origins.lately(_ORIGINS_S))
         new = {(name, name in read) for name in names if (name, True) not in self._checked} - self._checked
         if new:
@@ -113,7 +113,7 @@ class TargetTopics:
         return {name for name, topic in sources.items() if self._plan.target_cluster in self._chain(topic)}
 
     def prepare(self, followed: Iterable[str], read: Collection[str]) -> None:
-        """Prepare the targets of the topics that the mirror follows, and of those that a micro-batch reads.
+        """Prepare the targets of the topics that the mirror follows or a micro-batch reads.
 
         A topic that is read but not followed was planned before it was taken off the mirror. It is mirrored even if it
         is part of a circle, as the micro-batch may be decided already; no later one reads it. Raises the errors of
@@ -143,7 +143,7 @@ class TargetTopics:
             self._ready[name, name in read] = _Ready(topic, self._chain(topic), made.id)
 
     def _update_chains(self, known: Iterable[Origin]) -> None:
-        """Note what the source topics come from. If that has changed, all topics are checked again."""
+        """Note the origins of the source topics. If that has changed, all topics are checked again."""
         chains = chains_of(known)
         if chains != self._chains:
             self._chains = chains
@@ -175,7 +175,7 @@ class TargetTopics:
         return targets_there | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
 
     def _check_kinds(self, names: Iterable[str], sources: Mapping[str, Topic]) -> None:
-        """``found``: those of the topics that exist."""
+        """``sources``: the topics that exist."""
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
         kept = not_for_rows(self._source, sources)
         for name in sorted(names):
@@ -237,7 +237,7 @@ class TargetTopics:
 
 
 def target_settings(source: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The settings for a new target. ``source``: those of the source topic; ``overrides``: the user's."""
+    """The settings for a new target. ``source``: settings of the source topic; ``overrides``: the user's."""
     return {**{name: source[name] for name in _KEPT if name in source}, **_CHANGED, **overrides}
 
 
