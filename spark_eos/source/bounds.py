@@ -87,8 +87,8 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
     else:
         times = limit.times
         check_same_partitions(option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()})
-    found = watch.at_times(times)
-    for topic, offsets in found.items():
+    starts = watch.at_times(times)
+    for topic, offsets in starts.items():
         for p, at in offsets.items():
             if at == NO_OFFSET and not limit.else_latest:
                 raise invalid_option(
@@ -97,7 +97,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
                     "an earlier timestamp, or set 'startingOffsetsByTimestampStrategy' to latest",
                 )
             offsets[p] = ends[topic][p] if at == NO_OFFSET else at
-    return found
+    return starts
 
 
 def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:

@@ -1,12 +1,12 @@
 """How far a micro-batch may go so that it reads about so many bytes: ``maxBytesPerTrigger``.
 
-Kafka has no request that maps offsets to sizes. So the driver samples the log: at a few places it fetches some record
-batches, whose headers have their sizes and offsets. The size of what it fetched is exact. The stretch from there to the
-next place is taken to be as dense as the denser of its ends. A stretch is at most an eighth of the partition's share of
-the limit, and is halved where it could hold more than a quarter. So an estimate is that wrong only if record sizes
-change and change back within one stretch.
+Kafka has no request that maps offsets to sizes. So the driver samples the log: at a few offsets it fetches some record
+batches, whose headers have their sizes and offsets. The size of a sample is exact. The stretch from there to the next
+sample is taken to be as dense as the denser of its ends. A stretch is at most an eighth of the partition's share of the
+limit, and is halved where it could hold more than a quarter. So an estimate is that wrong only if record sizes change
+and change back within one stretch.
 
-Bytes are those in the log and on the network, compressed as they are there.
+Bytes are counted as in the log and on the network, where they are compressed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.source.range_math import in_wait
 
-#: What one look fetches, or one record batch if that is larger.
+#: Bytes that one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024
 _STRETCHES = 8
 #: A stretch that is as dense as the log behind it may hold at most this fraction of the share; a longer one is halved.
@@ -30,7 +30,7 @@ _BOUND = 4
 _MOST_LOOKS = 32
 #: Assumed if the partition's leader does not answer. Tasks wait for that leader in any case.
 _BYTES_PER_OFFSET = 1024.0
-#: The log is not sampled if rows could be this many times larger than those seen last, and still fit.
+#: The log is not sampled if rows could be this many times larger than the last sampled ones, and still fit.
 _ROOM = 1000
 
 
@@ -64,7 +64,7 @@ class Sizes:
         """``ends``, or earlier offsets, so that about ``most`` bytes lie between ``start`` and them.
 
         The bytes are divided in proportion to the backlog of each partition. A partition with a backlog gets at least
-        one record batch, whatever its size.
+        one record batch of any size.
         """
         waiting = in_wait(start, ends)
         known = sum(offsets * self._density.get(partition, float("inf")) for partition, offsets in waiting.items())
@@ -115,11 +115,11 @@ def look_at(client: BrokerClient, isolation: Isolation) -> Look:
     """A `Look` that fetches from the partitions' leaders."""
 
     def look(partition: TopicPartition, at: int) -> list[Piece]:
-        found = fetch_once(client, *partition, at, LOOK_BYTES, isolation=isolation)
-        if found is None or found[0].error != OK:
+        fetched = fetch_once(client, *partition, at, LOOK_BYTES, isolation=isolation)
+        if fetched is None or fetched[0].error != OK:
             return []
         try:
-            batches = list(walk_batches(found[1], found[0].size, ()))
+            batches = list(walk_batches(fetched[1], fetched[0].size, ()))
         except Damage:  # the task reports the damage
             return []
         stops = [batch.stop for batch in batches]

@@ -52,30 +52,32 @@ def decode(
     ``begin`` and ``size``: where in the data the records are, by default all of it; they must not change before the
     last batch is decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions,
     as (producer id, first offset); none for read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError
-    (EOS_SOURCE_DAMAGED), immediately or with a batch; rows before that are valid. So are those before
+    (EOS_SOURCE_DAMAGED), immediately or with a batch; rows before that are valid. So are rows before
     EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which come with a batch. Raises immediately: KafkaError
     (EOS_SOURCE_FETCH) for a format that this client does not know; and OtherEpoch if ``see`` does, which is called as
     by `find_batches`.
     """
     try:
-        found, next_offset = find_batches(
+        batches, next_offset = find_batches(
             data, len(data) - begin if size is None else size, range_.start, range_.end, aborted, see, begin
         )
     except Damage as damage:
         raise damaged(range_, range_.start, damage) from damage
-    return Decoded(_decode_groups(data, found, range_, with_headers, most_bytes), next_offset)
+    return Decoded(_decode_groups(data, batches, range_, with_headers, most_bytes), next_offset)
 
 
 def _decode_groups(
     data: bytes | bytearray,
-    found: list[RecordBatch],
+    batches: list[RecordBatch],
     range_: OffsetRange,
     with_headers: bool,
     most_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    for batch in read_groups(data, found, range_, lambda group: _decode_group(group, range_, with_headers), most_bytes):
-        if batch.num_rows:
-            yield batch
+    for rows in read_groups(
+        data, batches, range_, lambda group: _decode_group(group, range_, with_headers), most_bytes
+    ):
+        if rows.num_rows:
+            yield rows
 
 
 def read_groups(

@@ -1,4 +1,4 @@
-"""Checks in a task that reads: are topic and log still those of the plan, and why can it not continue?"""
+"""Checks in a task that reads: topic and log must still be the planned ones; and why it cannot continue."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def check_id(client: BrokerClient, range_: OffsetRange) -> None:
 def check_epoch(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> None:
     """Raise DataLossError (EOS_SOURCE_LOG_DIVERGED) if the leader's log has no record of this leader epoch before the
     offset. Without a known epoch (-1) there is nothing to check."""
-    found = _diverged_at(client, range_, offset, epoch)
-    if found is not None:
-        raise log_diverged(range_.topic, range_.partition, offset, found, epoch)
+    differs_at = _diverged_at(client, range_, offset, epoch)
+    if differs_at is not None:
+        raise log_diverged(range_.topic, range_.partition, offset, differs_at, epoch)
 
 
 def _diverged_at(client: BrokerClient, range_: OffsetRange, offset: int, epoch: int) -> int | None:
@@ -64,7 +64,7 @@ def why_not(client: BrokerClient, range_: OffsetRange, position: int, refusal: s
         return loss
     end = end_offsets(client, {r.topic: [r.partition]}, "read_uncommitted")[r.topic][r.partition]
     if end < r.end:
-        differs = _diverged_at(client, r, r.end, r.most_epoch)  # what is behind that, the driver has read again
+        differs = _diverged_at(client, r, r.end, r.most_epoch)  # from there on, the driver has read again
         same = end if differs is None else min(end, differs)
         readable = position, max(position, same)
         return data_loss(r.topic, r.partition, r.end, same, f"its log ends at {end}", readable)

@@ -1,10 +1,10 @@
 """Leader epochs tell whether a log is still the one that was read (KIP-101, KIP-320).
 
 Each record batch has the epoch of the leader that wrote it. An epoch has one leader, and a follower first truncates
-what its leader does not have. So two logs with a batch of the same epoch at the same offset are equal up to there. An
-unclean leader election, or a broker that loses what it had not synced, truncates a log; later records have a later
-epoch. So the offset log has, with an offset, the epoch of the record before it: as long as the leader's log has records
-of that epoch up to the offset, everything before it is unchanged.
+records that its leader does not have. So two logs with a batch of the same epoch at the same offset are equal up to
+there. An unclean leader election, or a broker that loses records before they are synced, truncates a log; later records
+have a later epoch. So the offset log has, with an offset, the epoch of the record before it: as long as the leader's
+log has records of that epoch up to the offset, everything before it is unchanged.
 
 No request maps an offset to an epoch, but OffsetForLeaderEpoch maps an epoch to its end offset. A query that keeps up
 reads behind the offset at which the current leader's epoch began, so one request for each new leader is enough.
@@ -47,7 +47,7 @@ class Noted:
 
 
 class Unanswered(Exception):
-    """A leader has not told what its log has. The text says how."""
+    """A leader did not answer what its log has; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Leaders:
 class LeaderEpochs:
     """The leader epochs in the logs of some partitions. Answers of a leader are kept for as long as it leads.
 
-    ``leaders`` is, in each call, the newest epoch of each partition's leader that is known. Errors are those of
-    `spark_eos.kafka.admin.topics.epoch_ends`, and ConnectionFailed where a log can be told by its records only, and no
-    leader gives them.
+    ``leaders`` is, in each call, the newest epoch of each partition's leader that is known. Raises as
+    `spark_eos.kafka.admin.topics.epoch_ends` does, and ConnectionFailed where a log can be told by its records only,
+    and no leader gives them.
     """
 
     def __init__(self, ask: Leaders) -> None:
@@ -90,12 +90,12 @@ class LeaderEpochs:
             partition: _search(offset, leaders.get(partition, UNKNOWN), least.get(partition, UNKNOWN))
             for partition, offset in offsets.items()
         }
-        found = self._answered(questions, leaders)
-        doubtful = [partition for partition, (_, sure) in found.items() if not sure]
+        answers = self._answered(questions, leaders)
+        doubtful = [partition for partition, (_, sure) in answers.items() if not sure]
         begins = self._ask.begins(doubtful) if doubtful else {}
         return {
             partition: epoch if sure or offsets[partition] > begins[partition] else UNKNOWN
-            for partition, (epoch, sure) in found.items()
+            for partition, (epoch, sure) in answers.items()
         }
 
     def diverged(
@@ -114,17 +114,19 @@ class LeaderEpochs:
             and at.offset
             and at.epoch != leaders[partition]
         }
-        found: dict[TopicPartition, EpochEnd] = {}
+        answers: dict[TopicPartition, EpochEnd] = {}
         for _ in retrying(HIDDEN_S):  # an old leader that has not noticed knows only smaller epochs
-            open_ = [partition for partition in waiting if found.get(partition, NOTHING) == NOTHING]
-            found |= self._answered({partition: _ask_one(noted[partition].epoch) for partition in open_}, leaders)
-            if NOTHING not in found.values():
+            open_ = [partition for partition in waiting if answers.get(partition, NOTHING) == NOTHING]
+            answers |= self._answered({partition: _ask_one(noted[partition].epoch) for partition in open_}, leaders)
+            if NOTHING not in answers.values():
                 break
         other = {
-            partition: at.offset for partition, at in waiting.items() if not self._same(partition, at, found[partition])
+            partition: at.offset
+            for partition, at in waiting.items()
+            if not self._same(partition, at, answers[partition])
         }
         return {
-            partition: offset if found[partition] == NOTHING else min(offset, found[partition].end)
+            partition: offset if answers[partition] == NOTHING else min(offset, answers[partition].end)
             for partition, offset in other.items()
         }
 
@@ -159,7 +161,7 @@ class LeaderEpochs:
         self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, T]:
         """The results of all questions. Each round is one request for all partitions together."""
-        found: dict[TopicPartition, T] = {}
+        results: dict[TopicPartition, T] = {}
         pending: dict[TopicPartition, int] = {}
 
         def go_on(partition: TopicPartition, answer: EpochEnd | None) -> None:
@@ -169,7 +171,7 @@ class LeaderEpochs:
                     epoch = questions[partition].send(known)
                 pending[partition] = epoch
             except StopIteration as stop:
-                found[partition] = stop.value
+                results[partition] = stop.value
 
         for partition in questions:
             go_on(partition, None)
@@ -179,7 +181,7 @@ class LeaderEpochs:
                 if answer != NOTHING:
                     self._of(partition, leaders[partition])[epochs[partition]] = answer
                 go_on(partition, answer)
-        return found
+        return results
 
     def _of(self, partition: TopicPartition, leader: int) -> dict[int, EpochEnd]:
         if self._heard.get(partition, (UNKNOWN,))[0] != leader:

@@ -1,4 +1,4 @@
-"""Commits the position of a query to a consumer group, whatever its sink: ``offsets.group.id`` of the source.
+"""Commits the position of a query with any sink to a consumer group: ``offsets.group.id`` of the source.
 
 Lag tools read that group. The query itself continues from its checkpoint and does not depend on it. So commits happen
 in the background, move offsets only forward, and failures are warnings.

@@ -16,7 +16,7 @@ from spark_eos.checkpoint.offset_log import LeftAt, Position, TopicIds
 
 
 def differ(one: str | None, other: str | None) -> bool:
-    """Whether both ids are known, and differ."""
+    """Return whether both ids are known, and differ."""
     return one is not None and other is not None and one != other
 
 
@@ -45,16 +45,16 @@ def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: T
 
 def come_back(left: Mapping[str, LeftAt], there: Mapping[str, Collection[int]], ids: TopicIds) -> PartitionOffsets:
     """The partitions that were left and exist again, with the offsets at which they were left."""
-    found = {
+    back = {
         topic: {p: at for p, at in was.offsets.items() if p in there.get(topic, ())}
         for topic, was in left.items()
         if not differ(was.id, ids.get(topic))
     }
-    return {topic: offsets for topic, offsets in found.items() if offsets}
+    return {topic: offsets for topic, offsets in back.items() if offsets}
 
 
 def still_left(left: Mapping[str, LeftAt], read: PartitionOffsets, ids: TopicIds) -> dict[str, LeftAt]:
-    """``left`` without what is read again: the same partitions, or a topic of that name with another id."""
+    """Return ``left`` without partitions that are read again, and without topics whose name has another id now."""
     result: dict[str, LeftAt] = {}
     for topic, was in left.items():
         if topic in read and differ(was.id, ids.get(topic)):

@@ -1,4 +1,4 @@
-"""Data loss: what happens if the cluster no longer has offsets that a query needs, depending on ``failOnDataLoss``."""
+"""Reports data loss, which is that the cluster no longer has offsets that a query needs, by ``failOnDataLoss``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Losses:
 
     @property
     def count(self) -> int:
-        """The number of losses so far. A loss is of one partition, whatever the number of records."""
+        """The number of losses so far. A loss is of one partition, and of any number of records."""
         return len(self._seen)
 
     def report_all(self, losses: Iterable[EosError]) -> None:
@@ -50,8 +50,8 @@ def data_loss(
     *,
     selected: bool = True,
 ) -> EosError:
-    """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
-    offset. ``readable``: what a task can still read of its range, from the first to the second offset. ``selected``:
+    """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing offset.
+    ``readable``: the part of its range that a task can still read, from the first to the second offset. ``selected``:
     the query's options still include the partition."""
     if not selected:
         return stop(

@@ -30,7 +30,7 @@ _choices: dict[_Key, tuple[int | None, float]] = {}
 def rack_here(kafka: KafkaProperties) -> str:
     """The rack of this process: ``client.rack``, with each ``${env:NAME}`` replaced by the environment variable NAME.
     Empty if there is none."""
-    return _VARIABLE.sub(lambda found: _variable(found[1]), canonical(kafka).get("client.rack", ""))
+    return _VARIABLE.sub(lambda match: _variable(match[1]), canonical(kafka).get("client.rack", ""))
 
 
 def _variable(name: str) -> str:
@@ -47,7 +47,7 @@ def _variable(name: str) -> str:
 
 
 class NearestReplica:
-    """Which broker to read one partition from. All readers of a process share what they find out."""
+    """The broker to read one partition from. All readers of a process share their choices."""
 
     def __init__(self, kafka: KafkaProperties, topic: str, partition: int) -> None:
         self._rack = rack_here(kafka)
@@ -73,8 +73,8 @@ class NearestReplica:
         self._choose(None, _AWAY_S)
 
     def _choice(self) -> tuple[int | None, float]:
-        found = _choices.get(self._key)
-        return found if found is not None and system.monotonic() < found[1] else (None, 0.0)
+        choice = _choices.get(self._key)
+        return choice if choice is not None and system.monotonic() < choice[1] else (None, 0.0)
 
     def _choose(self, node: int | None, valid_s: float) -> None:
         now = system.monotonic()

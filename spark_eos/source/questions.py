@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Topics:
-    """The existing topics of those to read: the partitions to read of each, and its id. ``cluster``: the cluster's id;
+    """The topics to read that exist: the partitions to read of each, and its id. ``cluster``: the cluster's id;
     empty if brokers have none. ``leader_epochs``: the current epoch of each partition's leader."""
 
     partitions: dict[str, list[int]]

@@ -85,9 +85,9 @@ def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
 
 @dataclass(frozen=True)
 class FetchedBatches:
-    """Record batches with rows, and the bytes in which they lie, which belong to whoever has them. ``next_offset``:
+    """Record batches with rows, and the bytes in which they lie, which belong to the caller. ``next_offset``:
     where the next fetch begins; ``range``: the range that is read. Rows outside of it are not wanted, though batches
-    may hold some: also those of a log from which records were deleted."""
+    may hold some, also in a log from which records were deleted."""
 
     data: bytearray
     batches: list[RecordBatch]
@@ -219,8 +219,8 @@ class _Fetches:
         self._connection = connect(self._client, self._range.topic, self._range.partition, replica)
 
     def _ask_another(self, answer: FetchResponse, waited_s: float) -> bool:
-        """Whether the next fetch goes to another broker at once: to the replica that the leader names, or to the leader
-        if the replica refuses, lags behind the leader, or has been used for long."""
+        """Return whether the next fetch goes to another broker at once: to the replica that the leader names, or to the
+        leader if the replica refuses, lags behind the leader, or has been used for long."""
         if answer.error == OK and answer.preferred >= 0 and answer.preferred != self._connected.node:
             self._nearest.prefer(answer.preferred)
         elif self._at_replica and (answer.error != OK or (not answer.size and waited_s > _REPLICA_BEHIND_S)):
@@ -228,7 +228,7 @@ class _Fetches:
         return not answer.size and self._moved()
 
     def _moved(self) -> bool:
-        """Whether the next fetch goes to another broker than the last one; then there is no connection."""
+        """Return whether the next fetch goes to another broker than the last one; then there is no connection."""
         if self._at_replica == (self._nearest.node is not None):
             return False
         give_back(self._client, self._connected)
@@ -268,12 +268,12 @@ class _Fetches:
         """The record batches of a response, in memory of their own."""
         data, unread = self._connected.take_buffer(), self._unread
         try:
-            found, next_offset = find_batches(
+            batches, next_offset = find_batches(
                 data, answer.size, unread.start, unread.end, answer.aborted, self._epochs.see, answer.at
             )
         except Damage as damage:
             raise damaged(unread, unread.start, damage) from damage
-        return FetchedBatches(data, found, next_offset, self._range)
+        return FetchedBatches(data, batches, next_offset, self._range)
 
     @property
     def _unread(self) -> OffsetRange:

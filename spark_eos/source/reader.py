@@ -1,6 +1,6 @@
 """The streaming source on the driver: offsets in, offsets out, ranges for the tasks.
 
-What Spark calls, in a Python process of its own that lives as long as the query::
+Spark calls it, in a Python process of its own that lives as long as the query::
 
     new query    initialOffset → latestOffset → [micro-batch 0: partitions] → latestOffset → [1: partitions] → …
     restart      partitions of the last logged micro-batch → latestOffset → …
@@ -83,7 +83,7 @@ _SHOWN = 200
 
 
 def read_position(logged: object) -> Position:
-    """The position in a line of the offset log, as Spark hands it to the source at this place of the query.
+    """Return the position in a line of the offset log, as Spark hands it to this source of the query.
 
     Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
     try:
@@ -147,13 +147,13 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
-        """This run reads what is there and stable now, and then ends."""
+        """Let this run read up to the last stable offsets as they are now, and then end."""
         self._watch.pin()
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         """Where the next micro-batch ends; ``start`` itself when there is nothing to do. Everything before ``start``
-        has been processed, whatever the sink. A Spark without admission control passes neither argument.
+        has been processed, with any sink. A Spark without admission control passes neither argument.
 
         Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), DataLossError."""
         self._hint()
@@ -164,15 +164,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._group.reach(position.offsets)
         if start != self._initial:
             self._run = replace(self._run, begun=True)
-        found = self._next(position, limit)
-        while found.look_again:
-            if found.hidden and self._watch.pinned:
+        plan = self._next(position, limit)
+        while plan.look_again:
+            if plan.hidden and self._watch.pinned:
                 self._watch.pin()
-            found = self._next(position, limit)
-        if found.end is not None:
-            self._planned = offset_log.to_spark(self._marked(found.end))
+            plan = self._next(position, limit)
+        if plan.end is not None:
+            self._planned = offset_log.to_spark(self._marked(plan.end))
             return self._planned
-        if found.caught_up:
+        if plan.caught_up:
             self._planned = start
             if self._group is not None and self._watch.pinned:
                 self._group.finish()  # Spark ends this process when there is nothing left
@@ -199,7 +199,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_log.to_spark(Position(ends)) | offset_log.as_marks(report | name)
 
     def commit(self, end: SparkOffset) -> None:
-        """Nothing to do: the offset log is the one place where offsets are kept."""
+        """Nothing to do: the offset log alone has the offsets."""
 
     def stop(self) -> None:
         """Nothing to do: the clients belong to the process."""
@@ -237,7 +237,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hinted = True
 
     def _next(self, position: Position, limit: ReadLimit | None) -> Next:
-        """Look at the topics, plan the next micro-batch, and report what was found."""
+        """Look at the topics, plan the next micro-batch, and report losses and lag."""
         only_batch = limit is None or isinstance(limit, ReadAllAvailable)
         limit = limit or self.getDefaultReadLimit()
         there, ends = self._watch.look()
@@ -245,14 +245,14 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell_lag(position, ends)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         look = Look(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
-        found = answered(next_batch(position, look, self._options), self._answer)
-        self._run = found.run
-        self._losses.report_all(found.losses)
-        for sentence in found.taken_up:
+        plan = answered(next_batch(position, look, self._options), self._answer)
+        self._run = plan.run
+        self._losses.report_all(plan.losses)
+        for sentence in plan.taken_up:
             logger.warning("%s", sentence)
-        if found.end is not None and not self._told_behind:  # else nothing is told while it runs, however long
+        if plan.end is not None and not self._told_behind:  # else nothing is told while it runs, however long
             self._tell_lag(position, ends)
-        return found
+        return plan
 
     def _tell_lag(self, position: Position, ends: PartitionOffsets) -> None:
         if self._events:
@@ -265,12 +265,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end."""
         if not ranges:
             return []
-        there = self._watch.topics() if planned_now else self._watch.found({r.topic for r in ranges})
+        there = self._watch.topics() if planned_now else self._watch.named({r.topic for r in ranges})
         pinned = self._watch.pinned
         plan = readable(ranges, logged, there, self._options, planned_now=planned_now, pinned=pinned)
-        found = answered(plan, self._answer)
-        self._losses.report_all(found.losses)
-        return list(found.ranges)
+        result = answered(plan, self._answer)
+        self._losses.report_all(result.losses)
+        return list(result.ranges)
 
     def _answer(self, question: Question) -> object:
         """The cluster's answer to a question of a plan."""
@@ -292,12 +292,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return watch.topics(now=now)
             case TopicsNamed(names, after_ms):
                 system.sleep(after_ms / 1000)
-                return watch.found(names)
+                return watch.named(names)
             case StartingOffsets():
                 return resolve_start(self._options, watch, self._losses)
             case DroppedOnPurpose(topics):
                 return self._dropped_on_purpose(topics)
 
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
-        """The topics, of those no longer read, that are not a loss. For subclasses."""
+        """Return which of these topics, which are no longer read, are not a loss. For subclasses."""
         return ()

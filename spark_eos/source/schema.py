@@ -1,4 +1,4 @@
-"""The columns of ``format("eos-kafka")``: those of Spark's built-in Kafka source, in its order."""
+"""The columns of ``format("eos-kafka")``: as of Spark's built-in Kafka source, in its order."""
 
 from __future__ import annotations
 

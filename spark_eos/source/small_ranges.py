@@ -34,7 +34,7 @@ _ANSWER_S = 5.0
 
 
 def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
-    """The leaders' responses for these ranges, without those of leaders that did not respond. Empty if two ranges are
+    """Return the leaders' responses for these ranges, without leaders that did not respond. Empty if two ranges are
     of one partition, or if only some of the ranges have a topic id, as a request names all its topics in one way."""
     user = canonical(fetching.client.properties)
     most = min(MOST_BYTES, integer(user, "fetch.max.bytes", MOST_BYTES))
@@ -83,6 +83,6 @@ def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.R
                 return None
     except (EosError, OtherEpoch):
         return None
-    # The last record of the range is of the leader that it had, so that all before it is what it was, too.
+    # The last record of the range is of the leader that it had, so that all records before it are the same, too.
     same = epochs.at_end or range_.last_epoch == UNKNOWN
     return batches if same and decoded.next_offset >= range_.end else None

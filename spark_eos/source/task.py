@@ -45,7 +45,7 @@ def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
-    """Whether to read the ranges by one request to each leader. That excludes reading from nearest replicas."""
+    """Return whether to read the ranges by one request to each leader, which excludes reading from nearest replicas."""
     return len(task.ranges) > 1 and not rack_here(fetching.client.properties)
 
 
@@ -60,15 +60,15 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
     Raises DataLossError where the log does not hold the range any more (EOS_SOURCE_DATA_LOSS) or is another one than
     when it was planned (EOS_SOURCE_LOG_DIVERGED), KafkaError
     (EOS_SOURCE_STALLED) where nothing comes for ``poll_timeout_s``, (EOS_SOURCE_DAMAGED) on bytes that are not sound,
-    (EOS_SOURCE_FETCH) on formats before v2, and on what else the broker refuses. Where data loss is not to fail, what
-    the log still holds of the range is read.
+    (EOS_SOURCE_FETCH) on formats before v2, and on other refusals of the broker. Where data loss is not to fail, the
+    part of the range that the log still holds is read.
     """
     return resuming(fetching, range_, read_raw)
 
 
 def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T]) -> Iterator[T]:
-    """The results of ``read`` for a range; where data loss is not to fail, for what the log still holds of it. Raises
-    the errors of `read_range`."""
+    """Yield the results of ``read`` for a range; where data loss is not to fail, for the parts that the log still
+    holds. Raises the errors of `read_range`."""
     losses = Losses(fetching.fail_on_data_loss)
     left = range_
     while left.start < left.end:

@@ -73,20 +73,20 @@ class TopicWatch:
         """The topics that exist, at most 5 s old; with ``now``, as of this moment, even when they are pinned."""
         if not now and time.monotonic() < self._topics_until:
             return self._topics
-        found = self._look()
-        self._hear_of(found)
+        current = self._look()
+        self._hear_of(current)
         if self._pinned:
-            return found
-        if found != self._topics:
+            return current
+        if current != self._topics:
             self._ends_until = 0.0
-        self._topics, self._topics_until = found, time.monotonic() + _TOPICS_S
-        return found
+        self._topics, self._topics_until = current, time.monotonic() + _TOPICS_S
+        return current
 
-    def found(self, names: Iterable[str]) -> Topics:
+    def named(self, names: Iterable[str]) -> Topics:
         """These topics with all their partitions, as of this moment, whether or not the query reads them."""
-        found = describe_topics(self.client, names, self._timeout_s, missing_ok=True)
-        partitions = {name: list(range(topic.partitions)) for name, topic in found.items()}
-        there = self._topics_of(partitions, found)
+        described = describe_topics(self.client, names, self._timeout_s, missing_ok=True)
+        partitions = {name: list(range(topic.partitions)) for name, topic in described.items()}
+        there = self._topics_of(partitions, described)
         self._hear_of(there)
         return there
 
@@ -119,8 +119,8 @@ class TopicWatch:
     ) -> dict[TopicPartition, int]:
         """The leader epochs of the records before these offsets, where they are known. ``least``: lower bounds for
         them. Costs one request for each new leader, and some for offsets before its time."""
-        found = self._epochs.at(offsets, self._leaders, least)
-        return {partition: epoch for partition, epoch in found.items() if epoch != UNKNOWN}
+        epochs = self._epochs.at(offsets, self._leaders, least)
+        return {partition: epoch for partition, epoch in epochs.items() if epoch != UNKNOWN}
 
     def diverged(
         self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
@@ -156,7 +156,7 @@ class TopicWatch:
         return self._ends
 
     def pin(self) -> None:
-        """Fix topics and ends at what they are now, also if they were fixed before."""
+        """Fix topics and ends as they are now, also if they were fixed before."""
         self._pinned = False
         self._topics_until = self._ends_until = 0.0
         self.ends()
@@ -165,7 +165,7 @@ class TopicWatch:
 
     @property
     def pinned(self) -> bool:
-        """Whether topics and ends stay what they are: for a query with `availableNow`."""
+        """True while topics and ends stay the same: for a query with `availableNow`."""
         return self._pinned
 
     def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
@@ -181,18 +181,18 @@ class TopicWatch:
 
     def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
         """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
-        found, epochs = offsets_and_epochs_at(self.client, times, self._isolation, self._timeout_s)
+        offsets, epochs = offsets_and_epochs_at(self.client, times, self._isolation, self._timeout_s)
         self._hear(epochs)
-        return found
+        return offsets
 
     def _list_ends_and_epochs(
         self, partitions: Mapping[str, Iterable[int]]
     ) -> tuple[PartitionOffsets, PartitionOffsets]:
         return ends_and_epochs(self.client, partitions, self._isolation, self._timeout_s)
 
-    def _topics_of(self, partitions: dict[str, list[int]], found: Mapping[str, Topic]) -> Topics:
-        ids = {name: topic.id for name, topic in found.items()}
-        epochs = {name: topic.leader_epochs for name, topic in found.items()}
+    def _topics_of(self, partitions: dict[str, list[int]], described: Mapping[str, Topic]) -> Topics:
+        ids = {name: topic.id for name, topic in described.items()}
+        epochs = {name: topic.leader_epochs for name, topic in described.items()}
         return Topics(partitions, ids, cluster_heard(self.client), epochs)
 
     def _look(self) -> Topics:
@@ -203,26 +203,26 @@ class TopicWatch:
         if self._missing:  # to describe a missing topic takes a second: not every time
             known = topic_names(self.client, self._timeout_s)
             wanted = [topic for topic in wanted if topic not in self._missing or topic in known]
-        found = describe_topics(self.client, wanted, self._timeout_s, missing_ok=True)
+        described = describe_topics(self.client, wanted, self._timeout_s, missing_ok=True)
         self._timeout_s = _PATIENCE_S
-        self._missing = set(wanted) - found.keys() | self._missing - found.keys()
-        there = self._for_rows(found)
+        self._missing = set(wanted) - described.keys() | self._missing - described.keys()
+        there = self._for_rows(described)
         partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
         return self._topics_of(partitions, there)
 
-    def _for_rows(self, found: Mapping[str, Topic]) -> dict[str, Topic]:
+    def _for_rows(self, described: Mapping[str, Topic]) -> dict[str, Topic]:
         """The topics that hold rows of users. A pattern leaves out the others, as Kafka's consumers leave out internal
         topics; one that is named raises TopicError (EOS_TOPIC_RESERVED). Each topic is inspected once."""
         by_pattern = isinstance(self._selection, Pattern)
         if self._looks_only and not by_pattern:
-            return dict(found)
-        new = {name: topic for name, topic in found.items() if (name, topic.id) not in self._not_for_rows}
+            return dict(described)
+        new = {name: topic for name, topic in described.items() if (name, topic.id) not in self._not_for_rows}
         others = not_for_rows(self.client, new) if new else {}
         self._not_for_rows |= {(name, topic.id): others.get(name) for name, topic in new.items()}
         kinds = {
-            name: kind for name, topic in found.items() if (kind := self._not_for_rows[name, topic.id]) is not None
+            name: kind for name, topic in described.items() if (kind := self._not_for_rows[name, topic.id]) is not None
         }
         if not by_pattern:
             for name, kind in sorted(kinds.items()):
                 raise reserved(name, kind)
-        return {name: topic for name, topic in found.items() if name not in kinds}
+        return {name: topic for name, topic in described.items() if name not in kinds}
