@@ -45,8 +45,8 @@ def refused_by_system(error: OSError) -> str:
 def hidden(text: str, secrets: Iterable[str], addresses: Iterable[str] = ()) -> str:
     """The text with ``***`` for secrets, and for what these addresses have before their hosts: a user and a password.
     That may have any character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""
-    found = {*secrets, *(part for address in addresses for part in _users(address))}
-    for secret in sorted(found, key=len, reverse=True):  # one may be a part of another
+    texts = {*secrets, *(part for address in addresses for part in _users(address))}
+    for secret in sorted(texts, key=len, reverse=True):  # one may be a part of another
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text

@@ -63,10 +63,10 @@ def name_of_partition(partition: TopicPartition) -> str:
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Topic → its partition numbers, in the order of ``partitions``."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return found
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
 
 
 def flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
@@ -76,7 +76,7 @@ def flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
 
 def nested(numbers: Mapping[TopicPartition, int]) -> PartitionOffsets:
     """The numbers by topic and partition. The inverse of `flat`."""
-    found: PartitionOffsets = {}
+    offsets: PartitionOffsets = {}
     for (topic, p), number in numbers.items():
-        found.setdefault(topic, {})[p] = number
-    return found
+        offsets.setdefault(topic, {})[p] = number
+    return offsets

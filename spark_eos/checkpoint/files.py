@@ -57,12 +57,12 @@ class Checkpoint:
         if text is None:
             return None
         try:
-            found = json.loads(text)["id"]
+            query = json.loads(text)["id"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            found = None
-        if not isinstance(found, str) or not found:
+            query = None
+        if not isinstance(query, str) or not query:
             raise self.damaged("metadata", "it is not the JSON that Spark writes")
-        return found
+        return query
 
     def last_batch(self, log: str) -> int | None:
         """The newest batch in the log ``offsets`` or ``commits``; None if there is none."""
@@ -79,8 +79,8 @@ class Checkpoint:
     def times(self, log: str) -> dict[int, float]:
         """Micro-batch → when its file in a log was written, in seconds since 1970 by the file system's clock. Without
         the files for which the file system has no time."""
-        found = {plain_number(PurePosixPath(info.path).name): info.mtime_ns for info in self._infos(log)}
-        return {batch: nanos / 1e9 for batch, nanos in found.items() if batch is not None and nanos is not None}
+        times = {plain_number(PurePosixPath(info.path).name): info.mtime_ns for info in self._infos(log)}
+        return {batch: nanos / 1e9 for batch, nanos in times.items() if batch is not None and nanos is not None}
 
     def _infos(self, folder: str) -> list[pyarrow.fs.FileInfo]:
         selector = pyarrow.fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)

@@ -191,13 +191,13 @@ def with_offsets(line: SourceLine, offsets: PartitionOffsets) -> str:
 
 def merged(lines: Iterable[SourceLine]) -> PartitionOffsets:
     """The offsets of all sources together; of a partition that two of them read, the lower one."""
-    found: PartitionOffsets = {}
+    offsets: PartitionOffsets = {}
     for line in lines:
         for topic, partitions in line.position.offsets.items():
-            there = found.setdefault(topic, {})
+            there = offsets.setdefault(topic, {})
             for p, at in partitions.items():
                 there[p] = min(at, there.get(p, at))
-    return found
+    return offsets
 
 
 def topic_twice(lines: Sequence[SourceLine]) -> str | None:
@@ -254,10 +254,10 @@ def _parsed(text: str | None) -> Any:  # noqa: ANN401  # whatever JSON there is
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """What Spark writes has no key twice: of two offsets, nobody would know which one counts."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return unique
 
 
 def _is_offsets(partitions: object) -> bool:
@@ -278,7 +278,7 @@ def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
 
 def _by_number(numbers: Mapping[str, int]) -> dict[int, int]:
     """Raises ValueError for a key that is written otherwise than as `_by_text` does."""
-    found = {plain_number(p): number for p, number in numbers.items()}
-    if None in found:
+    numbered = {plain_number(p): number for p, number in numbers.items()}
+    if None in numbered:
         raise ValueError("a partition is not a number")
-    return {p: number for p, number in found.items() if p is not None}
+    return {p: number for p, number in numbered.items() if p is not None}

@@ -138,12 +138,12 @@ def here(given: HadoopSettings) -> HadoopSettings:
 
 @lru_cache(maxsize=1)
 def _of_files(process_id: int) -> dict[str, str]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for folder in filter(None, map(os.environ.get, ("YARN_CONF_DIR", "HADOOP_CONF_DIR"))):
-        found |= _of_xml(_text(Path(folder, "core-site.xml")) or "<configuration/>")
+        settings |= _of_xml(_text(Path(folder, "core-site.xml")) or "<configuration/>")
     home = os.environ.get("SPARK_HOME")
     conf = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
-    return found | of_spark(_of_properties(_text(Path(conf, "spark-defaults.conf")) or "")) if conf else found
+    return settings | of_spark(_of_properties(_text(Path(conf, "spark-defaults.conf")) or "")) if conf else settings
 
 
 def _text(file: Path) -> str | None:
@@ -197,5 +197,5 @@ def _of_properties(text: str) -> dict[str, str]:
 
 def _unescaped(text: str) -> str:
     return _ESCAPE.sub(
-        lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2] or "", found[2] or ""), text
+        lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED.get(match[2] or "", match[2] or ""), text
     )

@@ -126,9 +126,9 @@ def without_secrets(text: str, settings: HadoopSettings) -> str:
 
 def _split(location: str) -> tuple[str, str, str]:
     """Scheme, authority and path, split as by Hadoop: nothing is decoded, and a colon after a slash ends no scheme."""
-    found = _LOCATION.fullmatch(location)
-    assert found is not None  # it matches everything
-    return (found["scheme"] or "").lower(), found["authority"] or "", found["path"]
+    match = _LOCATION.fullmatch(location)
+    assert match is not None  # it matches everything
+    return (match["scheme"] or "").lower(), match["authority"] or "", match["path"]
 
 
 def _mounted(path: str) -> str:
@@ -164,8 +164,8 @@ def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
         arguments |= {"access_key": of("access.key"), "secret_key": of("secret.key")}
         arguments |= {"session_token": of("session.token")}
     arguments |= _s3_address(of("endpoint") or "", of)
-    found = re.fullmatch(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", arguments.get("endpoint_override", ""))
-    region = of("endpoint.region") or (found[1] if found else None) or os.environ.get("AWS_REGION")
+    match = re.fullmatch(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", arguments.get("endpoint_override", ""))
+    region = of("endpoint.region") or (match[1] if match else None) or os.environ.get("AWS_REGION")
     if not region and not arguments.get("endpoint_override"):
         region = pyarrow.fs.resolve_s3_region(bucket)
     return pyarrow.fs.S3FileSystem(region=region or "us-east-1", **arguments)

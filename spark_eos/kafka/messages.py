@@ -26,8 +26,8 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     """The headers in their order; names may repeat. librdkafka cuts a name at a NUL. Raises KafkaError
     (EOS_SOURCE_HEADER_KEY) for a name that is not UTF-8."""
     try:
-        found = message.headers()
+        given = message.headers()
     except (SystemError, UnicodeError):
         topic, partition = place_of(message)
         raise stop("EOS_SOURCE_HEADER_KEY", topic=topic, partition=partition, offset=offset_of(message)) from None
-    return found or []  # type: ignore[return-value]  # the same type stands for what a producer is given
+    return given or []  # type: ignore[return-value]  # the same type stands for what a producer is given

@@ -60,7 +60,7 @@ class TransactionCoordinator:
         self._ending = Waiting("ending transactions")
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
-        found: dict[str, Description] = {}
+        descriptions: dict[str, Description] = {}
         missing = set(ids)
         last: dict[str, str] = {}
         delay = Waiting("describing transactions")
@@ -71,7 +71,7 @@ class TransactionCoordinator:
                     raise init_error(name, 0, Cause.of(code))
             for state in describe_at(self._client, coordinators):
                 if state.error_code == OK:
-                    found[state.transactional_id] = _description(state)
+                    descriptions[state.transactional_id] = _description(state)
                 if state.error_code in (OK, Code.TRANSACTIONAL_ID_NOT_FOUND):
                     missing.discard(state.transactional_id)
                 elif state.error_code in COORDINATOR_MOVED:
@@ -79,9 +79,9 @@ class TransactionCoordinator:
                 elif state.error_code in UNAUTHORIZED:
                     raise _refused("describe", state.transactional_id, state.error_code)
                 last[state.transactional_id] = meaning_of(state.error_code)
-            delay.over(*found)
+            delay.over(*descriptions)
             if not missing:
-                return found
+                return descriptions
             delay.note({name: last.get(name, "no answer from its coordinator") for name in sorted(missing)})
         raise _silent("describe", missing)
 
@@ -91,7 +91,7 @@ class TransactionCoordinator:
         states = [State.ONGOING, State.EMPTY] if empty else [State.ONGOING]
         listed = self._listed(self._pattern, states, only_matching=False)
         own = [name for name, _ in listed if is_task_name(self._prefix, self._query, name, before=before, of=of)]
-        return [found for found in self.describe(own).values() if found.state in states]
+        return [described for described in self.describe(own).values() if described.state in states]
 
     def of_ledger(self) -> Description | None:
         name = ledger_name(self._prefix, self._query)
@@ -191,10 +191,10 @@ class TransactionCoordinator:
         (topic, number), sorted; partitions in which it is not open are left out. None if a leader does not answer. One
         request to each leader."""
         wanted = set(partitions)
-        found = describe_each(self._client, wanted)
-        if not all(found.get(partition) for partition in wanted):
+        producers = describe_each(self._client, wanted)
+        if not all(producers.get(partition) for partition in wanted):
             return None  # a leader of a partition with records has at least one producer
-        opened = (_opened(pair, partition, found[partition]) for partition in sorted(found))
+        opened = (_opened(pair, partition, producers[partition]) for partition in sorted(producers))
         return [probe for probe in opened if probe is not None]
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:

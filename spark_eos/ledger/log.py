@@ -43,12 +43,12 @@ class KafkaLog:
 
     def topic_id(self, known_to: str | int | None = None) -> str:
         if isinstance(known_to, str):
-            found = topic_of_coordinator(self._client, self.topic, known_to, READ_S)
+            topic = topic_of_coordinator(self._client, self.topic, known_to, READ_S)
         elif known_to is not None:
-            found = topic_of_leader(self._client, self.topic, known_to, READ_S)
+            topic = topic_of_leader(self._client, self.topic, known_to, READ_S)
         else:
-            found = describe_topics(self._client, [self.topic], READ_S)[self.topic]
-        return "" if found.id == NO_TOPIC_ID else found.id
+            topic = describe_topics(self._client, [self.topic], READ_S)[self.topic]
+        return "" if topic.id == NO_TOPIC_ID else topic.id
 
     def begin(self, partition: int) -> int:
         return begin_offsets(self._client, {self.topic: [partition]}, READ_S)[self.topic][partition]

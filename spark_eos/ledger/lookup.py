@@ -197,8 +197,8 @@ class RecordLookup:
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """The ids of the topics that a broker knows at once. Raises ConnectionFailed and Unauthorized."""
-        found = describe_topics(self._client, topics, missing_ok=True, unknown_s=0)
-        return {name: topic.id for name, topic in found.items()}
+        described = describe_topics(self._client, topics, missing_ok=True, unknown_s=0)
+        return {name: topic.id for name, topic in described.items()}
 
     def _look_behind(self, pair: Pair, probe: Probe) -> Visibility | None:
         """The outcome of a transaction whose first record is no longer in the log. As long as its marker is there, a

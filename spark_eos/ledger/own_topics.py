@@ -36,9 +36,9 @@ def not_for_rows(client: BrokerClient, topics: Mapping[str, Topic]) -> dict[str,
     A partition whose leader does not answer, or that this user may not read, does not count. Raises as
     `describe_topics`.
     """
-    found = {name: what for name, topic in topics.items() if (what := _by_name(name, topic.internal)) is not None}
-    others = {name: topic.partitions for name, topic in topics.items() if name not in found}
-    return found | {name: kind.value for name, kind in own_topics(client, others).items()}
+    kinds = {name: what for name, topic in topics.items() if (what := _by_name(name, topic.internal)) is not None}
+    others = {name: topic.partitions for name, topic in topics.items() if name not in kinds}
+    return kinds | {name: kind.value for name, kind in own_topics(client, others).items()}
 
 
 def _by_name(name: str, internal: bool) -> str | None:
@@ -50,10 +50,10 @@ def _by_name(name: str, internal: bool) -> str | None:
 def check_for_rows(client: BrokerClient, topics: Mapping[str, Topic], *, ledger: str | None = None) -> None:
     """Raise TopicError (EOS_TOPIC_RESERVED) if one of these topics holds no users' rows. ``ledger``: the query's
     own."""
-    found = not_for_rows(client, topics)
+    kinds = not_for_rows(client, topics)
     if ledger is not None and ledger in topics:
-        found[ledger] = "the query's own ledger"
-    for name, what in sorted(found.items()):
+        kinds[ledger] = "the query's own ledger"
+    for name, what in sorted(kinds.items()):
         raise reserved(name, what)
 
 
@@ -84,10 +84,10 @@ def samples(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, li
     filled = [(name, p) for name, numbers in every.items() for p in numbers if begins[name][p] < ends[name][p]]
     near = {(name, p): max(begins[name][p], ends[name][p] - _NEAR_END) for name, p in filled}
     first = {(name, p): begins[name][p] for name, p in filled if begins[name][p] < near[name, p]}
-    found: dict[str, list[Row]] = {name: [] for name in every}
+    rows_of: dict[str, list[Row]] = {name: [] for name in every}
     for (name, _), rows in (*_rows(client, near), *_rows(client, first)):
-        found[name] += rows
-    return found
+        rows_of[name] += rows
+    return rows_of
 
 
 def _rows(client: BrokerClient, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, list[Row]]]:

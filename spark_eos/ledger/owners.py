@@ -91,13 +91,13 @@ class Cluster:
         return self._prefixes[query]
 
     def _prefix_by_ids(self, query: str, held: KafkaError | None) -> str:
-        found = {owner[0] for name in _listed(self, [query], list(State)) if (owner := owner_in(name)) is not None}
-        if found:
-            self._check_prefix(query, found)
+        prefixes = {owner[0] for name in _listed(self, [query], list(State)) if (owner := owner_in(name)) is not None}
+        if prefixes:
+            self._check_prefix(query, prefixes)
         if self.prefix is not None:
             return self.prefix
-        if len(found) == 1:
-            return found.pop()
+        if len(prefixes) == 1:
+            return prefixes.pop()
         if held is not None:
             raise held
         return DEFAULT_PREFIX
@@ -186,11 +186,11 @@ def _prefixes_in_use(cluster: Cluster) -> set[str]:
         newest = cluster.heads.newest_of_all().values()
     except (TopicError, Unauthorized):
         return set()
-    found = set()
+    names = set()
     for dated in newest:
         with contextlib.suppress(LedgerError):  # a head of another version, or a record of other software
-            found.add(decode(dated.value).prefix)
-    return found
+            names.add(decode(dated.value).prefix)
+    return names
 
 
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
@@ -205,8 +205,8 @@ def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> li
 
 def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
     names = [name for name in _listed(cluster, queries, _OPEN) if _is_asked_for(cluster, name, queries)]
-    found = TransactionCoordinator(cluster.client, "", "").describe(names).values()
-    return sorted((d for d in found if d.state in _OPEN), key=lambda d: (d.started_ms, d.pair.id))
+    described = TransactionCoordinator(cluster.client, "", "").describe(names).values()
+    return sorted((d for d in described if d.state in _OPEN), key=lambda d: (d.started_ms, d.pair.id))
 
 
 def _listed(cluster: Cluster, queries: Collection[str], states: Iterable[State]) -> list[str]:
@@ -295,8 +295,8 @@ def parts(cluster: Cluster, transaction: Transaction) -> list[TransactionPart]:
     """The parts of a transaction, from the leaders of its partitions."""
     data = cluster.ports(transaction.query).data
     own = transaction.producer_id, transaction.epoch
-    found = []
+    commands = []
     for topic, partition in sorted(transaction.places):
         state = data.partition(topic, partition)
-        found.append(TransactionPart(topic, partition, state.open.get(own) if state is not None else None))
-    return found
+        commands.append(TransactionPart(topic, partition, state.open.get(own) if state is not None else None))
+    return commands

@@ -250,10 +250,10 @@ class LedgerReader:
         """The partition's end; waits for one that is not below the end that was seen before."""
         least = self._least_end.get(partition, 0)
         for _ in self._log.retrying():
-            found = self._log.end(partition)
-            if found >= least:
-                return found
-        raise self._truncated(partition, found, least)
+            end = self._log.end(partition)
+            if end >= least:
+                return end
+        raise self._truncated(partition, end, least)
 
     def _search_backwards(self, partition: int, begin: int, end: int) -> Head | None:
         """Search from the end in growing strides, as the head of a running query is near the end."""

@@ -62,13 +62,13 @@ def parse_strategy(option: str, text: str) -> bool:
 
 def parse_duration(option: str, text: str) -> float:
     """Seconds; ``15m``, ``500ms``, ``2h``. A number alone is milliseconds, as everywhere in Spark."""
-    found = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower(), re.ASCII)
-    unit = found[2] or "ms" if found else ""
-    if not found or unit not in _SECONDS:
+    match = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower(), re.ASCII)
+    unit = match[2] or "ms" if match else ""
+    if not match or unit not in _SECONDS:
         raise invalid_option(
             option, f"'{text}'", f"a duration such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}"
         )
-    return int(found[1]) * _SECONDS[unit]
+    return int(match[1]) * _SECONDS[unit]
 
 
 def refuse_latest_start(option: str, limit: Limit) -> None:

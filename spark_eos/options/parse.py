@@ -294,8 +294,8 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
         )
     for server in servers:
         scheme, _, address = server.rpartition("://")
-        found = _SERVER.fullmatch(address)
-        if scheme.lower() not in _SCHEMES or found is None or not 0 < int(found["port"] or 9092) < 65_536:
+        match = _SERVER.fullmatch(address)
+        if scheme.lower() not in _SCHEMES or match is None or not 0 < int(match["port"] or 9092) < 65_536:
             shown = shown_address(server, given)
             raise invalid_option("kafka.bootstrap.servers", f"'{shown}'", "host:port, separated by commas")
 

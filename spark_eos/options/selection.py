@@ -46,8 +46,8 @@ class Pattern:
         return f"'subscribePattern' ({self.regex})"
 
     def matching(self, names: Iterable[str]) -> list[str]:
-        found = re.compile(self.regex)
-        return sorted(name for name in names if found.search(name) and not name.startswith(OWN_NAMES))
+        pattern = re.compile(self.regex)
+        return sorted(name for name in names if pattern.search(name) and not name.startswith(OWN_NAMES))
 
     def of(self, topic: str, count: int) -> Iterable[int]:
         return range(count)

@@ -62,8 +62,8 @@ def parse_millis(name: str, value: str) -> int:
 
 def parse_size(name: str, value: str) -> int:
     """Bytes, as Spark writes sizes: ``1048576``, ``1024k``, ``1m``, ``1mb``."""
-    found = _SIZE.fullmatch(value.strip().lower())
-    size = int(found[1]) << 10 * "bkmgt".index(found[2] or "b") if found else 0
+    match = _SIZE.fullmatch(value.strip().lower())
+    size = int(match[1]) << 10 * "bkmgt".index(match[2] or "b") if match else 0
     if size < 1:
         raise invalid_option(
             name, f"'{value}'", "a whole number of bytes of at least 1, or one with a unit, such as 64m or 1g"

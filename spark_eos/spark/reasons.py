@@ -141,12 +141,12 @@ def as_error(error: BaseException) -> EosError | None:
     for errors of Spark itself or of the user's plan."""
     if isinstance(error, EosError):
         return error
-    found = _OURS.match(error_itself(str(error)))
-    if found is None or found["type"] not in _TYPES:
+    ours = _OURS.match(error_itself(str(error)))
+    if ours is None or ours["type"] not in _TYPES:
         return None
-    message, _, hint = found["text"].partition(HINT)
-    kind: type[EosError] = getattr(errors, found["type"])
-    return kind(found["condition"], message, hint=hint)
+    message, _, hint = ours["text"].partition(HINT)
+    kind: type[EosError] = getattr(errors, ours["type"])
+    return kind(ours["condition"], message, hint=hint)
 
 
 def _stack(error: BaseException | None) -> str:
@@ -186,10 +186,10 @@ def worker_late() -> EosError:
 
 def _without_package(text: str) -> EosError | None:
     """The error for the stack of a worker that cannot import what a task needs."""
-    found = _MISSING.match(text)
-    if found is None:
+    match = _MISSING.match(text)
+    if match is None:
         return None
-    return stop("EOS_NOT_ON_WORKERS.executor", module=found["module"])
+    return stop("EOS_NOT_ON_WORKERS.executor", module=match["module"])
 
 
 def _without_java() -> EosError | None:

@@ -75,12 +75,12 @@ def in_spark(around: str, text: str, stack: str) -> EosError | None:
     ``around``: what Spark has put before the error. ``text``: the error; only its beginning counts, as the rest may
     quote anything. ``stack``: that of the JVM.
     """
-    found = _TEXT.match(text) or _OF_PYTHON.match(text)
-    if found is None and _quotes_no_row(around, text):
-        found = _CAUSE.search(stack)
-        if found is None and _STORE_FRAME.search(stack):
+    match = _TEXT.match(text) or _OF_PYTHON.match(text)
+    if match is None and _quotes_no_row(around, text):
+        match = _CAUSE.search(stack)
+        if match is None and _STORE_FRAME.search(stack):
             return _of_store(stack)
-    return None if found is None else _ERRORS[found["words"]](found["why"])
+    return None if match is None else _ERRORS[match["words"]](match["why"])
 
 
 def _quotes_no_row(around: str, text: str) -> bool:
@@ -90,7 +90,7 @@ def _quotes_no_row(around: str, text: str) -> bool:
 
 def _of_store(stack: str) -> EosError | None:
     for error, classes in _STORES:
-        found = re.search(rf"^(?:Caused by: |: )?(?:{classes}): (?P<why>[^\n]+)", stack, re.MULTILINE)
-        if found is not None:
-            return error(found["why"])
+        match = re.search(rf"^(?:Caused by: |: )?(?:{classes}): (?P<why>[^\n]+)", stack, re.MULTILINE)
+        if match is not None:
+            return error(match["why"])
     return None

@@ -51,22 +51,22 @@ def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | Non
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
-    found = _each_broker(client, [name])
-    return None if found is None else {node: next(iter(of.values()), "") for node, of in found.items()}
+    results = _each_broker(client, [name])
+    return None if results is None else {node: next(iter(of.values()), "") for node, of in results.items()}
 
 
 def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dict[str, str]] | None:
     """The settings by broker. Those that do not answer are asked again, as one that restarts may come back with other
     settings; then they are left out, with a warning."""
     began = system.monotonic()
-    found: dict[int, DescribeConfigsResult] = {}
+    results: dict[int, DescribeConfigsResult] = {}
     code, silent = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         requests = {node: _describe(ConfigResource.BROKER, str(node), names) for node in client.brokers()}
         answers = client.ask_each(requests, DESCRIBE_CONFIGS, _TRY_S)
-        found = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
-        silent = ", ".join(str(node) for node in sorted(answers) if node not in found)
-        codes = [result.error_code for result in found.values()] or [Code.REQUEST_TIMED_OUT]
+        results = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
+        silent = ", ".join(str(node) for node in sorted(answers) if node not in results)
+        codes = [result.error_code for result in results.values()] or [Code.REQUEST_TIMED_OUT]
         if Code.CLUSTER_AUTHORIZATION_FAILED in codes:
             return None
         code = next((code for code in codes if code != OK), OK)
@@ -76,7 +76,7 @@ def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dic
         raise settings_refusal(client.bootstrap_servers, code, system.monotonic() - began)
     if silent:
         logger.warning("brokers %s do not answer: their settings are not known", silent)
-    return {node: {c.name: c.value or "" for c in of.configs} for node, of in found.items()}
+    return {node: {c.name: c.value or "" for c in of.configs} for node, of in results.items()}
 
 
 def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None:
@@ -85,8 +85,8 @@ def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
-    found = _each_broker(client, None)
-    return None if found is None else {node: dict(settings) for node, settings in found.items()}
+    results = _each_broker(client, None)
+    return None if results is None else {node: dict(settings) for node, settings in results.items()}
 
 
 def topic_config(client: BrokerClient, topic: str) -> dict[str, str]:

@@ -57,17 +57,17 @@ def active_members(
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE).
     """
     flags = {"include_authorized_operations": to_commit}
-    found: DescribedGroup | DescribedConsumerGroup | None
+    described: DescribedGroup | DescribedConsumerGroup | None
     values: dict[str, Any] = {"groups": [group], **flags}
-    found = _ask(client, group, DESCRIBE_GROUPS, values, timeout_s, lambda answer: _of(group, answer.groups))
-    if found is None and client.supports(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
+    described = _ask(client, group, DESCRIBE_GROUPS, values, timeout_s, lambda answer: _of(group, answer.groups))
+    if described is None and client.supports(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         values = {"group_ids": [group], **flags}
-        found = _ask(
+        described = _ask(
             client, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: _of(group, answer.groups)
         )
-    if found is None and client.supports(LIST_GROUPS.api, LIST_GROUPS.last):
+    if described is None and client.supports(LIST_GROUPS.api, LIST_GROUPS.last):
         return _members_by_state(client, group, timeout_s)
-    members = found.members if found is not None else ()
+    members = described.members if described is not None else ()
     return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
 
 
@@ -89,19 +89,19 @@ def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> lis
     ListGroups."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
     listed = _ask(client, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
-    found = _of(group, listed.groups if listed is not None else ())
-    if found is None:
+    listed_group = _of(group, listed.groups if listed is not None else ())
+    if listed_group is None:
         return []
-    kind = found.group_type.lower()
+    kind = listed_group.group_type.lower()
     if kind not in _HAVE_OFFSETS:
         raise stop(
             "EOS_GROUP_UNSUITABLE.type",
             group=group,
-            type=found.group_type,
+            type=listed_group.group_type,
             have_offsets=", ".join(sorted(_HAVE_OFFSETS)),
         )
-    empty = found.group_state in _WITHOUT_MEMBERS
-    return [] if empty else [f"members of a {kind} group, which is {found.group_state}"]
+    empty = listed_group.group_state in _WITHOUT_MEMBERS
+    return [] if empty else [f"members of a {kind} group, which is {listed_group.group_state}"]
 
 
 def committed_offsets(
@@ -122,11 +122,11 @@ def committed_offsets(
         "groups": [{"group_id": group, "topics": topics}],
         "require_stable": isolation == "read_committed",
     }
-    found = _ask(
+    fetched = _ask(
         client, group, OFFSET_FETCH, values, timeout_s, lambda answer: _whole(_of(group, answer.groups), asked)
     )
     result: PartitionOffsets = {}
-    for topic in found.topics if found is not None else ():
+    for topic in fetched.topics if fetched is not None else ():
         for p in topic.partitions:
             if p.committed_offset >= 0:
                 result.setdefault(topic.name, {})[p.partition_index] = p.committed_offset
@@ -188,13 +188,13 @@ def _ask(
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
         answer, code = _of_coordinator(client, group, request, values, left)
-        found = None if answer is None else part(answer)
-        code = code if found is None else _code(found)
-        if found is not None and not _may_commit(found):
+        result = None if answer is None else part(answer)
+        code = code if result is None else _code(result)
+        if result is not None and not _may_commit(result):
             raise group_unauthorized(client.bootstrap_servers, group)
         if code == OK or code in _NO_SUCH_GROUP:
-            return found if found is not None and code == OK and not _is_dead(found) else None
-        if found is None or code in COORDINATOR_MOVED:
+            return result if result is not None and code == OK and not _is_dead(result) else None
+        if result is None or code in COORDINATOR_MOVED:
             client.forget([group], CoordinatorKind.GROUP)
         if code not in ADMIN_RETRIES:
             break
@@ -203,11 +203,11 @@ def _ask(
     raise group_refusal(client.bootstrap_servers, group, code, system.monotonic() - began, why)
 
 
-def _may_commit(found: OfGroup) -> bool:
+def _may_commit(result: OfGroup) -> bool:
     """Whether this user may commit offsets for the group; True if the response does not say."""
-    if not isinstance(found, DescribedGroup | DescribedConsumerGroup):
+    if not isinstance(result, DescribedGroup | DescribedConsumerGroup):
         return True
-    return found.authorized_operations == _NOT_REPORTED or bool(found.authorized_operations & _READ)
+    return result.authorized_operations == _NOT_REPORTED or bool(result.authorized_operations & _READ)
 
 
 def _is_dead(found: OfGroup) -> bool:
@@ -223,9 +223,9 @@ def _of_coordinator(
     return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
 
 
-def _code(found: OfGroup) -> int:
+def _code(result: OfGroup) -> int:
     """The group's error code, or the first one of its partitions."""
     codes: list[int] = []
-    if isinstance(found, FetchedGroup | OffsetDeleteResponse):
-        codes = [p.error_code for topic in found.topics for p in topic.partitions]
-    return next((code for code in (found.error_code, *codes) if code != OK), OK)
+    if isinstance(result, FetchedGroup | OffsetDeleteResponse):
+        codes = [p.error_code for topic in result.topics for p in topic.partitions]
+    return next((code for code in (result.error_code, *codes) if code != OK), OK)

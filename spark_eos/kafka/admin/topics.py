@@ -71,8 +71,8 @@ def describe_topics(
 
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE), TopicError (EOS_TOPIC_MISSING) and Unauthorized.
     """
-    found = _metadata(client, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
-    return {name: _of(topic) for name, topic in found.items()}
+    described = _metadata(client, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
+    return {name: _of(topic) for name, topic in described.items()}
 
 
 def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
@@ -110,7 +110,7 @@ def _known_to(
         node = broker(timeout_s)
         answer = None if node is None else client.ask(node, METADATA, about_topics(names))
         if answer is not None:
-            return {found.name: (found.error_code, found) for found in answer.topics}
+            return {topic.name: (topic.error_code, topic) for topic in answer.topics}
         forget()
         return dict.fromkeys(names, (nobody, None))
 
@@ -268,8 +268,8 @@ def _list_offsets(
     client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> PartitionOffsets:
     result: PartitionOffsets = {}
-    for (topic, partition), found in _ask_offsets(client, times, isolation, timeout_s).items():
-        result.setdefault(topic, {})[partition] = found.offset
+    for (topic, partition), at in _ask_offsets(client, times, isolation, timeout_s).items():
+        result.setdefault(topic, {})[partition] = at.offset
     return result
 
 

@@ -94,15 +94,15 @@ def client_config(kafka: KafkaProperties) -> ClientConfig:
 def _addresses(servers: str) -> tuple[Address, ...]:
     addresses = []
     for server in filter(None, map(str.strip, servers.split(","))):
-        found = _SERVER.fullmatch(server)
-        port = int(found["port"] or _DEFAULT_PORT) if found else 0
-        if found is None or not 0 < port < 65_536:
+        match = _SERVER.fullmatch(server)
+        port = int(match["port"] or _DEFAULT_PORT) if match else 0
+        if match is None or not 0 < port < 65_536:
             raise invalid_option(
                 "kafka.bootstrap.servers",
                 f"'{shown_address(server, servers)}', which is no address",
                 "host:port, separated by commas",
             )
-        addresses.append((found["v6"] or found["host"], port))
+        addresses.append((match["v6"] or match["host"], port))
     return tuple(addresses)
 
 

@@ -68,21 +68,21 @@ class Login:
 def parse_jaas(text: str) -> Login:
     """The one login module of a text, from its first character to its last, as Java reads it. Raises OptionError
     (EOS_OPTION_INVALID), without anything of the text."""
-    found = _LOGIN.fullmatch(text)
-    if found is None:
+    match = _LOGIN.fullmatch(text)
+    if match is None:
         raise invalid_option(
             "kafka.sasl.jaas.config",
             "not one login module with its options",
             'MODULE required name="value" name="value"; with the semicolon, and one module alone',
         )
-    options = {key: _unquoted(value) for key, value in _OPTION.findall(found[2])}
-    return Login(found[1].rpartition(".")[2], options)
+    options = {key: _unquoted(value) for key, value in _OPTION.findall(match[2])}
+    return Login(match[1].rpartition(".")[2], options)
 
 
 def _unquoted(value: str) -> str:
     if value[0] not in "\"'":
         return value
-    return _ESCAPE.sub(lambda found: _escaped(found[1]), value[1:-1])
+    return _ESCAPE.sub(lambda match: _escaped(match[1]), value[1:-1])
 
 
 def _escaped(text: str) -> str:

@@ -170,8 +170,8 @@ def _check_schemes(properties: dict[str, str]) -> None:
     """A broker's ``SASL_SSL://`` does not set the protocol, so one that says another thing would not be followed."""
     protocol, servers = properties.get("security.protocol", "plaintext"), properties.get("bootstrap.servers", "")
     for server in servers.split(",") if "@" not in servers else ():  # these are no addresses, and may have a password
-        scheme, found, _ = server.strip().rpartition("://")
-        if found and scheme.lower() != protocol:
+        scheme, separator, _ = server.strip().rpartition("://")
+        if separator and scheme.lower() != protocol:
             raise stop("EOS_OPTION_CONFLICT.scheme", option="kafka.bootstrap.servers", scheme=scheme, protocol=protocol)
 
 

@@ -77,10 +77,10 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
 
 def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[str, str]]:
     """The token in confluent-kafka's form: token, expiry, principal, and SASL extensions."""
-    found = token(settings)
+    granted = token(settings)
     extensions = settings.get("sasl.oauthbearer.extensions", "").split(",")
     pairs = dict(part.strip().partition("=")[::2] for part in extensions if part.strip())
-    return found.value, found.expires_at, found.principal, pairs
+    return granted.value, granted.expires_at, granted.principal, pairs
 
 
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:

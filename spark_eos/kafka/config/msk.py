@@ -25,15 +25,15 @@ def region(settings: Mapping[str, str], servers: str) -> str:
             extra="aws",
         )
     named = _SERVER.search(servers)
-    found = settings.get("aws.region") or (named[1] if named else None)
-    found = found or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if not found:
+    name = settings.get("aws.region") or (named[1] if named else None)
+    name = name or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not name:
         raise missing_option(
             "kafka.aws.region",
             f"the AWS region of {servers} is not known",
             "the region, or set the environment variable AWS_REGION, on the driver and on the executors",
         )
-    return found
+    return name
 
 
 def sign(settings: Mapping[str, str]) -> tuple[str, float]:
@@ -59,10 +59,10 @@ def _credentials(settings: Mapping[str, str]) -> object:
     def load() -> object:
         session = boto3.Session(profile_name=settings.get("aws.profile"))
         if "aws.role.arn" not in settings:
-            found = session.get_credentials()
-            if found is None:
+            granted = session.get_credentials()
+            if granted is None:
                 raise OSError("no AWS credentials were found (environment, profile, or role of this machine)")
-            return found
+            return granted
         client = session.client("sts", region_name=settings.get("aws.sts.region", settings["aws.region"]))
         name = settings.get("aws.role.session.name", _SESSION)
         given = client.assume_role(RoleArn=settings["aws.role.arn"], RoleSessionName=name)["Credentials"]

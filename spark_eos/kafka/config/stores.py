@@ -86,7 +86,7 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
             extra="pkcs12",
         ) from None
     try:
-        found = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
+        loaded = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError:
         raise invalid_option(
             f"kafka.ssl.{what}.location",
@@ -96,11 +96,11 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
                 "is a store"
             ),
         ) from None
-    certificates = [found.cert, *found.additional_certs] if found.cert is not None else found.additional_certs
+    certificates = [loaded.cert, *loaded.additional_certs] if loaded.cert is not None else loaded.additional_certs
     chain = "".join(known.certificate.public_bytes(Encoding.PEM).decode() for known in certificates)
     key = None
-    if found.key is not None:
-        key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    if loaded.key is not None:
+        key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     if not chain:
         raise invalid_option(
             f"kafka.ssl.{what}.location",

@@ -55,8 +55,8 @@ class Tls:
     def _stamps_now(self) -> list[_Stamp]:
         """The stamps of all files; links are followed, as mounted secrets are replaced by changing a link."""
         left_out = {"ssl.ca.location"} if _is_probe(self._user) else set()
-        found = (Path(self._user[name]).stat() for name in _FILES if name in self._user.keys() - left_out)
-        return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in found]
+        stats = (Path(self._user[name]).stat() for name in _FILES if name in self._user.keys() - left_out)
+        return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in stats]
 
 
 def _is_probe(user: Mapping[str, str]) -> bool:

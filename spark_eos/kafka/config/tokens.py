@@ -56,14 +56,16 @@ class Token:
 
 def token_settings(user: Mapping[str, str]) -> dict[str, str]:
     """The properties about tokens, by their internal names. Raises OptionError if some are missing."""
-    found = {key: value for key, value in user.items() if "oauthbearer" in key or key.startswith(("aws.", "https.ca"))}
+    settings = {
+        key: value for key, value in user.items() if "oauthbearer" in key or key.startswith(("aws.", "https.ca"))
+    }
     if user.get("sasl.mechanism", "") == "AWS_MSK_IAM":
-        found["aws.region"] = msk.region(found, user.get("bootstrap.servers", ""))
-    elif _is_unsecured(found):
-        _check_unsecured(found)
+        settings["aws.region"] = msk.region(settings, user.get("bootstrap.servers", ""))
+    elif _is_unsecured(settings):
+        _check_unsecured(settings)
     else:
-        _check_endpoint(found)
-    return found
+        _check_endpoint(settings)
+    return settings
 
 
 def token_owner(settings: Mapping[str, str]) -> str:
@@ -326,10 +328,10 @@ def _claims(text: str) -> dict[str, Any]:
 
 def _expiry(claims: Mapping[str, Any]) -> float:
     """The token's expiry; without a sensible one, the default lifetime counts."""
-    found = claims.get("exp")
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:
+    expiry = claims.get("exp")
+    if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or not 0 < expiry < math.inf:
         return time.time() + _UNKNOWN_LIFE_S
-    return float(min(found, time.time() + _LONGEST_LIFE_S))
+    return float(min(expiry, time.time() + _LONGEST_LIFE_S))
 
 
 def _shown(url: str) -> str:

@@ -72,10 +72,10 @@ def integer(properties: Mapping[str, str], name: str, default: int) -> int:
 
 def parse_integer(value: str) -> int | None:
     """An integer as ``strtol`` with base 0 reads it; None for what is not an integer from beginning to end."""
-    found = _INTEGER.fullmatch(value)
-    if found is None:
+    match = _INTEGER.fullmatch(value)
+    if match is None:
         return None
-    sign, hexadecimal, octal, decimal = found.groups()
+    sign, hexadecimal, octal, decimal = match.groups()
     number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
     return -number if sign == "-" else number
 

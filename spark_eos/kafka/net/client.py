@@ -437,12 +437,12 @@ class BrokerClient:
         Raises ConnectionFailed.
         """
         wanted = list(partitions)
-        found = self._known_leaders(wanted)
-        unknown = sorted({topic for topic, p in wanted if (topic, p) not in found})
+        leaders = self._known_leaders(wanted)
+        unknown = sorted({topic for topic, p in wanted if (topic, p) not in leaders})
         topics = {topic.name: topic for topic in self.metadata(unknown, timeout_s).topics} if unknown else {}
-        found = {partition: leader for partition, leader in found.items() if partition[0] not in topics}
-        found |= self._known_leaders(partition for partition in wanted if partition[0] in topics)
-        return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
+        leaders = {partition: leader for partition, leader in leaders.items() if partition[0] not in topics}
+        leaders |= self._known_leaders(partition for partition in wanted if partition[0] in topics)
+        return leaders, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in leaders}
 
     def _known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: leader for partition in partitions if (leader := self._leaders.get(partition)) is not None}
@@ -461,11 +461,11 @@ class BrokerClient:
         unknown = [key for key in wanted if key not in known]
         looked_up, errors = self._find(unknown, timeout_s, kind) if unknown else ({}, {})
         known |= looked_up
-        found: dict[int, list[str]] = {}
+        by_node: dict[int, list[str]] = {}
         for key in wanted:
             if key in known:
-                found.setdefault(known[key], []).append(key)
-        return found, errors
+                by_node.setdefault(known[key], []).append(key)
+        return by_node, errors
 
     def _find(
         self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind
@@ -475,16 +475,16 @@ class BrokerClient:
             answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, timeout_s)
         except ConnectionFailed:
             return {}, {}
-        found, errors = {}, {}
+        nodes, errors = {}, {}
         for row in answer.coordinators:
             if row.error_code == OK:
-                found[row.key] = self._coordinators[kind, row.key] = row.node_id
+                nodes[row.key] = self._coordinators[kind, row.key] = row.node_id
                 self._brokers[row.node_id] = row.host, row.port
             else:
                 errors[row.key] = row.error_code
         for key in list(self._coordinators)[:-_COORDINATORS]:
             self._coordinators.pop(key, None)
-        return found, errors
+        return nodes, errors
 
     def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
         """Look up the coordinators of these keys anew for the next request."""

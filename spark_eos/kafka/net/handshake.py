@@ -159,16 +159,16 @@ def _connect(config: ClientConfig, address: Address, until: float) -> socket.soc
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
     try:
-        found = system.getaddrinfo(host, port, config.family, socket.SOCK_STREAM)
+        addresses = system.getaddrinfo(host, port, config.family, socket.SOCK_STREAM)
     except ValueError as error:  # no name that DNS can resolve, for example with two dots in a row
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
     except OverflowError:
         raise OSError(f"{host} has no port {port}") from None
-    for i, (family, kind, protocol, _, address) in enumerate(found):
+    for i, (family, kind, protocol, _, address) in enumerate(addresses):
         broker = system.socket(family, kind, protocol)
         try:
             left = _left(until)
-            broker.settimeout(min(left, max(left / (len(found) - i), _LEAST_TRY_S)))
+            broker.settimeout(min(left, max(left / (len(addresses) - i), _LEAST_TRY_S)))
             broker.connect(address)
             return broker
         except (OSError, OverflowError) as error:  # a broker may advertise a port beyond 65535

@@ -37,9 +37,9 @@ class Broker(Record):
 
     @classmethod
     def read(cls, fields: FieldReader) -> Self:
-        found = super().read(fields)
-        _check(found.node_id, found.host)
-        return found
+        record = super().read(fields)
+        _check(record.node_id, record.host)
+        return record
 
 
 class DescribedPartition(Record):
@@ -121,10 +121,10 @@ class Coordinator(Record):
 
     @classmethod
     def read(cls, fields: FieldReader) -> Self:
-        found = super().read(fields)
-        if found.error_code == OK:
-            _check(found.node_id, found.host)
-        return found
+        record = super().read(fields)
+        if record.error_code == OK:
+            _check(record.node_id, record.host)
+        return record
 
 
 class FindCoordinatorResponse(Record):

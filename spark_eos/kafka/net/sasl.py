@@ -85,15 +85,15 @@ def _scram(sasl: Sasl) -> Conversation:
 def _challenge(message: bytes, nonce: str) -> tuple[str, bytes, int]:
     """The combined nonce, salt and iterations of a server's first message. Raises `Refused` if it is not an answer to
     this client, has an unreasonable number of iterations, or a mandatory extension (``m=``)."""
-    found = _CHALLENGE.fullmatch(message)
-    both = found["nonce"].decode() if found else ""
+    match = _CHALLENGE.fullmatch(message)
+    both = match["nonce"].decode() if match else ""
     try:
-        salt = base64.b64decode(found["salt"], validate=True) if found else b""
+        salt = base64.b64decode(match["salt"], validate=True) if match else b""
     except ValueError:
         salt = b""
-    if found is None or not both.startswith(nonce) or both == nonce or not salt:
+    if match is None or not both.startswith(nonce) or both == nonce or not salt:
         raise Refused("the broker's SCRAM challenge is not one to this client")
-    iterations = int(found["iterations"])
+    iterations = int(match["iterations"])
     if not _FEWEST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
         raise Refused(
             f"the broker asks for {iterations} iterations of SCRAM; {_FEWEST_ITERATIONS} to {_MOST_ITERATIONS} are done"

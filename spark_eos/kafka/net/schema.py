@@ -108,13 +108,13 @@ class FieldReader:
 
     def tags(self) -> dict[int, bytes]:
         """Tagged fields, by their number."""
-        found: dict[int, bytes] = {}
+        tags: dict[int, bytes] = {}
         for _ in range(self.possible(self.varint())):
             number = self.varint()
-            if number in found:
+            if number in tags:
                 raise IndexError("a tagged field twice")
-            found[number] = self.skip(self.varint())
-        return found
+            tags[number] = self.skip(self.varint())
+        return tags
 
 
 def varint(number: int) -> bytes:
@@ -187,10 +187,10 @@ def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
     listed = array(of)
 
     def read(fields: FieldReader) -> tuple[T, ...]:
-        found = listed.read(fields)
-        if not found:
+        values = listed.read(fields)
+        if not values:
             raise IndexError("nothing about what was asked for")
-        return found
+        return values
 
     return FieldType(listed.write, read)
 
@@ -204,9 +204,9 @@ def record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
         return b"".join(kind.write(values[name]) for name, kind in kinds.items()) + NO_TAGS
 
     def read(fields: FieldReader) -> dict[str, Any]:
-        found = {name: kind.read(fields) for name, kind in kinds.items()}
+        values = {name: kind.read(fields) for name, kind in kinds.items()}
         fields.skip_tags()
-        return found
+        return values
 
     return FieldType(write, read)
 
@@ -314,8 +314,8 @@ class Record:
         """The next one. Raises IndexError, struct.error or UnicodeDecodeError on what is not one."""
         if cls._reader is None:
             cls._reader = _reader_of(cls, cls._flexible)
-        found: Self = cls._reader(fields)
-        return found
+        record: Self = cls._reader(fields)
+        return record
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} cannot be changed")
@@ -355,9 +355,9 @@ def _reader_of(kind: type[R], flexible: bool) -> Callable[[FieldReader], R]:
             tags = fields.tags()
             for tag in tagged.values():
                 values.append(tag.kind.read(FieldReader(tags[tag.number])) if tag.number in tags else None)
-        found = object.__new__(kind)
-        found.__dict__.update(zip(names, values, strict=True))
-        return found
+        record = object.__new__(kind)
+        record.__dict__.update(zip(names, values, strict=True))
+        return record
 
     return read
 

@@ -225,14 +225,14 @@ class Sender:
         """The partition's leader; None if there is none now, or no broker answers. Raises ConnectionFailed after
         `_UNHEARD_S` without an answer of any broker: brokers that are restarted one by one answer within that time."""
         try:
-            found = self._client.leaders([partition])[0].get(partition)
+            leader = self._client.leaders([partition])[0].get(partition)
         except ConnectionFailed:
             self._unheard_since = min(self._unheard_since, now)
             if system.monotonic() - self._unheard_since > _UNHEARD_S:
                 raise
             return None
         self._unheard_since = math.inf
-        return found
+        return leader
 
     def _find_node(self, queue: PartitionQueue, now: float) -> bool:
         """Whether the partition's leader is known and connected; it does not change while responses are awaited."""

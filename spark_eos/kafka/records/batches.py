@@ -122,7 +122,7 @@ def find_batches(
     batch, and may raise OtherEpoch. Raises Damage; UnsupportedFormat or OtherEpoch, where that is what the first batch
     has, and else stops before it; as `walk_batches`.
     """
-    found: list[RecordBatch] = []
+    batches: list[RecordBatch] = []
     position = start
     try:
         for batch in walk_batches(data, size, aborted, begin):
@@ -131,12 +131,12 @@ def find_batches(
             if batch.visible and batch.last >= start and batch.base < end:
                 if batch.codec > LAST_CODEC:
                     raise UnsupportedFormat(f"compression codec {batch.codec}")
-                found.append(batch)
+                batches.append(batch)
             position = max(position, batch.last + 1)
     except (UnsupportedFormat, OtherEpoch):
         if position == start:
             raise
-    return found, position
+    return batches, position
 
 
 def walk_batches(

@@ -116,10 +116,10 @@ def _ask(
 ) -> R | int | None:
     """The coordinator's response, or the error code with which it could not be found."""
     name, producer_id, epoch = transaction
-    found, errors = client.coordinators([name], timeout_s)
-    if not found:
+    coordinators, errors = client.coordinators([name], timeout_s)
+    if not coordinators:
         return errors.get(name)
-    (node,) = found
+    (node,) = coordinators
     own = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
     answer = client.ask(node, request, own | dict(values), timeout_s)
     if answer is None:

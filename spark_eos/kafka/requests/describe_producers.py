@@ -108,14 +108,14 @@ def describe_each(
         leader: {"topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]}
         for leader, topics in asked.items()
     }
-    found: dict[TopicPartition, Sequence[ActiveProducer]] = {}
+    producers: dict[TopicPartition, Sequence[ActiveProducer]] = {}
     for answer in client.ask_each(values, DESCRIBE_PRODUCERS).values():
         for row in answer.topics if answer is not None else ():
             for p in row.partitions:
                 if p.error_code in UNAUTHORIZED:
                     raise unreadable(row.name, client.bootstrap_servers)
                 if p.error_code == OK:
-                    found[row.name, p.partition_index] = p.active_producers
-    for at in wanted - found.keys():
+                    producers[row.name, p.partition_index] = p.active_producers
+    for at in wanted - producers.keys():
         client.forget_leader(*at)
-    return found
+    return producers

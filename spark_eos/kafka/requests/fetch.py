@@ -187,7 +187,7 @@ class FetchConnection(Connection[None]):
         throttle_ms, error, _ = fields.of(_BEGIN)
         if error:
             raise OSError(f"the broker refuses to fetch (error {error})")
-        found: dict[TopicPartition, FetchResponse] = {}
+        responses: dict[TopicPartition, FetchResponse] = {}
         by_id = any(isinstance(name, bytes) for name in self._wanted)
         for _ in range(fields.count()):
             name = fields.skip(_ID_BYTES) if by_id else fields.text()
@@ -196,12 +196,12 @@ class FetchConnection(Connection[None]):
                 partition, response = _read_partition(fields)
                 if partition not in wanted:
                     raise OSError("the broker's answer is not one to this request")
-                found[topic, partition] = response
+                responses[topic, partition] = response
             fields.skip_tags()
         fields.skip_tags()
         if fields.left:
             raise OSError("the broker's answer is not one to this request")
-        return throttle_ms, found
+        return throttle_ms, responses
 
 
 def _read_partition(fields: FieldReader) -> tuple[int, FetchResponse]:
@@ -295,17 +295,17 @@ def fetch_many(
             if connection is not None:
                 client.pool.lost(connection)
             return {}
-        found = {at: (answer, answer.records) for at, answer in answers.items()}
+        responses = {at: (answer, answer.records) for at, answer in answers.items()}
         give_back(client, connection)
-        return found
+        return responses
 
     # In threads where there are several: a host that drops packets would take the time of the others.
     fetched = map(fetch, by_leader) if len(by_leader) == 1 else begin_each(fetch, by_leader)()
-    found = {at: answer for answers in fetched for at, answer in answers.items()}
+    responses = {at: answer for answers in fetched for at, answer in answers.items()}
     for at in wanted:
-        if at not in found or found[at][0].error in LEADER_MOVED:
+        if at not in responses or responses[at][0].error in LEADER_MOVED:
             client.forget_leader(*at)
-    return found
+    return responses
 
 
 def fetch_once(

@@ -92,16 +92,16 @@ def ask_offsets(
     for (topic, partition), node in leaders.items():
         by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
     asked = {node: _values(topics, times, isolation) for node, topics in by_node.items()}
-    found = {at: (error, Found(-1, -1)) for at, error in errors.items()}
-    found |= {at: (int(Code.REQUEST_TIMED_OUT), Found(-1, -1)) for at in leaders}
+    results = {at: (error, Found(-1, -1)) for at, error in errors.items()}
+    results |= {at: (int(Code.REQUEST_TIMED_OUT), Found(-1, -1)) for at in leaders}
     for answer in client.ask_each(asked, LIST_OFFSETS, min(timeout_s, _TRY_S)).values():
         for row in answer.topics if answer is not None else ():
             for p in row.partitions:
-                found[row.name, p.partition_index] = p.error_code, Found(p.offset, p.leader_epoch)
-    for at, (error, _) in found.items():
+                results[row.name, p.partition_index] = p.error_code, Found(p.offset, p.leader_epoch)
+    for at, (error, _) in results.items():
         if error:
             client.forget_leader(*at)
-    return found
+    return results
 
 
 def _values(

@@ -57,8 +57,8 @@ def open_transactional_ids(
 ) -> list[str] | None:
     """The transactional ids in these states that match the pattern (RE2); brokers that do not support patterns list all
     in these states. None if a broker did not answer."""
-    found = ids_by_state(client, pattern, states, only_matching=False)
-    return None if found is None else [name for name, _ in found]
+    by_state = ids_by_state(client, pattern, states, only_matching=False)
+    return None if by_state is None else [name for name, _ in by_state]
 
 
 def ids_by_state(
@@ -77,12 +77,12 @@ def ids_by_state(
     answers = _list(client, LIST_TRANSACTIONS_BY_PATTERN, by_pattern, able)
     others = [] if only_matching else [node for node in brokers if node not in able]
     answers += _list(client, LIST_TRANSACTIONS, values, others)
-    found = []
+    listed = []
     for answer in answers:
         if answer is None or answer.error_code != OK:
             return None
-        found += [(state.transactional_id, state.transaction_state) for state in answer.transaction_states]
-    return found if answers or (only_matching and brokers) else None
+        listed += [(state.transactional_id, state.transaction_state) for state in answer.transaction_states]
+    return listed if answers or (only_matching and brokers) else None
 
 
 def transactional_ids(client: BrokerClient, producer_id: int) -> list[str] | None:
@@ -90,12 +90,12 @@ def transactional_ids(client: BrokerClient, producer_id: int) -> list[str] | Non
     answer."""
     values = {"state_filters": [], "producer_id_filters": [producer_id]}
     answers = _list(client, LIST_TRANSACTIONS, values, _brokers(client))
-    found = []
+    listed = []
     for answer in answers:
         if answer is None or answer.error_code != OK:
             return None
-        found += [state.transactional_id for state in answer.transaction_states]
-    return found if answers else None
+        listed += [state.transactional_id for state in answer.transaction_states]
+    return listed if answers else None
 
 
 def _brokers(client: BrokerClient) -> list[int]:

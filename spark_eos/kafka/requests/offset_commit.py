@@ -34,10 +34,10 @@ def offset_commit(
 ) -> dict[TopicPartition, int] | int | None:
     """Commit offsets for a group with one request. Returns the error code of each partition; one error code if the
     group's coordinator could not be found; None without a response about all of them."""
-    found, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
-    if not found:
+    coordinators, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
+    if not coordinators:
         return errors.get(group)
-    (node,) = found
+    (node,) = coordinators
     values = {
         "group_id": group,
         "generation_id_or_member_epoch": -1,

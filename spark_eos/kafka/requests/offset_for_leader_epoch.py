@@ -81,16 +81,16 @@ def ask_epoch_ends(
     for (topic, partition), node in leaders.items():
         by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
     asked = {node: _values(topics, epochs) for node, topics in by_node.items()}
-    found = {at: (error, NOTHING) for at, error in errors.items()}
-    found |= {at: (int(Code.REQUEST_TIMED_OUT), NOTHING) for at in leaders}
+    results = {at: (error, NOTHING) for at, error in errors.items()}
+    results |= {at: (int(Code.REQUEST_TIMED_OUT), NOTHING) for at in leaders}
     for answer in client.ask_each(asked, OFFSET_FOR_LEADER_EPOCH, min(timeout_s, _TRY_S)).values():
         for row in answer.topics if answer is not None else ():
             for p in row.partitions:
-                found[row.topic, p.partition] = p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
-    for at, (error, _) in found.items():
+                results[row.topic, p.partition] = p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
+    for at, (error, _) in results.items():
         if error:
             client.forget_leader(*at)
-    return found
+    return results
 
 
 def _values(topics: Mapping[str, list[int]], epochs: Mapping[TopicPartition, int]) -> dict[str, object]:

@@ -44,10 +44,10 @@ def txn_offset_commit(
     added = OK if fencing else add_offsets_to_txn(client, transaction, group, timeout_s)
     if added != OK:
         return added
-    found, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
-    if not found:
+    coordinators, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
+    if not coordinators:
         return errors.get(group)
-    (node,) = found
+    (node,) = coordinators
     name, producer_id, epoch = transaction
     values = {
         "transactional_id": name,
