@@ -116,9 +116,9 @@ def started(
     name: str | None,
 ) -> StreamingQuery:
     """The query of a plan, with a data source of its own, made from ``base``."""
+    from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.sink.ended import remember
-    from spark_eos.spark.cores import cores
 
     query = start_ranges(spark, replace(plan, cores=cores(spark)), base, _NAME, checkpoint, trigger, name)
     remember(str(query.runId), plan.sink)

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.base import metrics_events
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.pipelines.copy.plan import RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import TYPES, checked
 from spark_eos.pipelines.copy.written import LastWritten
@@ -28,7 +29,6 @@ from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.counting import CountingIterator
 from spark_eos.sink.job_write import write_by_job
 from spark_eos.sink.schema import Columns, check_columns
-from spark_eos.spark.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
     from spark_eos.options.writes import WriteOptions

@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from spark_eos.errors import stop
+from spark_eos.pipelines.arrow_types import arrow_type
 from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.encoding import Encoding
 from spark_eos.pipelines.registry.unknown_ids import UnknownIds
-from spark_eos.spark.arrow_types import arrow_type
 
 #: The fields of a column of `decoded_or_why`.
 ROW, WHY = "row", "why"

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.spark.arrow_types import arrow_schema
+from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.waiting import TIMEOUT
 

@@ -83,10 +83,10 @@ def from_table(
     """Start a query from a table to topics. ``sink``: with its checkpoint; ``name_of_transform``: by which a decision
     knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
     from spark_eos.checkpoint.settings import of_session
+    from spark_eos.pipelines.copy.cores import cores, cores_now
     from spark_eos.pipelines.copy.from_table.source import FileDataSource
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.sink.ended import remember
-    from spark_eos.spark.cores import cores, cores_now
 
     session = of_session(spark)
     options = source_table_options(source, session)

@@ -57,10 +57,10 @@ def to_table(
 ) -> StreamingQuery:
     """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
     from spark_eos.checkpoint.settings import of_session
+    from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.pipelines.copy.table.options import table_options
     from spark_eos.pipelines.copy.table.source import TableDataSource
-    from spark_eos.spark.cores import cores
 
     plan = planned(source, table_options(sink, of_session(spark)), checkpoint, transform)
     return start_ranges(spark, replace(plan, cores=cores(spark)), TableDataSource, _FORMAT, checkpoint, trigger, name)

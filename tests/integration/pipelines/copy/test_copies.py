@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from spark_eos.base import metrics_events
 from spark_eos.ops.metrics.hub import Event, Hub, Inbox
-from spark_eos.spark import cores as spark_cores
+from spark_eos.pipelines.copy import cores as spark_cores
 from tests.support.queries.copies import copied, shouted
 from tests.support.waiting import TIMEOUT, wait_for
 

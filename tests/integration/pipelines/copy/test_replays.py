@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from spark_eos.spark import cores
+from spark_eos.pipelines.copy import cores
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.copies import CopiedFrom, shouted
 from tests.support.queries.sink_queries import ended_by

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
+from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.pipelines.files import folder, parquet
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import Form, cast, first_rows, read_file
-from spark_eos.spark.arrow_types import arrow_schema
 
 NONE, PARQUET = HadoopSettings({}), Form(parquet=True)
 UTC = pa.timestamp("us", "UTC")

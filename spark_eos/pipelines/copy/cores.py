@@ -1,4 +1,4 @@
-"""How many cores Spark has for tasks."""
+"""Counts the cores that Spark has for tasks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What Spark's `defaultParallelism` says at least, with executors, also before the first one has come.
+#: The least `defaultParallelism` of Spark with executors, also before the first one has come.
 _NONE_YET = 2
 
 
 def cores(spark: SparkSession) -> int | None:
-    """Those of executors that are there, or that the session waits for. None where their number changes
+    """Return how many cores executors have, or will have that the session waits for. None where the number changes
     (``spark.dynamicAllocation.enabled``), where no executor has come and no setting says how many will, and where the
     session does not say it, as with Spark Connect."""
     try:
@@ -31,7 +31,7 @@ def cores(spark: SparkSession) -> int | None:
 
 
 def cores_now(spark: SparkSession, least: int) -> int:
-    """Those of executors that are there now; ``least`` where these are fewer, or the session does not say it."""
+    """Return how many cores executors have now; ``least`` where they have fewer, or the session does not say it."""
     try:
         return max(least, int(spark.sparkContext.defaultParallelism))
     except Exception:  # as above

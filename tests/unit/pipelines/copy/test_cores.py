@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.spark.cores import cores, cores_now
+from spark_eos.pipelines.copy.cores import cores, cores_now
 
 
 class Session:
