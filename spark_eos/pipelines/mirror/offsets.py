@@ -258,7 +258,7 @@ class GroupMover:
 
 @dataclass(frozen=True)
 class _TargetEnd:
-    """Return the position of a reader of the target, if partition ``number`` of the map has no row of the source's
+    """Position of a reader of the target, if partition ``number`` of the map has no row of the source's
     partition up to ``map_end``."""
 
     position: TargetPosition
