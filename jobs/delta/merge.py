@@ -198,7 +198,7 @@ def counted(source: DataFrame) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Proof:
-    """Check the counts of a merge: every row is inserted, updates or deletes a row of its key, deletes a key
+    """Proof of a merge: every row is inserted, updates or deletes a row of its key, deletes a key
     that is not there, or comes before a later row of its key. ``source``: the `last_rows` of the micro-batch."""
 
     path: str
