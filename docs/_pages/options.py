@@ -54,7 +54,7 @@ def _by_reason(refused: Mapping[str, str]) -> Iterator[str]:
 
 def _client() -> Iterator[str]:
     yield from ("", "## Kafka client properties", "")
-    yield "spark-eos has [a client of its own](design.md#reading). Names of properties are librdkafka's, or the Java"
+    yield "spark-eos has [a client of its own](design.md#choices). Names of properties are librdkafka's, or the Java"
     yield "client's, most of which have an equivalent and are translated. These are refused, on both sides:"
     yield ""
     yield from _by_reason(REFUSED)
