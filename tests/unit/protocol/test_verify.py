@@ -341,7 +341,7 @@ def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it(broker
     committed(brokers, aborted=False)
     verify_last(brokers.ports(), 0)
     error = stopped("EOS_LEDGER_TRUNCATED", lambda: verify_last(brokers.ports(), 1))
-    assert "Micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
+    assert "micro-batch 1 is committed" in error.message and "is micro-batch 0" in error.message
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -438,4 +438,4 @@ def test_a_look_at_an_earlier_decision_is_none_at_the_last_one(brokers: Brokers)
     committed(brokers, aborted=True, number=1)
     head = brokers.ports().ledger.read()
     seen = Verified(first.decision, {})
-    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2), seen=seen))
+    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2), verified=seen))
