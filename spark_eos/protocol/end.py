@@ -43,7 +43,8 @@ AGED_MS = 3_600_000
 #: What counts as whole for less than this is looked at: its end would be answered when it does not any more.
 _SLACK_MS = 10_000
 
-#: Where an end fences, by the state that a coordinator describes one epoch on: nothing but an end leads there.
+#: Where an end fences, by the state that a coordinator describes one epoch on: nothing but an end leads there. (Kafka
+#: 4.0.0 raises the epoch twice when it fences, KAFKA-19367: then the log decides.)
 _AT_THE_NEXT_EPOCH: Mapping[State, Verdict] = {
     State.PREPARE_COMMIT: Verdict.COMMITTED,
     State.COMPLETE_COMMIT: Verdict.COMMITTED,
