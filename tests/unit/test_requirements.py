@@ -53,7 +53,7 @@ BROUGHT_BY_OTHERS = {
     # the extra registry; errors say that it is missing
     "spark_eos/pipelines/registry/json_values.py": {"referencing"},
     "spark_eos/pipelines/registry/protobuf_files.py": {"google", "grpc_tools"},
-    "spark_eos/pipelines/registry/protobuf_repeats.py": {"google"},
+    "spark_eos/pipelines/registry/protobuf_known.py": {"google"},
     "spark_eos/pipelines/registry/protobuf_values.py": {"google", "ptars"},
     "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
     "bench/compare/quix_copy.py": {"quixstreams"},  # the same

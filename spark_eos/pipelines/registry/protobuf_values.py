@@ -32,6 +32,7 @@ from spark_eos.pipelines.registry.formats import (
     own_bytes,
 )
 from spark_eos.pipelines.registry.schemas import Schema, too_large
+from spark_eos.pipelines.registry.wire import bytes_of
 
 try:
     import ptars
@@ -40,7 +41,7 @@ try:
     from google.protobuf.message_factory import GetMessageClass
 
     from spark_eos.pipelines.registry.protobuf_files import message_at, message_named, path_of
-    from spark_eos.pipelines.registry.protobuf_repeats import counting, is_twice
+    from spark_eos.pipelines.registry.protobuf_known import is_malformed, known_fields
 except ImportError as missing:
     raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
 
@@ -55,6 +56,8 @@ _WIDER = {
     FieldDescriptor.TYPE_SINT32: {FieldDescriptor.TYPE_SINT64},
     FieldDescriptor.TYPE_STRING: {FieldDescriptor.TYPE_BYTES},
 }
+#: The size in bytes of a varint of more than 32 bits, if its last byte is more than 15.
+_LONG = 5
 #: The range of Timestamp, the years 1 to 9999, and the longest Duration, 10,000 years, in microseconds.
 _TIMES = -62_135_596_800_000_000, 253_402_300_799_999_999
 _LONGEST = 315_576_000_000_000_000
@@ -80,8 +83,9 @@ class ProtobufReader(_Message):
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:
         super().__init__(schema, message)
-        known = counting(self._message, pa.struct(list(self._handler.schema())))
+        known = known_fields(self._message, pa.struct(list(self._handler.schema())))
         self._known = None if known is None else _handler(known)
+        self._class = GetMessageClass(self._message)
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
@@ -94,31 +98,35 @@ class ProtobufReader(_Message):
 
     def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
         messages = own_bytes(values, begin)
-        batch = self._parsed(messages)
-        if batch is not None:
-            return Decoded(batch.to_struct_array().cast(self.type), {})
-        bad = list(damaged(messages, lambda piece: self._parsed(piece) is not None))
         good = np.ones(len(messages), bool)
-        good[bad] = False
-        # ptars reads a null as a message without fields, which the last line makes null again.
-        rows = self._handler.array_to_record_batch(_kept(messages, good)).to_struct_array().cast(self.type)
-        return Decoded(_kept(rows, good), {row: self._why(messages[row].as_py()) for row in bad})
+        good[[row for row in _with_long_varints(messages) if self._official(messages[row].as_py()) is None]] = False
+        batch = self._parsed(_kept(messages, good))
+        if batch is None:
+            good[list(damaged(messages, lambda piece: self._parsed(piece) is not None))] = False
+            batch = self._handler.array_to_record_batch(_kept(messages, good))
+        # ptars reads a null as a message without fields, which is made null again.
+        rows = _kept(batch.to_struct_array().cast(self.type), good)
+        return Decoded(rows, {row: self._why(messages[row].as_py()) for row in np.flatnonzero(~good).tolist()})
+
+    def _official(self, message: bytes) -> Any:  # noqa: ANN401  # a message of Google's runtime
+        """The message as read by Google's runtime; None where it is damaged."""
+        try:
+            return self._class.FromString(message)
+        except DecodeError:
+            return None
 
     def _why(self, message: bytes) -> str:
         """Why a message is malformed."""
-        try:
-            missing = GetMessageClass(self._message).FromString(message).FindInitializationErrors()
-        except DecodeError:
-            return _DAMAGED
+        official = self._official(message)
+        missing = [] if official is None else official.FindInitializationErrors()
         return f"it lacks the required field '{missing[0]}'" if missing else _DAMAGED
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
-        """The fields of the messages; None where one message is damaged, lacks a required field, has a time out of
-        range, several fields of a oneof, a map with a key twice, of which ptars reads all and not just the last, or a
-        Timestamp or the like twice, of which ptars reads just the last."""
+        """The fields of the messages; None where one message is damaged, lacks a required field, has several fields of
+        a oneof, a map with a key twice, of which ptars reads all and not just the last, or what `is_malformed`."""
         try:
             batch = self._handler.array_to_record_batch(messages)
-            if self._known is not None and any(map(is_twice, self._known.array_to_record_batch(messages).columns)):
+            if self._known is not None and is_malformed(self._known.array_to_record_batch(messages).to_struct_array()):
                 return None
         except ValueError:
             return None
@@ -127,8 +135,7 @@ class ProtobufReader(_Message):
                 raise
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        wrong = any(map(_has_no_time, batch.columns)) or any(map(_has_a_key_twice, batch.columns))
-        wrong = wrong or (self._has_rules and _breaks_rule(columns, self._message))
+        wrong = any(map(_has_a_key_twice, batch.columns)) or (self._has_rules and _breaks_rule(columns, self._message))
         return None if wrong else batch
 
 
@@ -276,6 +283,18 @@ def _type_of(field: FieldDescriptor) -> str:
 def _kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
     """The values where ``keep`` is true, and null elsewhere."""
     return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
+
+
+def _with_long_varints(messages: pa.Array) -> np.ndarray:
+    """The indexes of messages with bytes like a tag of more than 32 bits. Google's runtime refuses one, and ptars skips
+    a field; but negative numbers, and texts in other alphabets, have such bytes, too."""
+    texts = bytes_of(messages)
+    data = texts.data[texts.start[0] : texts.end[-1]] if len(messages) else texts.data
+    if len(data) < _LONG:
+        return np.zeros(0, np.int64)
+    high = data >= 0x80  # all bytes of a varint but the last
+    found = high[: 1 - _LONG] & high[1 : 2 - _LONG] & high[2 : 3 - _LONG] & high[3:-1] & (data[_LONG - 1 :] > 0x0F)
+    return np.unique(np.searchsorted(texts.start, np.flatnonzero(found) + texts.start[0], "right") - 1)
 
 
 def _has_no_time(column: pa.Array) -> bool:

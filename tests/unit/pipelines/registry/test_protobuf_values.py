@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import math
 from decimal import Decimal
@@ -11,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import example
 from hypothesis import strategies as st
@@ -156,6 +159,7 @@ def maps_set_aside(message) -> set[str]:
 @inputs(orders, st.integers(0, 2**32), st.integers(0, 255), st.integers(0, 2**32))
 @example({"at": dt.datetime(2026, 1, 1)}, 0, 66, 9)
 @example({"tags": {"": 1}}, 2, 0x1A, 6)
+@example({"id": 1, "at": dt.datetime(2026, 1, 1, microsecond=1)}, 11, 0xFF, 14)
 def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, byte, end):
     """And its neighbours are what they were."""
     good, text = message({"id": 7}), bytearray(message(row))
@@ -169,7 +173,8 @@ def test_a_mutated_value_is_read_as_by_the_official_runtime_or_bad(row, place, b
     try:
         official = Order.FromString(mutated)
         expected = row_of(official)
-    except (DecodeError, ValueError, OverflowError):  # the last two: times before the year 1 or after 9999
+    except (DecodeError, ValueError, OverflowError):  # the last two: times that are out of range
+        assert 1 in found.bad
         return
     if 1 not in found.bad:
         own = {name: value for name, value in rows[1].items() if name not in maps_set_aside(official)}
@@ -318,6 +323,63 @@ def test_a_known_message_that_is_there_twice_is_bad_alone(value, is_bad):
         official = GetMessageClass(message_at(KNOWN, (0,))).FromString(value)
         assert (found["at"] is not None) == official.HasField("at") and len(found["all"]) == len(official.all)
         assert not official.HasField("at") or found["at"] == official.at.ToDatetime(dt.UTC)
+
+
+LONG_TAG, LONGEST_TAG = b"\xf8\xff\xff\xff\x1f\x01", b"\xf8\xff\xff\xff\x0f\x01"
+
+
+@pytest.mark.parametrize(
+    "around", [lambda text: text, lambda text: field(3, text), lambda text: field(3, field(3, text))]
+)
+def test_a_tag_of_more_than_32_bits_is_bad_alone(around):
+    """The official runtime refuses it, and the library skips a field; a number of the longest 32 bits is unknown to both."""
+    values = [field(20, FIVE), around(LONG_TAG), around(LONGEST_TAG), field(20, FIVE)]
+    found = decoded(values, KNOWN, KNOWN)
+    assert found.bad == {1: "it is not a message of Protobuf"}
+    assert [row and row["number"] for row in found.rows.to_pylist()] == [5, None, None, 5]
+    with pytest.raises(DecodeError):
+        GetMessageClass(message_at(KNOWN, (0,))).FromString(values[1])
+
+
+def time(seconds: int, nanos: int) -> bytes:
+    """A Timestamp or Duration."""
+    return Timestamp(seconds=seconds, nanos=nanos).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "timestamp", "duration"),
+    [
+        (0, 999_999_999, True, True),
+        (0, 1_000_000_000, False, False),
+        (0, -1, False, True),
+        (1, -1, False, False),
+        (-1, 1, True, False),
+        (-1, -999_999_999, False, True),
+        (-1, -1_000_000_000, False, False),
+        (253_402_300_799, 999_999_999, True, True),
+        (253_402_300_800, 0, False, True),
+        (-62_135_596_800, 0, True, True),
+        (-62_135_596_801, 0, False, True),
+        (315_576_000_000, 999_999_999, False, True),
+        (315_576_000_001, 0, False, False),
+        (-(2**63), 0, False, False),
+    ],
+)
+def test_times_out_of_range_are_bad_alone(seconds, nanos, timestamp, duration):
+    """As the official runtime refuses them; wherever they are."""
+    text = time(seconds, nanos)
+    for value, good in (
+        (field(1, text), timestamp),
+        (field(7, time(0, 0), text), timestamp),
+        (field(3, field(2, text)), duration),
+        (field(4, b"", field(2, text)), duration),
+        (field(5, b"\x08\x01" + field(2, field(2, text))), duration),
+        (field(6, b"\x08\x01" + field(2, text)), duration),
+    ):
+        assert decoded([field(1, FIVE), value, b""], KNOWN, KNOWN).bad.keys() == (set() if good else {1}), value
+    for kind, good in ((Timestamp, timestamp), (Duration, duration)):
+        with contextlib.nullcontext() if good else pytest.raises(ValueError):
+            kind(seconds=seconds, nanos=nanos).ToJsonString()
 
 
 REQUIRED = Schema(
