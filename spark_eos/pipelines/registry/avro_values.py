@@ -9,25 +9,23 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from spark_eos.errors import stop
 from spark_eos.pipelines.registry.avro import Decoder, Encoder, arrow_type, parse
 from spark_eos.pipelines.registry.avro import Schema as AvroSchema
 from spark_eos.pipelines.registry.avro.schema import Enum, Fixed, Primitive, Record
 from spark_eos.pipelines.registry.formats import Decode, Encoded
-from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.schemas import Schema, check_kind
 
 
 class AvroReader:
     """Reads values of any writer's schema as values of one schema, by Avro's schema resolution."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._schema = _parsed(schema)
         self.type: pa.DataType = arrow_type(self._schema)
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of this writer's values. Raises SchemaError where they cannot be read as the reader's."""
-        if schema.kind != "AVRO":
-            raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected="AVRO")
+        check_kind(schema, "AVRO")
         writer = _parsed(schema)
         return Decoder(writer, self._schema, sized=not _is_bytes(writer)).decode
 
@@ -37,7 +35,7 @@ class AvroWriter:
 
     message: tuple[int, ...] = ()
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._schema = _parsed(schema)
 
     @property

@@ -14,7 +14,16 @@ from spark_eos.base.caches import process_cache
 from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.pipelines.deadline import Overdue, within
 from spark_eos.pipelines.registry.answers import bound_answers
-from spark_eos.pipelines.registry.schemas import KINDS, Reference, Registered, Rule, Schema, check_references, kind_of
+from spark_eos.pipelines.registry.schemas import (
+    KINDS,
+    Reference,
+    Registered,
+    Rule,
+    Schema,
+    check_references,
+    kind_of,
+    not_installed,
+)
 from spark_eos.pipelines.registry.settings import RegistrySettings
 
 if TYPE_CHECKING:
@@ -218,7 +227,7 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
-        raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=error.name, extra="registry") from None
+        raise not_installed(error) from None
     try:
         client = SchemaRegistryClient(settings.client_conf(_RETRIES))
     except (OSError, ValueError) as error:  # certificate files (ssl.SSLError is an OSError), missing settings

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spark_eos.errors import stop
 from spark_eos.pipelines.registry.formats import Reader, Writer
-from spark_eos.pipelines.registry.schemas import Rule, Schema
+from spark_eos.pipelines.registry.schemas import Kind, Rule, Schema
 
 #: Modes of rules that are for one direction alone; a rule of any other mode is for both.
 _WHEN_READ = ("READ", "UPGRADE", "DOWNGRADE", "UPDOWN")
@@ -15,34 +17,31 @@ def reader_of(schema: Schema, message: str | None = None) -> Reader:
     """A reader of values as this schema's type. ``message``: the full name of a Protobuf message, by default the first
     in the file. Raises EosError for a schema whose values no column can hold, or have to be changed when read."""
     check_rules_of_reading(schema)
-    if schema.kind == "PROTOBUF":
-        from spark_eos.pipelines.registry.protobuf_values import ProtobufReader
-
-        return ProtobufReader(schema, message)
-    if schema.kind == "JSON":
-        from spark_eos.pipelines.registry.json_values import JsonReader
-
-        return JsonReader(schema)
-    from spark_eos.pipelines.registry.avro_values import AvroReader
-
-    return AvroReader(schema)
+    reader, _ = _codec(schema.kind)
+    return reader(schema, message)
 
 
 def writer_of(schema: Schema, message: str | None = None) -> Writer:
     """A writer of rows by this schema. ``message``: the full name of a Protobuf message, by default the first in the
     file. Raises EosError for a schema that cannot be written by."""
     _check_rules(schema, "write", [rule for rule in schema.rules if rule.mode not in _WHEN_READ])
-    if schema.kind == "PROTOBUF":
-        from spark_eos.pipelines.registry.protobuf_values import ProtobufWriter
+    _, writer = _codec(schema.kind)
+    return writer(schema, message)
 
-        return ProtobufWriter(schema, message)
-    if schema.kind == "JSON":
-        from spark_eos.pipelines.registry.json_values import JsonWriter
 
-        return JsonWriter(schema)
-    from spark_eos.pipelines.registry.avro_values import AvroWriter
+def _codec(kind: Kind) -> tuple[Callable[[Schema, str | None], Reader], Callable[[Schema, str | None], Writer]]:
+    """What makes readers and writers of a kind. Each takes the schema, and the name of a message."""
+    if kind == "PROTOBUF":
+        from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
 
-    return AvroWriter(schema)
+        return ProtobufReader, ProtobufWriter
+    if kind == "JSON":
+        from spark_eos.pipelines.registry.json_values import JsonReader, JsonWriter
+
+        return JsonReader, JsonWriter
+    from spark_eos.pipelines.registry.avro_values import AvroReader, AvroWriter
+
+    return AvroReader, AvroWriter
 
 
 def check_rules_of_reading(schema: Schema) -> None:

@@ -18,7 +18,7 @@ from spark_eos.pipelines.registry.avro.schema import MOST_NODES
 from spark_eos.pipelines.registry.schemas import Kind, Schema, too_large
 from spark_eos.pipelines.registry.wire import bytes_of
 
-__all__ = ["Decode", "Decoded", "Encoded", "Reader", "Size", "Writer", "cast", "casts", "damaged", "own_bytes"]
+__all__ = ["Decode", "Decoded", "Encoded", "Reader", "Size", "Writer", "cast", "casts", "damaged", "kept", "own_bytes"]
 
 #: The most levels of types within one another; Arrow's messages, by which Spark sends columns, have at most 63.
 MOST_LEVELS = 60
@@ -87,7 +87,14 @@ def cast(values: pa.Array, wanted: pa.DataType, column: str) -> tuple[pa.Array, 
         return values.cast(wanted), []
     except pa.ArrowInvalid:
         bad = list(damaged(values, lambda piece: casts(piece, wanted)))
-    return values.take(pa.array(np.arange(len(values)), mask=_mask(bad, len(values)))).cast(wanted), bad
+    good = np.ones(len(values), bool)
+    good[bad] = False
+    return kept(values, good).cast(wanted), bad
+
+
+def kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
+    """The values where ``keep`` is true, and null elsewhere."""
+    return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
 
 
 def casts(values: pa.Array, wanted: pa.DataType) -> bool:
@@ -115,12 +122,6 @@ def damaged(values: pa.Array, whole: Callable[[pa.Array], bool], first: int = 0)
     middle = len(values) // 2
     yield from damaged(values.slice(0, middle), whole, first)
     yield from damaged(values.slice(middle), whole, first + middle)
-
-
-def _mask(places: list[int], count: int) -> np.ndarray:
-    mask = np.zeros(count, bool)
-    mask[places] = True
-    return mask
 
 
 def _misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> tuple[str, pa.DataType, pa.DataType] | None:

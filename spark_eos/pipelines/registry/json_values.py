@@ -21,14 +21,14 @@ import pyarrow as pa
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import lost_field
 from spark_eos.pipelines.registry.formats import MOST_LEVELS, Decode, Decoded, Encoded, Size, cast, own_bytes
-from spark_eos.pipelines.registry.schemas import Schema, too_large
+from spark_eos.pipelines.registry.schemas import Schema, check_kind, not_installed, too_large
 
 try:
     from referencing import Registry, Specification
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7, specification_with
 except ImportError as missing:
-    raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
+    raise not_installed(missing) from None
 
 _NOT_JSON = "it is not JSON"
 #: The most levels of arrays and objects within one another. Python's own limit depends on who calls.
@@ -63,14 +63,13 @@ _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(),
 class JsonReader:
     """Reads JSON texts as values of one shape."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._shape = shape_of(schema)
         self.type: pa.DataType = self._shape.type
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
         """The decoder of JSON texts, whatever JSON Schema the writer had: each value is checked by itself."""
-        if schema.kind != "JSON":
-            raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected="JSON")
+        check_kind(schema, "JSON")
         return self._decode
 
     def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
@@ -96,7 +95,7 @@ class JsonWriter:
     record = None
     message: tuple[int, ...] = ()
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._shape = shape_of(schema)
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:

@@ -23,7 +23,7 @@ from typing import Any
 
 from spark_eos.base.printable import excerpt
 from spark_eos.errors import stop
-from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.schemas import Schema, check_kind, not_installed
 
 try:
     import grpc_tools
@@ -32,7 +32,7 @@ try:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError
 except ImportError as missing:
-    raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
+    raise not_installed(missing) from None
 
 #: Packages with the modules of files that are known without a reference.
 _PACKAGES = ("google.protobuf", "google.type", "confluent_kafka.schema_registry.confluent")
@@ -64,8 +64,7 @@ def message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
     Protobuf has a nested message for the entries of each map. Confluent's client for Python counts these, and that for
     Java does not. Indexes that lead to two different messages by these rules are refused.
     """
-    if schema.kind != "PROTOBUF":
-        raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected="PROTOBUF")
+    check_kind(schema, "PROTOBUF")
     file, _ = _file(schema)
     found = {name: message for entries in (True, False) for name, message in _followed(file, path or (0,), entries)}
     if len(found) > 1:
@@ -148,9 +147,7 @@ def _known() -> dict[str, FileDescriptorProto]:
                     descriptor = importlib.import_module(module.name).DESCRIPTOR
                     files[descriptor.name] = FileDescriptorProto.FromString(descriptor.serialized_pb)
     except ImportError as missing:
-        raise stop(
-            "EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry"
-        ) from None
+        raise not_installed(missing) from None
     return files
 
 

@@ -29,9 +29,10 @@ from spark_eos.pipelines.registry.formats import (
     cast,
     casts,
     damaged,
+    kept,
     own_bytes,
 )
-from spark_eos.pipelines.registry.schemas import Schema, too_large
+from spark_eos.pipelines.registry.schemas import Schema, not_installed, too_large
 from spark_eos.pipelines.registry.wire import bytes_of
 
 try:
@@ -43,7 +44,7 @@ try:
     from spark_eos.pipelines.registry.protobuf_files import message_at, message_named, path_of
     from spark_eos.pipelines.registry.protobuf_known import is_malformed, known_fields
 except ImportError as missing:
-    raise stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=missing.name, extra="registry") from None
+    raise not_installed(missing) from None
 
 _DAMAGED = "it is not a message of Protobuf"
 _OUT_OF_RANGE = "a number out of its range"
@@ -100,12 +101,12 @@ class ProtobufReader(_Message):
         messages = own_bytes(values, begin)
         good = np.ones(len(messages), bool)
         good[[row for row in _with_long_varints(messages) if self._official(messages[row].as_py()) is None]] = False
-        batch = self._parsed(_kept(messages, good))
+        batch = self._parsed(kept(messages, good))
         if batch is None:
             good[list(damaged(messages, lambda piece: self._parsed(piece) is not None))] = False
-            batch = self._handler.array_to_record_batch(_kept(messages, good))
+            batch = self._handler.array_to_record_batch(kept(messages, good))
         # ptars reads a null as a message without fields, which is made null again.
-        rows = _kept(batch.to_struct_array().cast(self.type), good)
+        rows = kept(batch.to_struct_array().cast(self.type), good)
         return Decoded(rows, {row: self._why(messages[row].as_py()) for row in np.flatnonzero(~good).tolist()})
 
     def _official(self, message: bytes) -> Any:  # noqa: ANN401  # a message of Google's runtime
@@ -164,7 +165,7 @@ class ProtobufWriter(_Message):
             unfit |= {row: f"field '{field.name}' has {what}" for row, what in found.items() if row not in unfit}
             fits = np.ones(len(rows), bool)
             fits[list(found)] = False
-            columns.append((_kept(column, fits), field))
+            columns.append((kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
         if self._has_rules:
             unfit = dict.fromkeys(self._rule_breakers(given), _RULES) | unfit
@@ -181,7 +182,7 @@ class ProtobufWriter(_Message):
         keep[list(bad)] = False
         # The last argument is the separator.
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
-        return Encoded(_kept(values, keep), bad)
+        return Encoded(kept(values, keep), bad)
 
     def _rule_breakers(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
         """The rows with values for several fields of a oneof, of which readers would keep the last one, or without a
@@ -278,11 +279,6 @@ def _type_of(field: FieldDescriptor) -> str:
         if name.startswith("TYPE_") and getattr(FieldDescriptor, name) == field.type
     )
     return f"repeated {kind}" if field.is_repeated else kind
-
-
-def _kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
-    """The values where ``keep`` is true, and null elsewhere."""
-    return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
 
 
 def _with_long_varints(messages: pa.Array) -> np.ndarray:

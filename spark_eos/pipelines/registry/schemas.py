@@ -100,6 +100,17 @@ def check_references(kind: Kind, count: int, way: int) -> None:
         raise too_large(kind, LONGEST_WAY, "references that lead to one another")
 
 
+def check_kind(schema: Schema, kind: Kind) -> None:
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where a writer's schema is of another kind than the reader's."""
+    if schema.kind != kind:
+        raise stop("EOS_REGISTRY_SCHEMA.other", what="The value", written=schema.kind, expected=kind)
+
+
+def not_installed(error: ImportError) -> EosError:
+    """The error of a module of the extra ``registry`` that cannot be imported."""
+    return stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=error.name, extra="registry")
+
+
 def too_large(kind: Kind, most: int, what: str) -> EosError:
     """The error of a schema with more than ``most`` of ``what``."""
     return stop("EOS_REGISTRY_SCHEMA.large", kind=kind, most=most, what=what)
