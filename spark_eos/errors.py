@@ -71,13 +71,13 @@ def conditions() -> dict[str, dict[str, Any]]:
 
 
 def phrase(name: str) -> str:
-    """What several hints say, from the same table."""
+    """A phrase that several hints use, from the same table."""
     text: str = _table()["phrases"][name]
     return text
 
 
 def restart_helps(condition: str) -> bool:
-    """Whether the same query continues when it is started again with nothing changed, for some conditions as soon as
+    """Tell whether the same query continues when it is started again with nothing changed, for some conditions as soon as
     the cluster is healthy. False for what is not in the table."""
     return bool(_table().get(condition, {}).get("restart"))
 
@@ -147,7 +147,7 @@ class EosError(Exception):
         return restart_helps(self.condition)
 
     def reworded(self, message: str, hint: str, **parameters: object) -> EosError:
-        """The same condition with other texts and parameters, by code that knows more of where it happened."""
+        """Return this condition with other texts and parameters, for code that knows more of where it happened."""
         return _rebuild(type(self), self.condition, self.entry, message, hint, parameters)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -54,7 +54,7 @@ def _encoder(schema: AvroSchema, type_: pa.DataType) -> Encoder:
 
 
 def _is_bytes(schema: AvroSchema) -> bool:
-    """Whether the schema is ``bytes``, with or without a logical type."""
+    """Tell whether the schema is ``bytes``, with or without a logical type."""
     return isinstance(schema, Primitive) and schema.type == "bytes"
 
 

@@ -68,16 +68,16 @@ class Registry:
         missing = stop("EOS_REGISTRY_NOT_FOUND.schema", schema=name, registry=self._settings.name)
         if not anew and self._unknown.get(name, 0.0) > time.monotonic():
             raise missing
-        found = self._get(name)
-        if found is None:
+        schema = self._get(name)
+        if schema is None:
             if reader is not None:
                 self._check_has(reader)
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = time.monotonic() + _UNKNOWN_S
             raise missing
-        self._schemas[name] = found
-        return found
+        self._schemas[name] = schema
+        return schema
 
     def _get(self, name: int | str) -> Schema | None:
         """The schema of this id or GUID, from the registry; None if it does not know it."""
@@ -93,8 +93,8 @@ class Registry:
 
     def _check_has(self, reader: Registered) -> None:
         """Raise RegistryError unless the registry has this schema under its id."""
-        found = self._get(reader.id)
-        if found is None or found.fingerprint != reader.schema.fingerprint:
+        schema = self._get(reader.id)
+        if schema is None or schema.fingerprint != reader.schema.fingerprint:
             raise stop(
                 "EOS_REGISTRY_CHANGED.version",
                 registry=self._settings.name,
@@ -120,10 +120,10 @@ class Registry:
                 registry=registry,
                 what=f"version '{version}' of subject '{name}'",
             )
-        found = self._registered(subject, answer, self._schema_of(answer.schema, used))
-        if version not in ("latest", -1, found.version):  # the second is the latest, too, in references
-            raise self._no_answer(f"version {found.version} of subject '{subject}' instead of version {version}")
-        return found
+        registered = self._registered(subject, answer, self._schema_of(answer.schema, used))
+        if version not in ("latest", -1, registered.version):  # the second is the latest, too, in references
+            raise self._no_answer(f"version {registered.version} of subject '{subject}' instead of version {version}")
+        return registered
 
     def names(self, registered: Registered) -> frozenset[str]:
         """The ids and GUIDs, as texts, of this version and all others that the subject has now, or has had."""
@@ -149,10 +149,10 @@ class Registry:
     def lookup(self, subject: str, schema: Schema) -> Registered:
         """The version of the subject with exactly this schema. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
         name = self._settings.qualified(subject)
-        found = self._find(lambda client: client.lookup_schema(name, _as_theirs(schema)), subject=name)
-        if found is None:
+        answer = self._find(lambda client: client.lookup_schema(name, _as_theirs(schema)), subject=name)
+        if answer is None:
             raise stop("EOS_REGISTRY_NOT_FOUND.lookup", subject=name, registry=self._settings.name)
-        registered = self._registered(subject, found, schema)
+        registered = self._registered(subject, answer, schema)
         # The client gives back the schema that it was given, without the rules that the subject has for it.
         there = self._ask(lambda client: client.get_version(name, registered.version), subject=name)
         return replace(registered, schema=replace(schema, rules=_rules_of(there.schema)))

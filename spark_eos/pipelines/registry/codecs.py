@@ -30,7 +30,7 @@ def writer_of(schema: Schema, message: str | None = None) -> Writer:
 
 
 def _codec(kind: Kind) -> tuple[Callable[[Schema, str | None], Reader], Callable[[Schema, str | None], Writer]]:
-    """What makes readers and writers of a kind. Each takes the schema, and the name of a message."""
+    """Import the reader and the writer of a kind; each is made of a schema and the name of a message."""
     if kind == "PROTOBUF":
         from spark_eos.pipelines.registry.protobuf_values import ProtobufReader, ProtobufWriter
 

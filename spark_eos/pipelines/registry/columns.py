@@ -26,10 +26,10 @@ def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails
     subject = decoding.registered.subject
 
     def from_registry(*given: pa.Array) -> pa.Array:
-        found = decoding.decode(*given)
-        if fails and found.bad:
-            raise stop("EOS_VALUE_MALFORMED.read", subject=subject, reason=found.bad[min(found.bad)])
-        return found.rows
+        result = decoding.decode(*given)
+        if fails and result.bad:
+            raise stop("EOS_VALUE_MALFORMED.read", subject=subject, reason=result.bad[min(result.bad)])
+        return result.rows
 
     made: Column = _udf(from_registry, from_arrow_type(decoding.type))(*_given(column, headers))
     return made
@@ -43,15 +43,15 @@ def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *
 
     def from_registry(*given: pa.Array) -> pa.Array:
         unknown = UnknownIds()
-        found = decoding.decode(given[0], given[1] if len(given) > 1 else None, unknown)
+        result = decoding.decode(given[0], given[1] if len(given) > 1 else None, unknown)
         if twice and unknown.names:
             first = unknown.names[0].partition("..")[0]
             raise stop("EOS_REGISTRY_NOT_FOUND.twice", schema=first, registry=decoding.settings.name)
-        count = len(found.rows)
+        count = len(result.rows)
         why = pa.nulls(count, pa.string())
-        if found.bad:
-            why = pa.array([found.bad.get(row) for row in range(count)], pa.string())
-        return pa.StructArray.from_arrays([found.rows, why], [ROW, WHY])
+        if result.bad:
+            why = pa.array([result.bad.get(row) for row in range(count)], pa.string())
+        return pa.StructArray.from_arrays([result.rows, why], [ROW, WHY])
 
     type_ = StructType().add(ROW, from_arrow_type(decoding.type)).add(WHY, StringType())
     # Spark evaluates a deterministic function again for each filter and column that uses it.

@@ -48,7 +48,7 @@ class Decoding:
 
     def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
         """The values as rows of the type. ``values``: binary; ``headers``: a column like that of the source. An id in
-        ``unknown`` is unknown whatever the registry says, and other ids that it does not know are added there.
+        ``unknown`` stays unknown, and other ids that the registry does not know are added there.
 
         Raises RegistryError where the registry does not answer, or is not the same any more.
         """
@@ -90,14 +90,14 @@ class _Decoders:
         self._by_writer: dict[WriterKey, Decode | str] = {}
 
     def decode(self, values: pa.Array, headers: pa.Array | None, ids: UnknownIds) -> Decoded:
-        found = split(values, headers, key=self._key, messages=self._messages)
-        bad, pieces, places = dict(found.bad), [], []
-        for number, rows in _groups(found.writer):
-            decode = self._of_writer(found.keys[number], ids)
+        named = split(values, headers, key=self._key, messages=self._messages)
+        bad, pieces, places = dict(named.bad), [], []
+        for number, rows in _groups(named.writer):
+            decode = self._of_writer(named.keys[number], ids)
             if isinstance(decode, str):
                 bad |= dict.fromkeys(rows.tolist(), decode)
                 continue
-            part = decode(values if len(rows) == len(values) else values.take(pa.array(rows)), found.begin[rows])
+            part = decode(values if len(rows) == len(values) else values.take(pa.array(rows)), named.begin[rows])
             pieces.append(part.rows)
             places.append(rows)
             bad |= {int(rows[place]): reason for place, reason in part.bad.items()}

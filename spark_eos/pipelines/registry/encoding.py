@@ -36,11 +36,11 @@ class Encoding:
     def encode_all(self, rows: pa.Array) -> pa.Array:
         """The bytes of each row, after the schema's id. Raises RowError (EOS_VALUE_MALFORMED) for the first row that
         the schema cannot hold."""
-        found = self.encode(rows)
-        if found.bad:
-            reason = found.bad[min(found.bad)]
+        result = self.encode(rows)
+        if result.bad:
+            reason = result.bad[min(result.bad)]
             raise stop("EOS_VALUE_MALFORMED.write", subject=self.registered.subject, reason=reason)
-        return found.values
+        return result.values
 
 
 def writing(
@@ -76,12 +76,12 @@ def schema_given(
 ) -> Schema:
     """A schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises RegistryError."""
     registry = registry_of(settings)
-    found = [
+    resolved = [
         Reference(str(each["name"]), used.subject, used.version, used.schema)
         for each in references
         for used in [registry.version(str(each["subject"]), int(str(each["version"])))]
     ]
-    return Schema(kind, text, tuple(found))
+    return Schema(kind, text, tuple(resolved))
 
 
 @lru_cache(maxsize=64)

@@ -98,7 +98,7 @@ def kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
 
 
 def casts(values: pa.Array, wanted: pa.DataType) -> bool:
-    """Whether all values have an equal one of this type, to which the type of the values may be cast."""
+    """Tell whether all values have an equal one of this type, to which their own type may be cast."""
     # Of a slice of lists, Arrow casts all items to the end of the whole column: `take` leaves the others out.
     return _casts(values, wanted) or _casts(values.take(pa.array(np.arange(len(values)))), wanted)
 
@@ -153,8 +153,7 @@ def _pairs(given: pa.DataType, wanted: pa.DataType, path: str) -> list[tuple[pa.
 
 
 def _holds(wanted: pa.DataType, given: pa.DataType) -> bool:
-    """Whether ``wanted`` means the same as ``given``, so that a value changes nothing but its form, or is out of the
-    range."""
+    """Tell whether ``wanted`` means the same as ``given``: a value changes nothing but its form, or is out of range."""
     if types.is_integer(wanted):
         return bool(types.is_integer(given))
     if types.is_decimal(wanted):

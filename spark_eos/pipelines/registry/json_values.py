@@ -68,7 +68,7 @@ class JsonReader:
         self.type: pa.DataType = self._shape.type
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """The decoder of JSON texts, whatever JSON Schema the writer had: each value is checked by itself."""
+        """The decoder of JSON texts, for a writer with any JSON Schema: each value is checked by itself."""
         check_kind(schema, "JSON")
         return self._decode
 
@@ -233,7 +233,7 @@ class _Shapes:
         if known is not None:
             place, name = self._begins[known], ""
         try:
-            found = place.resolver.lookup(reference if name else f"#{fragment}")
+            target = place.resolver.lookup(reference if name else f"#{fragment}")
         except Unresolvable:
             where = (
                 f"'{name}', which is not among the schema's references"
@@ -241,10 +241,10 @@ class _Shapes:
                 else f"'{reference}', which is not there"
             )
             raise _refused(path, f"refers to {where}") from None
-        key = id(found.contents)
+        key = id(target.contents)
         if key not in self._referred:
             self._referred[key] = None
-            self._referred[key] = self.of(found.contents, path, _Place(found.resolver, place.dialect))
+            self._referred[key] = self.of(target.contents, path, _Place(target.resolver, place.dialect))
         shape = self._referred[key]
         if shape is None:
             raise _refused(path, f"contains itself ('{reference}')")
@@ -256,7 +256,7 @@ def _refused(path: str, why: str) -> Exception:
 
 
 def _types_of(schema: dict[str, Any]) -> list[str]:
-    """The names of a schema's types: those that it has, or those of its values."""
+    """The names of a schema's types: its own, or else the types of its values."""
     types = schema.get("type")
     if isinstance(types, str):
         return [types]
@@ -371,10 +371,10 @@ def _without_nulls(value: Any, shape: Shape) -> object:  # noqa: ANN401  # a row
         pairs = ((name, value[name], each) for name, each, _ in shape.fields)
         return {name: _without_nulls(one, each) for name, one, each in pairs if one is not None or each.nullable}
     if shape.items is not None and pa.types.is_map(shape.type):
-        found = {name: _without_nulls(one, shape.items) for name, one in value}
-        if len(found) < len(value):
+        entries = {name: _without_nulls(one, shape.items) for name, one in value}
+        if len(entries) < len(value):
             raise _OtherShape("a map has a key twice")
-        return found
+        return entries
     if shape.items is not None:
         return [_without_nulls(one, shape.items) for one in value]
     return value

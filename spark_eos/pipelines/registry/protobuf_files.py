@@ -66,13 +66,13 @@ def message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
     """
     check_kind(schema, "PROTOBUF")
     file, _ = _file(schema)
-    found = {name: message for entries in (True, False) for name, message in _followed(file, path or (0,), entries)}
-    if len(found) > 1:
-        raise stop("EOS_REGISTRY_SCHEMA.ambiguous", path=list(path), messages=" or ".join(found))
-    if not found:
+    matches = {name: message for entries in (True, False) for name, message in _followed(file, path or (0,), entries)}
+    if len(matches) > 1:
+        raise stop("EOS_REGISTRY_SCHEMA.ambiguous", path=list(path), messages=" or ".join(matches))
+    if not matches:
         known = ", ".join(file.message_types_by_name)
         raise stop("EOS_REGISTRY_SCHEMA.no_message", message=list(path), known=known)
-    return next(iter(found.values()))
+    return next(iter(matches.values()))
 
 
 def path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
@@ -94,14 +94,14 @@ def path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
 def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str, Descriptor]]:  # noqa: ANN401  # a file
     """The full name and the message at this path; none where the path leads nowhere, or to the entries of a map.
     ``entries``: whether entries of maps are counted."""
-    siblings, found = list(file.message_types_by_name.values()), None
+    siblings, message = list(file.message_types_by_name.values()), None
     for number in path:
         siblings = [each for each in siblings if entries or not each.GetOptions().map_entry]
         if number >= len(siblings):
             return []
-        found = siblings[number]
-        siblings = list(found.nested_types)
-    return [] if found is None or found.GetOptions().map_entry else [(found.full_name, found)]
+        message = siblings[number]
+        siblings = list(message.nested_types)
+    return [] if message is None or message.GetOptions().map_entry else [(message.full_name, message)]
 
 
 @lru_cache(maxsize=256)
@@ -152,7 +152,7 @@ def _known() -> dict[str, FileDescriptorProto]:
 
 
 def _in_order(files: Mapping[str, FileDescriptorProto], name: str, fingerprint: str) -> list[str]:
-    """The names of a file and of all that it imports, each behind those that it imports itself. Raises RegistryError
+    """The names of a file and of all that it imports, each behind its own imports. Raises RegistryError
     (EOS_REGISTRY_SCHEMA)."""
     imports: dict[str, list[str]] = {}
     waiting = [name]
@@ -203,7 +203,7 @@ def _compiled(
 
 
 def _is_path(name: str) -> bool:
-    """Whether protoc takes the name for that of a file to import, and for nothing else."""
+    """Tell whether protoc takes the name for a file to import, and for nothing else."""
     return bool(_NAME.fullmatch(name)) and name.isprintable() and not {"", ".", ".."} & {*name.split("/")}
 
 

@@ -46,7 +46,7 @@ def known_fields(message: Descriptor, type_: pa.DataType) -> Descriptor | None:
 
 
 def is_malformed(column: pa.Array, *, once: bool = False) -> bool:
-    """Whether a column of `known_fields`' messages has a message twice, or a time out of range."""
+    """Tell whether a column of `known_fields`' messages has a message twice, or a time out of range."""
     if pa.types.is_struct(column.type):
         fields = [field.name for field in column.type]
         children = column.drop_null().flatten()
@@ -61,14 +61,14 @@ def is_malformed(column: pa.Array, *, once: bool = False) -> bool:
 
 
 def _is_out_of_range(seconds: np.ndarray, nanos: np.ndarray, least: int, most: int) -> bool:
-    """Whether one of the times is no Timestamp or Duration; nanoseconds of a Duration have the sign of its seconds."""
+    """Tell whether a time is no Timestamp or Duration; nanoseconds of a Duration have the sign of its seconds."""
     lowest = np.where(seconds > 0, 0, -_NANOS) if least == -most else 0
     highest = np.where(seconds < 0, 0, _NANOS) if least == -most else _NANOS
     return bool(((seconds < least) | (seconds > most) | (nanos < lowest) | (nanos > highest)).any())
 
 
 class _Lists:
-    """Makes such messages in a file. ``made``: their names, by those of the messages for which they are made."""
+    """Adds such messages to a file. ``made``: their names, by the name of the message that each stands for."""
 
     def __init__(self, file: FileDescriptorProto, made: dict[str, str | None]) -> None:
         self._file, self._made = file, made

@@ -161,10 +161,10 @@ class ProtobufWriter(_Message):
         unfit: dict[int, str] = {}
         given = {field.name: pa.nulls(len(rows), _nullable(field.type)) for field in self._handler.schema()}
         for (column, out_of_range), field in self._columns(rows):
-            found = dict.fromkeys(out_of_range, _OUT_OF_RANGE) | _unfit(column, _nullable(field.type))
-            unfit |= {row: f"field '{field.name}' has {what}" for row, what in found.items() if row not in unfit}
+            reasons = dict.fromkeys(out_of_range, _OUT_OF_RANGE) | _unfit(column, _nullable(field.type))
+            unfit |= {row: f"field '{field.name}' has {what}" for row, what in reasons.items() if row not in unfit}
             fits = np.ones(len(rows), bool)
-            fits[list(found)] = False
+            fits[list(reasons)] = False
             columns.append((kept(column, fits), field))
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
         if self._has_rules:
@@ -209,8 +209,8 @@ class ProtobufWriter(_Message):
 
 
 def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
-    """What reads and writes such messages. Raises RegistryError (EOS_REGISTRY_SCHEMA) for a schema that ptars does not
-    take though protoc does, such as one with an edition instead of a syntax."""
+    """Make the library's handler, which reads and writes such messages. Raises RegistryError (EOS_REGISTRY_SCHEMA) for
+    a schema that ptars does not take though protoc does, such as one with an edition instead of a syntax."""
     try:
         return ptars.HandlerPool([message.file], config=_CONFIG).get_for_message(message)
     except BaseException as error:
@@ -220,7 +220,7 @@ def _handler(message: Descriptor) -> Any:  # noqa: ANN401  # ptars has no types
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether it is a panic of Rust, which is no Exception."""
+    """Tell a panic of Rust, which is no Exception, from other errors."""
     return type(error).__module__ == "pyo3_runtime"
 
 
@@ -289,12 +289,12 @@ def _with_long_varints(messages: pa.Array) -> np.ndarray:
     if len(data) < _LONG:
         return np.zeros(0, np.int64)
     high = data >= 0x80  # all bytes of a varint but the last
-    found = high[: 1 - _LONG] & high[1 : 2 - _LONG] & high[2 : 3 - _LONG] & high[3:-1] & (data[_LONG - 1 :] > 0x0F)
-    return np.unique(np.searchsorted(texts.start, np.flatnonzero(found) + texts.start[0], "right") - 1)
+    begins = high[: 1 - _LONG] & high[1 : 2 - _LONG] & high[2 : 3 - _LONG] & high[3:-1] & (data[_LONG - 1 :] > 0x0F)
+    return np.unique(np.searchsorted(texts.start, np.flatnonzero(begins) + texts.start[0], "right") - 1)
 
 
 def _has_no_time(column: pa.Array) -> bool:
-    """Whether a time is out of the range of Protobuf's Timestamp or Duration, which ptars does not check."""
+    """Tell whether a time is out of the range of Timestamp or Duration, which ptars does not check."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return any(map(_has_no_time, column.flatten()))
@@ -310,7 +310,7 @@ def _has_no_time(column: pa.Array) -> bool:
 
 
 def _has_a_key_twice(column: pa.Array) -> bool:
-    """Whether one of the maps in a column has a key more than once."""
+    """Tell whether a map in a column has a key more than once."""
     if pa.types.is_struct(column.type):
         return any(map(_has_a_key_twice, column.flatten()))
     if pa.types.is_list(column.type):
@@ -336,7 +336,7 @@ def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
 
 
 def _breaks_rule(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
-    """Whether one of the messages, or a message within one, has values for several fields of a oneof, or lacks a
+    """Tell whether a message, at any depth, has values for several fields of a oneof, or lacks a
     required field. ``columns``: the messages' fields, by name."""
     for oneof in message.oneofs:
         if len(oneof.fields) > 1:
@@ -359,7 +359,7 @@ def _breaks_rule(columns: Mapping[str, pa.Array], message: Descriptor) -> bool:
 
 
 def _has_rules(message: Descriptor) -> bool:
-    """Whether the message, or one within it, has a oneof of several fields or a required field."""
+    """Tell whether the message, or one within it, has a oneof of several fields or a required field."""
     own = any(len(oneof.fields) > 1 for oneof in message.oneofs) or any(field.is_required for field in message.fields)
     return own or any(_has_rules(field.message_type) for field in message.fields if field.message_type is not None)
 
@@ -393,7 +393,7 @@ def _negative_zeros(column: pa.Array) -> int:
 
 
 def _has_floats(type_: pa.DataType) -> bool:
-    """Whether a type is one of floats, or has one within it."""
+    """Tell whether a type is one of floats, or has one within it."""
     return bool(pa.types.is_floating(type_)) or any(
         _has_floats(type_.field(number).type) for number in range(type_.num_fields)
     )

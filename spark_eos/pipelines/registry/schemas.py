@@ -59,18 +59,18 @@ class Schema:
     def all_references(self) -> dict[str, Schema]:
         """All schemas to which this one refers, directly or through others, by name. Each comes after those to which it
         refers itself. Raises RegistryError (EOS_REGISTRY_SCHEMA) where a name means two different schemas."""
-        found: dict[str, Schema] = {}
-        _add_references(self, found, set())
-        return found
+        by_name: dict[str, Schema] = {}
+        _add_references(self, by_name, set())
+        return by_name
 
 
-def _add_references(schema: Schema, found: dict[str, Schema], seen: set[str]) -> None:
+def _add_references(schema: Schema, by_name: dict[str, Schema], seen: set[str]) -> None:
     """Add the schemas to which this one refers. ``seen``: fingerprints of schemas whose references are there."""
     if schema.fingerprint in seen:
         return
     for reference in schema.references:
-        _add_references(reference.schema, found, seen)
-        if found.setdefault(reference.name, reference.schema).fingerprint != reference.schema.fingerprint:
+        _add_references(reference.schema, by_name, seen)
+        if by_name.setdefault(reference.name, reference.schema).fingerprint != reference.schema.fingerprint:
             raise stop("EOS_REGISTRY_SCHEMA.two_references", name=reference.name)
     seen.add(schema.fingerprint)
 

@@ -55,7 +55,7 @@ class UnknownIds:
 
     @property
     def is_full(self) -> bool:
-        """Whether the registry is to be asked for no more ids than those of `ask_only`."""
+        """Tell whether the registry is asked for the ids of `ask_only` alone from now on."""
         return self._only is None and len(self._unknown) >= MOST_ASKED
 
     def ask_only(self, names: Collection[str]) -> None:
@@ -63,7 +63,7 @@ class UnknownIds:
         self._only = {*names, *self._known} - self._unknown
 
     def counts(self, name: str) -> bool:
-        """Whether an id is unknown whatever the registry says."""
+        """Tell whether an id counts as unknown without asking the registry."""
         if self.are_noted:
             number = bisect(self._noted_runs, _place(name), key=lambda run: run[0])
             return number > 0 and _place(name) <= self._noted_runs[number - 1][1]

@@ -84,14 +84,14 @@ def split(values: pa.Array, headers: pa.Array | None = None, *, key: bool = Fals
     ``value``; the last header that names the schema takes precedence over the value's own bytes. ``messages``: whether
     message indexes follow (Protobuf).
     """
-    found = _split(bytes_of(values), messages, guids=False)
+    by_value = _split(bytes_of(values), messages, guids=False)
     if headers is None:
-        return found
+        return by_value
     named = _named_by_headers(headers, KEY_HEADER if key else VALUE_HEADER)
     if named is None:
-        return found
+        return by_value
     by_header = np.asarray(named.is_valid()) & np.asarray(values.is_valid())  # a tombstone has no schema
-    return _merged(found, _split(bytes_of(named), messages, guids=True), by_header)
+    return _merged(by_value, _split(bytes_of(named), messages, guids=True), by_header)
 
 
 def prefix(id_: int, message: Sequence[int] = ()) -> bytes:
@@ -153,9 +153,9 @@ def _split(texts: Bytes, messages: bool, *, guids: bool) -> Split:
 
 def _at(texts: Bytes, where: np.ndarray, there: np.ndarray) -> np.ndarray:
     """The byte at each position; -1 where ``there`` is false."""
-    found = np.full(len(where), -1, np.int64)
-    found[there] = texts.data[where[there]]
-    return found
+    bytes_ = np.full(len(where), -1, np.int64)
+    bytes_[there] = texts.data[where[there]]
+    return bytes_
 
 
 def _ids(texts: Bytes, rows: np.ndarray) -> np.ndarray:
@@ -186,16 +186,16 @@ def _messages(
     left = rows & ~wrong
     if not count[left].any():  # the file's first message, as in most topics
         return [(0,)], np.zeros(len(rows), np.int64), begin, wrong
-    found = np.full((len(rows), _MOST_INDEXES), -1, np.int64)
-    found[left & (count == 0), 0] = 0
+    indexes = np.full((len(rows), _MOST_INDEXES), -1, np.int64)
+    indexes[left & (count == 0), 0] = 0
     for column in range(int(count[left].max(initial=0))):
         more = left & (count > column)
         number, begin, fits = _varint(texts, begin, more)
         wrong |= more & ~(fits & (number >= 0))
         left &= ~wrong
-        found[more, column] = number[more]
-    first, codes = _distinct([found[:, column] for column in range(max(int(count[left].max(initial=0)), 1))])
-    paths = [tuple(number for number in path.tolist() if number >= 0) for path in found[first]]
+        indexes[more, column] = number[more]
+    first, codes = _distinct([indexes[:, column] for column in range(max(int(count[left].max(initial=0)), 1))])
+    paths = [tuple(number for number in path.tolist() if number >= 0) for path in indexes[first]]
     return paths, codes, begin, wrong
 
 
@@ -257,10 +257,10 @@ def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
     places = np.flatnonzero(pc.fill_null(named, False).to_numpy(zero_copy_only=False))
     if not len(places):
         return None
-    found = np.full(len(headers), -1, np.int64)
+    last = np.full(len(headers), -1, np.int64)
     # Of several numbers for one place, numpy keeps the last.
-    found[np.asarray(pc.list_parent_indices(headers))[places]] = places
-    return pairs.field("value").take(pa.array(found, mask=found < 0))
+    last[np.asarray(pc.list_parent_indices(headers))[places]] = places
+    return pairs.field("value").take(pa.array(last, mask=last < 0))
 
 
 def _merged(values: Split, headers: Split, by_header: np.ndarray) -> Split:

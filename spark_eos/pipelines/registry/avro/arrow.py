@@ -107,7 +107,7 @@ def _union_type(union: Union) -> pa.DataType:
 
 
 def is_nullable(schema: Schema) -> bool:
-    """Whether values can be null."""
+    """Tell whether values can be null."""
     return schema == NULL or (isinstance(schema, Union) and schema.null is not None)
 
 

@@ -47,7 +47,7 @@ Part: TypeAlias = Cells | pa.Array
 
 
 def constant(data: bytes, count: int) -> Cells:
-    """The same bytes in each of n rows."""
+    """Repeat the bytes in each of n rows."""
     return Cells(np.broadcast_to(np.frombuffer(data, np.uint8), (count, len(data))))
 
 

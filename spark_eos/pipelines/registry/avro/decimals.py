@@ -42,7 +42,7 @@ def read_decimals(data: Data, at: np.ndarray, size: np.ndarray) -> tuple[np.ndar
 
 
 def _only_signs(data: Data, at: np.ndarray, extra: np.ndarray) -> np.ndarray:
-    """Whether the first ``extra`` bytes (at least one) of each number only repeat the sign of the rest, n bool."""
+    """Tell whether the first ``extra`` bytes (at least one) of each number only repeat the sign of the rest, n bool."""
     sign = np.where(data.raw.take(at + extra) & 0x80, 0xFF, 0)
     begins = np.cumsum(extra) - extra
     places = np.arange(int(extra.sum())) + np.repeat(at - begins, extra)
@@ -56,14 +56,14 @@ def too_long(high: np.ndarray, low: np.ndarray, precision: int) -> np.ndarray:
     most, least = 10**precision - 1, 1 - 10**precision
     above = _less(most >> _WORD_BITS, most & _MASK, high, low)
     below = _less(high, low, least >> _WORD_BITS, least & _MASK)
-    found: np.ndarray = above | below
-    return found
+    only_signs: np.ndarray = above | below
+    return only_signs
 
 
 def _less(
     high: np.ndarray | int, low: np.ndarray | int, other_high: np.ndarray | int, other_low: np.ndarray | int
 ) -> np.ndarray:
-    """Whether the first number is less than the second."""
+    """Compare numbers: true where the first is less than the second."""
     less: np.ndarray = np.less(high, other_high) | np.equal(high, other_high) & np.less(_U(low), _U(other_low))
     return less
 

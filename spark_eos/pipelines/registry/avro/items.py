@@ -42,8 +42,8 @@ class List:
         _find(self, cursor)
 
     def walk(self, data: bytes, at: int, end: int) -> int:
-        found = _Found()
-        at, done = _walk_blocks(self, found, data, at, end, 0)
+        items = _Items()
+        at, done = _walk_blocks(self, items, data, at, end, 0)
         return at if done else WRONG
 
 
@@ -63,7 +63,7 @@ class Pairs(List):
         return pa.Array.from_buffers(self.type, len(cursor), [None, _offsets(lane, len(cursor))], children=[entries])
 
 
-class _Found:
+class _Items:
     """Items that were found: their lanes, begins and ends; the end is WRONG for an item that cannot be read."""
 
     def __init__(self) -> None:
@@ -103,20 +103,20 @@ def _read_items(array: List, cursor: Cursor) -> tuple[np.ndarray, pa.Array]:
     return lane, values
 
 
-def _find(array: List, cursor: Cursor) -> _Found:
+def _find(array: List, cursor: Cursor) -> _Items:
     """Find the items of all lanes, and move the cursor to the ends of the arrays."""
-    found = _Found()
+    items = _Items()
     going = np.arange(len(cursor))
     first = True
     while going.size:
         if not first and going.size < _FEW:
-            going = _walk_arrays(array, found, cursor, going)
-        going = _next_blocks(array, found, cursor, going)
+            going = _walk_arrays(array, items, cursor, going)
+        going = _next_blocks(array, items, cursor, going)
         first = False
-    return found
+    return items
 
 
-def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) -> np.ndarray:
+def _next_blocks(array: List, items: _Items, cursor: Cursor, going: np.ndarray) -> np.ndarray:
     """Find the items in the next block of these lanes, and return the lanes whose array has another block."""
     path = array.path
     part = cursor.some(going)
@@ -140,7 +140,7 @@ def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
         part.fail(wrong, f"{path}: a block claims more items than the rest of the datum has bytes for")
     if part.failed is not None:
         count = np.where(part.failed, 0, count)
-    _find_items(array, found, part, count, going)
+    _find_items(array, items, part, count, going)
     strange = (behind != part.at) & (behind != WRONG)
     if strange.any():
         if part.failed is not None:
@@ -151,19 +151,19 @@ def _next_blocks(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
     return going[more if part.failed is None else more & ~part.failed]
 
 
-def _find_items(array: List, found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
-    """Find ``count`` items of each lane of ``part``. ``lane``: the numbers of these lanes in ``found``."""
+def _find_items(array: List, items: _Items, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
+    """Find ``count`` items of each lane of ``part``. ``lane``: the numbers of these lanes in ``items``."""
     item = array.item
     if isinstance(item, Real | Bundle | Boolean) or (isinstance(item, Piece) and item.size is not None):
-        _find_fixed(found, part, count, lane, array.least)
+        _find_fixed(items, part, count, lane, array.least)
     else:
-        _find_in_rounds(array, found, part, count, lane)
+        _find_in_rounds(array, items, part, count, lane)
 
 
-def _find_fixed(found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray, size: int) -> None:
+def _find_fixed(items: _Items, part: Cursor, count: np.ndarray, lane: np.ndarray, size: int) -> None:
     """Find ``count`` items of a fixed size; the datums are known to have enough bytes for them."""
     start = np.repeat(part.at, count) + _numbered(count) * size
-    found.parts.append((np.repeat(lane, count), start, start + size))
+    items.parts.append((np.repeat(lane, count), start, start + size))
     part.at = part.at + count * size
 
 
@@ -173,7 +173,7 @@ def _numbered(count: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _find_in_rounds(array: List, found: _Found, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
+def _find_in_rounds(array: List, items: _Items, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
     """Find the next item of all lanes that have one, round by round; walk through the last few lanes one by one."""
     going, left = np.flatnonzero(count > 0), count[count > 0]
     while going.size >= _FEW:
@@ -181,7 +181,7 @@ def _find_in_rounds(array: List, found: _Found, part: Cursor, count: np.ndarray,
         start = some.at
         array.item.skip(some)
         end = some.at if some.failed is None else np.where(some.failed, WRONG, some.at)
-        found.parts.append((lane[going], start, end))
+        items.parts.append((lane[going], start, end))
         part.join(going, some)
         left = left - 1
         more = (left > 0) & (end >= 0)
@@ -191,7 +191,7 @@ def _find_in_rounds(array: List, found: _Found, part: Cursor, count: np.ndarray,
     at, failed = part.at.copy(), []
     data = part.data.bytes
     for one, n in zip(going.tolist(), left.tolist(), strict=True):
-        position = _walk_items(array.item, found, data, int(at[one]), int(part.end[one]), int(lane[one]), n)
+        position = _walk_items(array.item, items, data, int(at[one]), int(part.end[one]), int(lane[one]), n)
         if position < 0:
             failed.append(one)
         else:
@@ -201,10 +201,10 @@ def _find_in_rounds(array: List, found: _Found, part: Cursor, count: np.ndarray,
         part.drop(np.array(failed))
 
 
-def _walk_items(item: Reader, found: _Found, data: bytes, at: int, end: int, lane: int, count: int) -> int:
+def _walk_items(item: Reader, items: _Items, data: bytes, at: int, end: int, lane: int, count: int) -> int:
     """Find ``count`` items in ``data[at:end]``, and return the position behind them; WRONG if one cannot be read, which
-    is the last one in ``found``."""
-    lanes, starts, ends = found.single
+    is the last one in ``items``."""
+    lanes, starts, ends = items.single
     for _ in range(count):
         starts.append(at)
         at = item.walk(data, at, end)
@@ -215,12 +215,12 @@ def _walk_items(item: Reader, found: _Found, data: bytes, at: int, end: int, lan
     return at
 
 
-def _walk_arrays(array: List, found: _Found, cursor: Cursor, going: np.ndarray) -> np.ndarray:
+def _walk_arrays(array: List, items: _Items, cursor: Cursor, going: np.ndarray) -> np.ndarray:
     """Walk through the arrays of these lanes one by one, and return the lanes with a malformed block. The cursor is
     before that block, so that `_next_blocks` reports the reason."""
     at, failed, strange = cursor.at.copy(), [], []
     for lane in going.tolist():
-        position, done = _walk_blocks(array, found, cursor.data.bytes, int(at[lane]), int(cursor.end[lane]), lane)
+        position, done = _walk_blocks(array, items, cursor.data.bytes, int(at[lane]), int(cursor.end[lane]), lane)
         if position < 0:
             failed.append(lane)
         else:
@@ -233,7 +233,7 @@ def _walk_arrays(array: List, found: _Found, cursor: Cursor, going: np.ndarray) 
     return np.array(strange, np.int64)
 
 
-def _walk_blocks(array: List, found: _Found, data: bytes, at: int, end: int, lane: int) -> tuple[int, bool]:
+def _walk_blocks(array: List, items: _Items, data: bytes, at: int, end: int, lane: int) -> tuple[int, bool]:
     """Walk through the remaining blocks of an array in ``data[at:end]``.
 
     Returns the position behind the array, and True; WRONG and False if an item cannot be read; the position before a
@@ -251,11 +251,11 @@ def _walk_blocks(array: List, found: _Found, data: bytes, at: int, end: int, lan
             return at, False
         if count == 0:
             return start, True
-        position = _walk_items(array.item, found, data, start, end, lane, count)
+        position = _walk_items(array.item, items, data, start, end, lane, count)
         if position < 0:
             return WRONG, False
         if behind not in (WRONG, position):
-            for numbers in found.single:
+            for numbers in items.single:
                 del numbers[-count:]
             return at, False
         at = position

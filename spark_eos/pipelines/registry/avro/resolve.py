@@ -117,7 +117,7 @@ def _mismatch(writer: Schema, reader: Schema, path: str) -> EosError:
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
-    """Whether the names match without namespace, or the writer's name is an alias of the reader's type."""
+    """Tell whether the names match without namespace, or the writer's name is an alias of the reader's type."""
     short = writer.name.rpartition(".")[2]
     aliases = {name for alias in reader.aliases for name in (alias, alias.rpartition(".")[2])}
     return short == reader.name.rpartition(".")[2] or bool(aliases & {writer.name, short})
@@ -208,7 +208,7 @@ def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
 
 
 def _is_same(writer: Schema, reader: Schema) -> bool:
-    """Whether both have the same type, and the same full name if they have one."""
+    """Tell whether both have the same type, and the same full name if they have one."""
     return type(writer) is type(reader) and name_of(writer) == name_of(reader)
 
 

@@ -296,10 +296,10 @@ class _Parser:
         name = _own_name(tree, namespace, path)
         inner, path = _namespace(name), path or name.rpartition(".")[2]
         with self._defined(name, path) as made:
-            found = _needed(tree, "fields", path)
-            if not isinstance(found, list):
+            given = _needed(tree, "fields", path)
+            if not isinstance(given, list):
                 raise _invalid(path, "'fields' is no list")
-            fields = tuple(self._field(one, inner, path) for one in found)
+            fields = tuple(self._field(one, inner, path) for one in given)
             _no_twins(path, "field", [one.name for one in fields])
             made.append(Record(name, fields, _aliases(tree, inner, path)))
         return made[0]
@@ -385,7 +385,7 @@ def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
 
 
 def _is_name(name: Json) -> TypeGuard[str]:
-    """Whether this is a name. The specification has letters, digits and underscores, but Confluent's clients and
+    """Tell whether this is a name. The specification has letters, digits and underscores, but Confluent's clients and
     Debezium take and write others, such as a hyphen or ``größe``; only those that no message can show are left out."""
     return isinstance(name, str) and name != "" and name.isprintable()
 

@@ -55,8 +55,8 @@ def _not_utf8(values: pa.BinaryArray) -> np.ndarray:
 
 def not_uuids(texts: pa.StringArray) -> np.ndarray:
     """Which of n strings do not have the form of a UUID, n bool; false for null."""
-    found: np.ndarray = pc.fill_null(pc.match_substring_regex(texts, _UUID), True).to_numpy(zero_copy_only=False)
-    return ~found
+    canonical: np.ndarray = pc.fill_null(pc.match_substring_regex(texts, _UUID), True).to_numpy(zero_copy_only=False)
+    return ~canonical
 
 
 def uuid_texts(data: np.ndarray) -> pa.StringArray:
@@ -81,5 +81,5 @@ def twice(lane: np.ndarray, keys: pa.Array) -> np.ndarray:
     """The lanes (int64) that have a key more than once. ``lane``: the lane of each of the n keys, n int64."""
     codes = keys.dictionary_encode()
     same = np.sort(lane * max(1, len(codes.dictionary)) + codes.indices.to_numpy(zero_copy_only=False))
-    found: np.ndarray = same[1:][np.diff(same) == 0] // max(1, len(codes.dictionary))
-    return found
+    lanes: np.ndarray = same[1:][np.diff(same) == 0] // max(1, len(codes.dictionary))
+    return lanes

@@ -64,8 +64,8 @@ def _valid(column: pa.Array) -> np.ndarray:
     """Which of n values are not null, n bool."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    found: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 class Writer(Protocol):
@@ -78,8 +78,8 @@ def _numbers(column: pa.Array) -> np.ndarray:
     """The n numbers of a column, with 0 for null."""
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, column.type))
-    found: np.ndarray = column.to_numpy(zero_copy_only=False)
-    return found
+    numbers: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 @dataclass(frozen=True)
