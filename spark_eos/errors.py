@@ -77,7 +77,7 @@ def phrase(name: str) -> str:
 
 
 def restart_helps(condition: str) -> bool:
-    """Tell whether the same query continues when it is started again with nothing changed, for some conditions as soon as
+    """Tell whether the same query continues when it is started again with nothing changed, for some conditions once
     the cluster is healthy. False for what is not in the table."""
     return bool(_table().get(condition, {}).get("restart"))
 
