@@ -44,14 +44,8 @@ def _plain(type_: pa.DataType, values: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-@dataclass(frozen=True)
-class Null:
-    """Reads nulls, which take no bytes."""
-
-    type: pa.DataType
-
-    def read(self, cursor: Cursor) -> pa.Array:
-        return pa.nulls(len(cursor), self.type)
+class _Empty:
+    """Passes over values of no bytes."""
 
     def skip(self, cursor: Cursor) -> None:
         pass
@@ -61,10 +55,49 @@ class Null:
 
 
 @dataclass(frozen=True)
-class Boolean:
-    """Reads a byte, 0 or 1."""
+class _Long:
+    """Passes over ints and longs."""
 
     path: str
+
+    def skip(self, cursor: Cursor) -> None:
+        cursor.long(self.path)
+
+    def walk(self, data: bytes, at: int, end: int) -> int:
+        return walk_long(data, at, end)[1]
+
+
+@dataclass(frozen=True)
+class _FixedSize:
+    """Passes over values of ``size`` bytes."""
+
+    path: str
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def skip(self, cursor: Cursor) -> None:
+        cursor.fixed(self.size, self.path)
+
+    def walk(self, data: bytes, at: int, end: int) -> int:
+        return at + self.size if at + self.size <= end else WRONG
+
+
+@dataclass(frozen=True)
+class Null(_Empty):
+    """Reads nulls."""
+
+    type: pa.DataType
+
+    def read(self, cursor: Cursor) -> pa.Array:
+        return pa.nulls(len(cursor), self.type)
+
+
+@dataclass(frozen=True)
+class Boolean(_FixedSize):
+    """Reads a byte, 0 or 1."""
+
     type: ClassVar[pa.DataType] = pa.bool_()
 
     def read(self, cursor: Cursor) -> pa.Array:
@@ -74,19 +107,12 @@ class Boolean:
             cursor.fail(wrong, f"{self.path}: a boolean is neither 0 nor 1")
         return pa.array(values != 0)
 
-    def skip(self, cursor: Cursor) -> None:
-        cursor.fixed(1, self.path)
-
-    def walk(self, data: bytes, at: int, end: int) -> int:
-        return at + 1 if at < end else WRONG
-
 
 @dataclass(frozen=True)
-class Integer:
+class Integer(_Long):
     """Reads ints and longs from ``least`` to ``most``, and multiplies them by ``factor``. ``what``: the name of the
     range; empty if any number is in it. ``numbers``: the column's numpy type."""
 
-    path: str
     type: pa.DataType
     numbers: str
     least: int = LONG_LEAST
@@ -104,19 +130,12 @@ class Integer:
             values = values * self.factor
         return _plain(self.type, values.astype(self.numbers, copy=False))
 
-    def skip(self, cursor: Cursor) -> None:
-        cursor.long(self.path)
-
-    def walk(self, data: bytes, at: int, end: int) -> int:
-        return walk_long(data, at, end)[1]
-
 
 @dataclass(frozen=True)
-class Real:
+class Real(_FixedSize):
     """Reads floats and doubles as floats or doubles. ``stored``, ``numbers``: the numpy types in the datum and in the
     column."""
 
-    path: str
     type: pa.DataType
     stored: str
     numbers: str
@@ -129,12 +148,6 @@ class Real:
     def read(self, cursor: Cursor) -> pa.Array:
         values = cursor.data.words(cursor.fixed(self.size, self.path), self.stored)
         return _plain(self.type, values.astype(self.numbers, copy=False))
-
-    def skip(self, cursor: Cursor) -> None:
-        cursor.fixed(self.size, self.path)
-
-    def walk(self, data: bytes, at: int, end: int) -> int:
-        return at + self.size if at + self.size <= end else WRONG
 
 
 @dataclass(frozen=True)
@@ -202,10 +215,9 @@ class Decimals(Piece):
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Bundle(_FixedSize):
     """Reads fixed values with a logical type: UUIDs as texts, durations as structs."""
 
-    path: str
     type: pa.DataType
 
     @property
@@ -223,19 +235,12 @@ class Bundle:
         assert len(columns) == len(DURATION_PARTS)
         return pa.Array.from_buffers(self.type, len(cursor), [None], children=columns)
 
-    def skip(self, cursor: Cursor) -> None:
-        cursor.fixed(self.size, self.path)
-
-    def walk(self, data: bytes, at: int, end: int) -> int:
-        return at + self.size if at + self.size <= end else WRONG
-
 
 @dataclass(frozen=True)
-class Symbols:
+class Symbols(_Long):
     """Reads the symbols of an enum. ``symbols``: of the reader's enum; ``known``: for each symbol of the writer's enum
     its index there, -1 for a symbol that the reader does not have."""
 
-    path: str
     known: tuple[int, ...]
     symbols: tuple[str, ...]
     type: ClassVar[pa.DataType] = pa.string()
@@ -248,15 +253,9 @@ class Symbols:
             number = np.maximum(number, 0)
         return pa.array(self.symbols, pa.string()).take(pa.array(number))
 
-    def skip(self, cursor: Cursor) -> None:
-        cursor.long(self.path)
-
-    def walk(self, data: bytes, at: int, end: int) -> int:
-        return walk_long(data, at, end)[1]
-
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(_Empty):
     """Gives every row a default, which is in no datum. ``value``: an array of length 1."""
 
     value: pa.Array
@@ -267,12 +266,6 @@ class Constant:
 
     def read(self, cursor: Cursor) -> pa.Array:
         return self.value.take(pa.array(np.zeros(len(cursor), np.int64)))
-
-    def skip(self, cursor: Cursor) -> None:
-        pass
-
-    def walk(self, data: bytes, at: int, end: int) -> int:
-        return at
 
 
 @dataclass(frozen=True)
