@@ -21,8 +21,8 @@ _FROM_WHERE = re.compile(
     rf"{re.escape(phrase('from_group'))}|'(?:source\.)?startingOffsets'|at the offsets|source\.startingVersion"
     r"|has to begin|reads the table (?:as|from)|would leave|does not help"
 )
-#: Hints in which a new checkpoint is no advice to begin one: a name that changes with it, and what a command makes.
-_NO_ADVICE = {"EOS_USE_UNSUPPORTED", "EOS_REPLAY_REFUSED"}
+#: Conditions with a hint in which a new checkpoint is no advice to begin one: a name changes with it.
+_NO_ADVICE = {"EOS_USE_UNSUPPORTED"}
 
 
 def every_class() -> list[type[EosError]]:
