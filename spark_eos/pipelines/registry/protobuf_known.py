@@ -60,11 +60,11 @@ def is_malformed(column: pa.Array, *, once: bool = False) -> bool:
     return pa.types.is_struct(column.type.value_type) and is_malformed(column.flatten())
 
 
-def _is_out_of_range(seconds: np.ndarray, nanos: np.ndarray, least: int, most: int) -> bool:
+def _is_out_of_range(time_s: np.ndarray, nanos: np.ndarray, least: int, most: int) -> bool:
     """Tell whether a time is no Timestamp or Duration; nanoseconds of a Duration have the sign of its seconds."""
-    lowest = np.where(seconds > 0, 0, -_NANOS) if least == -most else 0
-    highest = np.where(seconds < 0, 0, _NANOS) if least == -most else _NANOS
-    return bool(((seconds < least) | (seconds > most) | (nanos < lowest) | (nanos > highest)).any())
+    lowest = np.where(time_s > 0, 0, -_NANOS) if least == -most else 0
+    highest = np.where(time_s < 0, 0, _NANOS) if least == -most else _NANOS
+    return bool(((time_s < least) | (time_s > most) | (nanos < lowest) | (nanos > highest)).any())
 
 
 class _Lists:

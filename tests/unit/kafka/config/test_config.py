@@ -102,7 +102,7 @@ def test_an_unknown_property_is_named_with_the_nearest_one(kind, key, nearest):
     with pytest.raises(OptionError, match=key) as caught:
         librdkafka.check(properties(**{key: "1"}), kind)
     assert caught.value.condition == "EOS_OPTION_UNKNOWN"
-    assert caught.value.parameters.get("nearest") == nearest
+    assert caught.value.parameters.get("nearest") == (nearest and f"kafka.{nearest}")
 
 
 @pytest.mark.parametrize("key", ["error_cb", "stats_cb"])
