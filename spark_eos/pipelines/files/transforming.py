@@ -44,9 +44,9 @@ def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Transformed:
     result, failed = called(transform.function, rows, where, tolerant=True)
     if failed and transform.on_malformed == "fail":
         first, error = min(failed.items())
-        where = f"line {lines[first].as_py()} of {file.uri}"
+        line = f"line {lines[first].as_py()} of {file.uri}"
         or_drop = ", or set 'files.onMalformed: drop' to leave such rows out"
-        raise stop("EOS_TRANSFORM_SQL_ROW", where=where, or_drop=or_drop, error=error)
+        raise stop("EOS_TRANSFORM_SQL_ROW", where=line, or_drop=or_drop, error=error)
     done = split(transform, rows, result, failed, LINE)
     if done.rejected and transform.on_malformed == "fail":
         first, reason = min(done.rejected.items())

@@ -94,7 +94,9 @@ def test_a_job_without_a_java_that_can_run_spark_says_so(tmp_path, monkeypatch, 
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     assert ended_by(carry_out, monkeypatch, tmp_path) == 1
     said = capfd.readouterr().err
-    assert f"failed: [EOS_JAVA_NOT_FOUND] {java} is Java 11" in said and "Spark" not in said.splitlines()[0]
+    assert (
+        "failed: [EOS_JAVA_NOT_FOUND] " in said and f"{java} is Java 11" in said and "Spark" not in said.splitlines()[0]
+    )
     gone = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
     assert spark_eos.reason(gone).condition == "EOS_JAVA_NOT_FOUND"
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n")
