@@ -23,8 +23,6 @@ SIMULATION = TESTS / "simulation"
 UNITLESS = {"delay", "interval", "pause", "period", "seconds", "timeout", "took", "wait"}
 #: Where such a name is right.
 WITHOUT_UNIT = {
-    "spark_eos/datasource/restarts.py timeout": "Spark's StreamingQuery.awaitTermination has it",
-    "jobs/files/taking.py timeout": "Spark's StreamingQuery.awaitTermination has it",
     "jobs/runner/models.py pause": "a key of the YAML file; its text has a unit",
     "jobs/runner/values.py interval": "a text that has a unit",
 }

@@ -58,8 +58,8 @@ RIGHT = {
         sink: {topic: people}
         checkpoint: /c""",
 }
-UNKNOWN, MISSING, INVALID = "CONFIG_UNKNOWN_KEY", "CONFIG_MISSING_KEY", "CONFIG_INVALID_VALUE"
-FUNCTION, OPTION, WITHOUT = "CONFIG_FUNCTION", "OPTION_INVALID", "OPTION_MISSING"
+UNKNOWN, MISSING, INVALID = "EOS_CONFIG_UNKNOWN_KEY", "EOS_CONFIG_MISSING_KEY", "EOS_CONFIG_INVALID_VALUE"
+FUNCTION, OPTION, WITHOUT = "EOS_CONFIG_FUNCTION", "EOS_OPTION_INVALID", "EOS_OPTION_MISSING"
 
 IN_EVERY_JOB = [
     ("{tigger: x}", "tigger", UNKNOWN, "Did you mean 'trigger'?"),
@@ -156,12 +156,12 @@ REGISTRIES = [
 ]
 MIRRORS = [
     ("{sink: {topic: b}}", "sink.topic", INVALID, "'topics.prefix'"),
-    ("{source: {subscribe: -, subscribes: a}}", "source.subscribes", "OPTION_UNKNOWN", "Did you mean 'subscribe'"),
-    ("{sink: {ledger.topics: a}}", "sink.ledger.topics", "OPTION_UNKNOWN", "Did you mean 'ledger.topic'"),
+    ("{source: {subscribe: -, subscribes: a}}", "source.subscribes", "EOS_OPTION_UNKNOWN", "Did you mean 'subscribe'"),
+    ("{sink: {ledger.topics: a}}", "sink.ledger.topics", "EOS_OPTION_UNKNOWN", "Did you mean 'ledger.topic'"),
     ("{source: {failOnDataLoss: maybe}}", "source.failOnDataLoss", OPTION, "is '…'"),
     ("{source: {subscribe: -}}", "source", WITHOUT, "'subscribe: \"topic1,topic2\"'"),
     ("{sink: {kafka.bootstrap.servers: -}}", "sink", WITHOUT, "'kafka.bootstrap.servers' is missing"),
-    ("{kafka: {fetch.max.byte: 1}}", "kafka.fetch.max.byte", "OPTION_UNKNOWN", "Did you mean"),
+    ("{kafka: {fetch.max.byte: 1}}", "kafka.fetch.max.byte", "EOS_OPTION_UNKNOWN", "Did you mean"),
     ("{topics: {settings: {max.message.bytes: 10MB}}}", "topics.settings.max.message.bytes", INVALID, "whole number"),
     ("{topics: {settings: {retention.ms: '\uff11'}}}", "topics.settings.retention.ms", INVALID, "whole number"),
     ("{topics: {replication: 0}}", "topics.replication", INVALID, "from 1 on"),
@@ -213,7 +213,7 @@ INGESTS = [
     ("{transform: -, files: {format: text, schema: -, onMalformed: drop}}", "files.onMalformed", INVALID, PAST_THE_JVM),
     ("{transform: {engine: duckdb}, files: {format: json}}", "files.schema", INVALID, PAST_THE_JVM),
     ("{sink: {topic: -, deadLetters.topic: t}}", "sink.topic", MISSING, "is missing"),
-    ("{sink: {checkpointLocation: /c}}", "sink.checkpointLocation", "OPTION_UNSUPPORTED", "checkpointLocation"),
+    ("{sink: {checkpointLocation: /c}}", "sink.checkpointLocation", "EOS_OPTION_UNSUPPORTED", "checkpointLocation"),
 ]
 BY_SPARK = "engine: spark, format: json, schema: n INT"
 INTO_DELTA = [
@@ -320,5 +320,5 @@ def test_a_mistake_is_named_by_its_key(
     with pytest.raises(EosError) as caught:
         planned(job, patch, tmp_path)
     error = caught.value
-    assert (error.condition, error.parameters.get("key")) == (f"EOS_{condition}", key), error
+    assert (error.condition, error.parameters.get("key")) == (condition, key), error
     assert says in str(error) and SECRET not in str(error)

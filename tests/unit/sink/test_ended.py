@@ -64,7 +64,7 @@ def test_whoever_runs_a_query_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch
     begun: list[object] = []
 
     class Query:
-        recentProgress = ()
+        id, recentProgress = "query", ()
 
         def awaitTermination(self, timeout: object = None) -> bool:
             return not stops
