@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.checkpoint.offset_log import SINK
-from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.pipelines.tables.delta.creation import check_folder
 
@@ -145,7 +145,7 @@ def check_place(path: str) -> None:
     """Check that a table is at the path, or may be created there. Raises TableError."""
     store = local_store(path)
     if store is not None and not Path(store.root, "_delta_log").is_dir():
-        check_folder(path, here(HadoopSettings()))
+        check_folder(path, HadoopSettings().on_this_machine())
 
 
 def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> StreamingQuery:

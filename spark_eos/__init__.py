@@ -29,10 +29,10 @@ def register(spark: SparkSession) -> None:
     example with an editable install.
     """
     from spark_eos.base import metrics_events
-    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.datasource.provider import with_settings
 
-    spark.dataSource.register(with_settings(of_session(spark), metrics_events.here()))
+    spark.dataSource.register(with_settings(HadoopSettings.from_session(spark), metrics_events.here()))
 
 
 def metrics(

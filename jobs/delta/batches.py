@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import IDS, is_mark
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables.delta.memory import MERGES, NOTE
 from spark_eos.pipelines.tables.micro_batch import behind, in_words, landed
@@ -151,7 +151,7 @@ class Batches:
         before = table.state()
         if before is None:
             raise no_table(self.path, ", where it was when the job started")
-        checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
+        checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))
         last = before.transactions(application)
         if last is not None and last >= batch:
             note = Note.of(checkpoint, batch, {})

@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import is_mark
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 
 from ..runner.columns import raised
@@ -175,7 +175,7 @@ class Merger:
         """Since partitions were added to a topic, its producers send keys to other partitions than before."""
         if batch == 0:
             return
-        checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
+        checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))
         for before, now in zip(logged(checkpoint, batch - 1), logged(checkpoint, batch), strict=True):
             for topic in before.keys() & now.keys():
                 if not is_mark(topic) and len(before[topic]) < len(now[topic]):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.tables.delta.memory import MERGES
 from spark_eos.pipelines.tables.micro_batch import check_start
@@ -185,7 +185,7 @@ def check_batches(table: Table, location: str) -> None:
 
     Raises TableError, and CheckpointError where the checkpoint cannot be read.
     """
-    checkpoint = Checkpoint(location, HadoopSettings(of_session(table.spark)))
+    checkpoint = Checkpoint(location, HadoopSettings.from_session(table.spark))
     query = checkpoint.query_id()
     if query is None:
         return

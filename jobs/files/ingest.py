@@ -11,7 +11,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings, here, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.files.folder import CompleteFiles, File, Folder, as_it_is_now, with_digest
 from spark_eos.pipelines.files.notes import Splits
@@ -42,7 +42,7 @@ class FolderIngest:
     def __init__(self, context: JobContext, job: IngestFiles) -> None:
         """Open the run, which ends every other one of the ingest, and settle its last decision. Raises EosError."""
         self._context, self._job, self._files = context, job, job.files
-        self._settings = here(HadoopSettings(of_session(context.spark)))
+        self._settings = HadoopSettings.from_session(context.spark).on_this_machine()
         self._writing = writing_of(context.spark, self._files, job.transform, job.ingest().topic, self._settings)
         self._folder = Folder(self._files.path, self._files.pattern, self._settings)
         self._complete = CompleteFiles(self._files.unchanged_s, self._files.marker)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from spark_eos.base.log import logger
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.spark.system_errors import may_pass
@@ -110,7 +110,7 @@ class NotedSchemas:
 
     def __init__(self, location: str, settings: HadoopSettings) -> None:
         self._checkpoint = Checkpoint(location, settings)
-        self._store = open_store(location, here(settings))
+        self._store = open_store(location, settings.on_this_machine())
 
     def progress(self) -> Progress:
         """Progress of the query."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from pyspark.sql import SparkSession
 
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.options.parse import SourceOptions
 from spark_eos.pipelines.copy.sql import SqlTransform, check_sql
 from spark_eos.source.schema import arrow_schema
@@ -136,7 +136,7 @@ class DecodedTransform(ArrowTransform):
         """By ``value`` and ``key``: how they are decoded, by versions that are fixed now. ``topic``: the only one that
         is read. Raises EosError."""
         sections = {"value": self.parse, "key": self.parse_key}
-        return decodings(checkpoint, HadoopSettings(of_session(spark)), topic, sections)
+        return decodings(checkpoint, HadoopSettings.from_session(spark), topic, sections)
 
 
 class ParsedTransform(DecodedTransform, SparkTransform):

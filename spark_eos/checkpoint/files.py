@@ -22,8 +22,8 @@ from spark_eos.checkpoint.offset_log import (
     topic_twice,
     with_text_keys,
 )
-from spark_eos.checkpoint.settings import HadoopSettings, here
-from spark_eos.checkpoint.stores import NoStore, open_store, without_secrets
+from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import NoStore, open_store
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
 
@@ -44,7 +44,7 @@ class Checkpoint:
 
     def __init__(self, location: str, settings: HadoopSettings = _NO_SETTINGS) -> None:
         self.location = location
-        self.settings = here(settings)
+        self.settings = settings.on_this_machine()
         try:
             store = open_store(location, self.settings)
         except NoStore as why:
@@ -166,7 +166,7 @@ class Checkpoint:
             raise self._failed(name, error) from None
 
     def _failed(self, name: str, error: OSError) -> EosError:
-        reason = without_secrets(str(error), self.settings)
+        reason = self.settings.hide(str(error))
         if self._local and error.errno in _NOT_A_FILE:
             return self.damaged(name, reason)
         if isinstance(error, PermissionError) or (

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from spark_eos.base.frozen_settings import Settings
+from spark_eos.base.printable import hidden
 from spark_eos.errors import invalid_option, stop
 
 T = TypeVar("T")
@@ -81,6 +82,55 @@ class HadoopSettings(Settings):
             )
         return default if value is None else value
 
+    @property
+    def default_fs(self) -> str | None:
+        """The file system of locations without a scheme."""
+        return self.get(DEFAULT_FS)
+
+    def hide(self, text: str) -> str:
+        """Return a library's message with values of these settings as ``***``, except addresses and regions."""
+        harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
+        endpoints = [value for name, value in self.items() if name.endswith("endpoint")]
+        others = [value.removeprefix("?") for name, value in self.items() if not name.endswith(harmless)]
+        return " ".join(hidden(text, others, endpoints).split())
+
+    def on_this_machine(self) -> HadoopSettings:
+        """Return these settings over those in the files of this machine."""
+        return HadoopSettings({**_of_files(os.getpid()), **self})
+
+    @classmethod
+    def split_off(cls, raw: Mapping[str, str], session: Mapping[str, str]) -> tuple[dict[str, str], HadoopSettings]:
+        """Return the options of a query that are no settings; and its settings, which override those of the
+        ``session``. Raises OptionError for a setting that is given twice, with different values."""
+        rest: dict[str, str] = {}
+        given: dict[str, str] = {}
+        for key, value in raw.items():
+            name = setting_name(key)
+            if name is None:
+                rest[key] = value
+            elif given.setdefault(name, value) != value:
+                raise stop(
+                    "EOS_OPTION_CONFLICT.both",
+                    given=f"Different values of option '{name}', in which capital letters make no difference,",
+                    option=name,
+                )
+        return rest, cls({**session, **given})
+
+    @classmethod
+    def from_session(cls, spark: Any) -> HadoopSettings:  # noqa: ANN401  # a session, classic or Connect
+        """Return the settings of a session that are not Hadoop's defaults; none if the session does not expose them."""
+        try:
+            hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+            writer = spark._jvm.java.io.StringWriter()
+            hadoop.writeXml(writer)  # all of it by one call: each call to the JVM takes a millisecond
+            return cls(_of_xml(writer.toString()))
+        except Exception:
+            pass  # Spark Connect has no JVM at hand, and some platforms hide it
+        try:
+            return cls(of_spark(dict(spark.conf.getAll)))
+        except Exception:
+            return cls()
+
 
 def setting_name(key: str) -> str | None:
     """The canonical name of a setting that this module uses, whatever the case of ``key``; None for other keys."""
@@ -91,49 +141,11 @@ def setting_name(key: str) -> str | None:
     return name if known else None
 
 
-def without_settings(raw: Mapping[str, str], session: Mapping[str, str]) -> tuple[dict[str, str], HadoopSettings]:
-    """The options of a query that are no settings; and its settings, over those of the ``session``. Raises OptionError
-    for a setting that is there twice, with different values."""
-    rest: dict[str, str] = {}
-    given: dict[str, str] = {}
-    for key, value in raw.items():
-        name = setting_name(key)
-        if name is None:
-            rest[key] = value
-        elif given.setdefault(name, value) != value:
-            raise stop(
-                "EOS_OPTION_CONFLICT.both",
-                given=f"Different values of option '{name}', in which capital letters make no difference,",
-                option=name,
-            )
-    return rest, HadoopSettings({**session, **given})
-
-
 def of_spark(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings in a configuration of Spark, without the prefix ``spark.hadoop.``."""
     ours = {key: setting_name(key.removeprefix(_SPARKS_PREFIX)) for key in conf if key.startswith(_SPARKS_PREFIX)}
     others = {key.removeprefix(_SPARKS_PREFIX): value for key, value in conf.items()}
     return {name: _resolved(conf[key], others) for key, name in ours.items() if name is not None}
-
-
-def of_session(spark: Any) -> dict[str, str]:  # noqa: ANN401  # a session, classic or Connect
-    """The settings of a session that are not Hadoop's defaults; none if the session does not expose them."""
-    try:
-        hadoop = spark._jsparkSession.sessionState().newHadoopConf()
-        writer = spark._jvm.java.io.StringWriter()
-        hadoop.writeXml(writer)  # all of it by one call: each call to the JVM takes a millisecond
-        return _of_xml(writer.toString())
-    except Exception:
-        pass  # Spark Connect has no JVM at hand, and some platforms hide it
-    try:
-        return of_spark(dict(spark.conf.getAll))
-    except Exception:
-        return {}
-
-
-def here(given: HadoopSettings) -> HadoopSettings:
-    """The settings in the files of this machine, overridden by ``given``."""
-    return HadoopSettings({**_of_files(os.getpid()), **given})
 
 
 @lru_cache(maxsize=1)

@@ -27,8 +27,7 @@ from urllib.parse import urlsplit
 import pyarrow.fs
 
 from spark_eos.base.caches import process_cache
-from spark_eos.base.printable import hidden
-from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings, here
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 
 #: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
@@ -42,7 +41,7 @@ class NoStore(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """A place in a file system. ``local``: on a disk of this machine, or mounted as one."""
+    """A folder or file in a file system. ``local``: on a disk of this machine, or mounted as one."""
 
     files: pyarrow.fs.FileSystem
     root: str
@@ -53,6 +52,11 @@ class Store:
         """Whether a file is renamed in one step, into a folder that must exist. Object stores copy and delete instead,
         and have no folders."""
         return self.local or self.files.type_name == "hdfs"
+
+    def why_unwritable(self) -> str | None:
+        """Say why this user cannot write here, where there may be nothing yet; None where nothing stands in the way, or
+        a file system alone knows. Writes nothing."""
+        return why_unwritable(Path(self.root).absolute()) if self.local else None
 
 
 def open_store(location: str, settings: HadoopSettings) -> Store:
@@ -67,7 +71,7 @@ def local_store(location: str) -> Store | None:
     """The store at a location, by the settings of this machine; None unless that is on a local disk, or mounted as
     one."""
     try:
-        store = open_store(location, here(HadoopSettings()))
+        store = open_store(location, HadoopSettings().on_this_machine())
     except NoStore:
         return None
     return store if store.local else None
@@ -76,7 +80,7 @@ def local_store(location: str) -> Store | None:
 def _open_store(location: str, settings: HadoopSettings) -> Store:
     scheme, authority, path = _split(location)
     if not scheme:
-        default, host, _ = _split(settings.get(DEFAULT_FS, "file:///"))
+        default, host, _ = _split(settings.default_fs or "file:///")
         scheme, authority = default or "file", authority or host
         if scheme != "file" and not path.startswith("/"):
             raise NoStore(f"it is relative to a folder of {scheme}: that only Spark knows; write the whole path")
@@ -93,7 +97,7 @@ def _open_store(location: str, settings: HadoopSettings) -> Store:
     except (EosError, NoStore):
         raise
     except Exception as error:  # whatever pyarrow and the libraries below it raise for settings that they refuse
-        raise NoStore(f"{type(error).__name__}: {without_secrets(str(error), settings)}") from None
+        raise NoStore(f"{type(error).__name__}: {settings.hide(str(error))}") from None
     # In an object store, a bucket or a container is the first part of the path.
     parts = (authority.partition("@")[0] if scheme in _BUCKETS else "", path.strip("/"))
     return Store(files, "/".join(filter(None, parts)) if scheme in _BUCKETS else path)
@@ -114,14 +118,6 @@ def why_unwritable(path: Path) -> str | None:
         return None
     read_only = os.statvfs(there).f_flag & os.ST_RDONLY
     return f"{there}: {os.strerror(errno.EROFS if read_only else errno.EACCES)}"
-
-
-def without_secrets(text: str, settings: HadoopSettings) -> str:
-    """A library's message with the values of settings replaced by ``***``, except addresses and regions."""
-    harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
-    endpoints = [value for name, value in settings.items() if name.endswith("endpoint")]
-    others = [value.removeprefix("?") for name, value in settings.items() if not name.endswith(harmless)]
-    return " ".join(hidden(text, others, endpoints).split())
 
 
 def _split(location: str) -> tuple[str, str, str]:

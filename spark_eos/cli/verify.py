@@ -82,12 +82,12 @@ def verify(
     Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible, or there was nothing to
     compare.
     """
-    from spark_eos.checkpoint.settings import here
+
     from spark_eos.tools import verify as ops
 
     try:
         found = connection(context)
-        settings = here(found.hadoop())
+        settings = found.hadoop().on_this_machine()
         (input_topics, input_table), (output_topics, output_table) = (
             ops.side(names, settings) for names in (inputs, outputs)
         )

@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 
 from spark_eos.base import failpoints
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings, here
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, open_store
 from spark_eos.errors import EosError, ReplayError, stop
 from spark_eos.protocol.commands import overtaken
@@ -51,7 +51,7 @@ class DroppedFiles:
     """
 
     def __init__(self, location: str, settings: HadoopSettings, generation: int, still: Callable[[], None]) -> None:
-        self._store = open_store(location, here(settings))
+        self._store = open_store(location, settings.on_this_machine())
         self._checkpoint = Checkpoint(location, settings)
         self._still = still
         self._own = f"{_AT_WORK if self._store.renames else ''}{generation}"
@@ -148,7 +148,7 @@ class NewCheckpoint:
         self.location = location
         self._checkpoint = Checkpoint(location, settings)
         try:
-            self._store = open_store(location, here(settings))
+            self._store = open_store(location, settings.on_this_machine())
         except NoStore as why:
             raise stop("EOS_CHECKPOINT_STORE.unwritable", location=location, why=why) from None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_eos.base.log import logger
 from spark_eos.checkpoint import offset_log
-from spark_eos.checkpoint.settings import HadoopSettings, without_settings
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, invalid_option, missing_option, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
 from spark_eos.options.bounds import (
@@ -205,7 +205,7 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
     ``session``: Hadoop's settings of file systems in the session; the query's own go before them.
     """
     refuse_path(raw)
-    given, storage = without_settings(raw, session)
+    given, storage = HadoopSettings.split_off(raw, session)
     values, kafka = parse_table(given, SINK, SINK_OWNED, ignored=("path", "queryname"))
     options = SinkOptions(kafka=kafka, storage=storage, **values)
     if options.group_id and not options.checkpoint_location:

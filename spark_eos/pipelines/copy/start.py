@@ -57,7 +57,7 @@ def copy(
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
-    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
     from spark_eos.pipelines.copy.from_table.start import from_table
@@ -96,7 +96,7 @@ def copy(
             spark, texts(source), texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)
         )
     plan = planned(
-        of_session(spark),
+        HadoopSettings.from_session(spark),
         source,
         {**sink, "checkpointLocation": checkpoint},
         function,

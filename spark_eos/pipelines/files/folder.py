@@ -18,7 +18,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from spark_eos.base.caches import log_once
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
+from spark_eos.checkpoint.stores import NoStore, Store, open_store
 from spark_eos.errors import EosError, stop
 
 #: Bytes that are read at once: of a local file as many as lines of 100 bytes or more make a record batch of, which stay
@@ -176,7 +176,7 @@ def file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = without_secrets(str(error), settings).rstrip(".")
+        why = settings.hide(str(error)).rstrip(".")
         if isinstance(error, _LASTING):
             raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=why) from None
         raise stop("EOS_FILE_STORE", uri=uri, why=why) from None

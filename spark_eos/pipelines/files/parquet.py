@@ -17,7 +17,6 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import plain_type
 from spark_eos.pipelines.files.folder import File, HashedFile, blocks_of, check_unchanged, malformed, store_of
@@ -94,7 +93,7 @@ def _check_damaged(file: File, settings: HadoopSettings, error: OSError) -> None
         parquet = _parquet(opened)
         for _ in parquet.iter_batches(rows_at_once(parquet.metadata, _ROWS, _BYTES)):
             pass
-        raise stop("EOS_FILE_STORE", uri=file.uri, why=without_secrets(str(error), settings).rstrip("."))
+        raise stop("EOS_FILE_STORE", uri=file.uri, why=settings.hide(str(error)).rstrip("."))
 
 
 def _check(file: File, parquet: pq.ParquetFile) -> None:

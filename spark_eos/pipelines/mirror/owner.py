@@ -27,7 +27,6 @@ from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
@@ -226,7 +225,7 @@ class Ownership:
 
 
 def _location(plan: MirrorPlan) -> str:
-    return without_secrets(plan.sink.checkpoint_location or "", plan.sink.storage)
+    return plan.sink.storage.hide(plan.sink.checkpoint_location or "")
 
 
 class _Takeover:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
@@ -41,7 +41,9 @@ def mirror(
     """
     check_trigger(trigger or {})
     written = {**target, "checkpointLocation": checkpoint}
-    ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER)
+    ends = checked_ends(
+        source, written, HadoopSettings.from_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER
+    )
     reads, writes = ends.source, ends.sink
     clients = MirrorClients.of(reads.kafka, writes.kafka)
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(clients.target))

@@ -9,7 +9,7 @@ import pytest
 
 import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings, of_session
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
 from tests.support.judges.kafka_view import write
@@ -116,8 +116,11 @@ def test_what_is_taken_from_a_session(spark):
     hadoop.set("fs.s3a.access.key", "as code sets it")
     spark.conf.set("fs.s3a.endpoint", "as SQL sets it")
     try:
-        assert of_session(spark) == {"fs.s3a.access.key": "as code sets it", "fs.s3a.endpoint": "as SQL sets it"}
+        assert dict(HadoopSettings.from_session(spark)) == {
+            "fs.s3a.access.key": "as code sets it",
+            "fs.s3a.endpoint": "as SQL sets it",
+        }
     finally:
         hadoop.unset("fs.s3a.access.key")
         spark.conf.unset("fs.s3a.endpoint")
-    assert of_session(spark) == {}
+    assert dict(HadoopSettings.from_session(spark)) == {}

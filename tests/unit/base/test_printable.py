@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from spark_eos.base.log import logger
 from spark_eos.base.printable import excerpt, hidden, json_text, printable, printable_lines
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import without_secrets
 from spark_eos.cli.mirror import move_answer
 from spark_eos.cli.options import Format, print_answer
 from spark_eos.errors import DevClusterError, EosError
@@ -73,7 +72,7 @@ def test_how_short_a_secret_may_be_is_the_same_for_all():
     settings = {"fs.s3a.secret.key": "abc", "fs.s3a.session.token": "de"}
     for shown in (
         hidden("no abc, de", settings.values()),
-        without_secrets("no abc, de", HadoopSettings(settings)),
+        HadoopSettings(settings).hide("no abc, de"),
         hidden("no abc, de", (), ["s3://me:abc/de@host"]),
     ):
         assert shown == "no ***, de"

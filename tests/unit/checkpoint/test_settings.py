@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.checkpoint import settings
-from spark_eos.checkpoint.settings import HadoopSettings, here, of_session, of_spark, setting_name, without_settings
+from spark_eos.checkpoint.settings import HadoopSettings, of_spark, setting_name
 from spark_eos.checkpoint.stores import NoStore, open_store
 from spark_eos.errors import OptionError
 
@@ -69,7 +69,7 @@ def test_the_settings_that_are_looked_at(key, name):
 def test_hadoops_own_defaults_are_not_what_the_user_set(machine):
     """Each of the hundreds of defaults would else count as the user's."""
     (machine / "core-site.xml").write_text(SITE)
-    assert dict(here(HadoopSettings())) == {"fs.defaultFS": "s3a://lake", "fs.s3a.endpoint": "minio:9000"}
+    assert dict(HadoopSettings().on_this_machine()) == {"fs.defaultFS": "s3a://lake", "fs.s3a.endpoint": "minio:9000"}
 
 
 def test_the_query_goes_before_the_machine(machine):
@@ -78,10 +78,10 @@ def test_the_query_goes_before_the_machine(machine):
     lines = ["# spark.hadoop.fs.s3a.session.token no", "spark.hadoop.fs.s3a.endpoint  other:1", "spark.master=local"]
     lines += ["spark.hadoop.fs.s3a.secret.key=a=b", ""]
     (machine / "spark-defaults.conf").write_text("\n".join(lines))
-    found = here(HadoopSettings({"fs.s3a.secret.key": "mine"}))
+    found = HadoopSettings({"fs.s3a.secret.key": "mine"}).on_this_machine()
     assert found["fs.s3a.endpoint"] == "other:1"
     assert found["fs.s3a.secret.key"] == "mine"
-    assert here(HadoopSettings())["fs.s3a.secret.key"] == "a=b"
+    assert HadoopSettings().on_this_machine()["fs.s3a.secret.key"] == "a=b"
     assert "fs.s3a.session.token" not in found
 
 
@@ -89,7 +89,7 @@ def test_the_query_goes_before_the_machine(machine):
 def test_files_that_cannot_be_read_say_nothing(machine, text):
     """Spark stops on them by itself."""
     (machine / "core-site.xml").write_text(text)
-    assert dict(here(HadoopSettings())) == {}
+    assert dict(HadoopSettings().on_this_machine()) == {}
 
 
 def test_no_value_prints():
@@ -105,13 +105,15 @@ def test_no_value_prints():
 def test_a_session_of_connect_has_what_its_configuration_has():
     """There is no JVM at hand, but the server's configuration can be asked for."""
     conf = {"spark.hadoop.fs.s3a.endpoint": "minio:9000", "spark.app.name": "x"}
-    assert of_session(SimpleNamespace(conf=SimpleNamespace(getAll=conf))) == {"fs.s3a.endpoint": "minio:9000"}
+    assert dict(HadoopSettings.from_session(SimpleNamespace(conf=SimpleNamespace(getAll=conf)))) == {
+        "fs.s3a.endpoint": "minio:9000"
+    }
     assert of_spark(conf) == {"fs.s3a.endpoint": "minio:9000"}
 
 
 def test_a_session_that_gives_nothing_away():
     """What it does not say is not an error: the machine and the environment may say it."""
-    assert of_session(SimpleNamespace()) == {}
+    assert dict(HadoopSettings.from_session(SimpleNamespace())) == {}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_variables_are_replaced_as_by_hadoop(machine, monkeypatch, value, means)
     others = {"fs.s3a.endpoint": "minio", "name.here": "${other}", "other": "5", "fs.s3a.secret.key": value}
     rows = (f"<property><name>{key}</name><value>{text}</value></property>" for key, text in others.items())
     (machine / "core-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
-    assert here(HadoopSettings())["fs.s3a.secret.key"] == means
+    assert HadoopSettings().on_this_machine()["fs.s3a.secret.key"] == means
     assert of_spark({f"spark.hadoop.{key}": text for key, text in others.items()})["fs.s3a.secret.key"] == means
 
 
@@ -155,7 +157,7 @@ def test_a_variable_without_a_value_is_refused_where_it_is_used(value):
 def test_settings_of_a_query_are_there_once():
     """A mapping can have two names that differ in capital letters only."""
     with pytest.raises(OptionError, match=r"EOS_OPTION_CONFLICT.*fs\.s3a\.access\.key"):
-        without_settings({"fs.s3a.access.key": "a", "fs.s3a.Access.Key": "b"}, {})
+        HadoopSettings.split_off({"fs.s3a.access.key": "a", "fs.s3a.Access.Key": "b"}, {})
 
 
 def test_a_file_of_properties_is_read_as_by_java(machine):
@@ -170,7 +172,7 @@ def test_a_file_of_properties_is_read_as_by_java(machine):
         b"!spark.hadoop.fs.s3a.endpoint.region no",
     )
     (machine / "spark-defaults.conf").write_bytes(b"\n".join(lines) + b"\n")
-    assert dict(here(HadoopSettings())) == {
+    assert dict(HadoopSettings().on_this_machine()) == {
         "fs.s3a.endpoint": "http://h:9000",
         "fs.s3a.secret.key": "abA\\",
         "fs.s3a.access.key": "=c",
@@ -181,4 +183,4 @@ def test_bytes_that_are_no_text_do_not_end_the_query(machine):
     """As in a comment of another encoding."""
     end = b"</configuration>"
     (machine / "core-site.xml").write_bytes(SITE.encode().replace(end, b"<!-- f\xfcr -->" + end))
-    assert here(HadoopSettings())["fs.s3a.endpoint"] == "minio:9000"
+    assert HadoopSettings().on_this_machine()["fs.s3a.endpoint"] == "minio:9000"

@@ -8,7 +8,7 @@ import pytest
 from spark_eos.checkpoint import stores
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import S3A, HadoopSettings
-from spark_eos.checkpoint.stores import NoStore, Store, open_store, without_secrets
+from spark_eos.checkpoint.stores import NoStore, Store, open_store
 from spark_eos.errors import CheckpointError
 
 HOST = "acc.dfs.core.windows.net"
@@ -257,18 +257,18 @@ def test_a_store_that_cannot_be_opened_is_a_named_error(location, monkeypatch):
 def test_messages_are_without_secrets():
     """Whatever a library says of the settings that it was given."""
     settings = HadoopSettings({"fs.s3a.secret.key": "hush-hush", "fs.s3a.endpoint": "minio:9000"})
-    assert without_secrets("no key hush-hush\n at minio:9000", settings) == "no key *** at minio:9000"
+    assert settings.hide("no key hush-hush\n at minio:9000") == "no key *** at minio:9000"
 
 
 def test_no_message_has_a_user_of_an_endpoint():
     """An address is shown, what is before its host is not."""
     settings = HadoopSettings({"fs.s3a.endpoint": "http://ann:pa/sswd@host:9000"})
-    assert without_secrets("no http://ann:pa/sswd@host:9000", settings) == "no http://***@host:9000"
+    assert settings.hide("no http://ann:pa/sswd@host:9000") == "no http://***@host:9000"
 
 
 def test_a_secret_within_another_one_leaves_nothing_of_it():
     """Nor does a token that is configured with its question mark, and told without."""
     settings = HadoopSettings({"fs.s3a.access.key": "AKID", "fs.s3a.secret.key": "KEYAKIDsecretpart"})
-    assert without_secrets("refused KEYAKIDsecretpart", settings) == "refused ***"
+    assert settings.hide("refused KEYAKIDsecretpart") == "refused ***"
     token = HadoopSettings({"fs.azure.sas.fixed.token.a": "?sv=2022&sig=SECRET"})
-    assert without_secrets("403 for https://a/x?sv=2022&sig=SECRET", token) == "403 for https://a/x?***"
+    assert token.hide("403 for https://a/x?sv=2022&sig=SECRET") == "403 for https://a/x?***"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings, without_settings
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import missing_option, stop
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
 
     given = {}
     names = {name.lower(): name for name in _OPTIONS}
-    options, storage = without_settings(raw, session)
+    options, storage = HadoopSettings.split_off(raw, session)
     for key, value in options.items():
         if key.lower() in names:
             given[names[key.lower()]] = value
@@ -82,13 +82,13 @@ def from_table(
 ) -> StreamingQuery:
     """Start a query from a table to topics. ``sink``: with its checkpoint; ``name_of_transform``: by which a decision
     knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.pipelines.copy.cores import cores, cores_now
     from spark_eos.pipelines.copy.from_table.source import FileDataSource
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.sink.ended import remember
 
-    session = of_session(spark)
+    session = HadoopSettings.from_session(spark)
     options = source_table_options(source, session)
     tasks = cores(spark) or cores_now(spark, _TASKS)
     plan = planned(options, sink, session, transform, name_of_transform, tasks)
@@ -140,13 +140,12 @@ def _ends(
     """The settings of the table's store, the sink's options, and the table, which goes with the checkpoint. Raises
     EosError."""
     from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.checkpoint.settings import here
     from spark_eos.options.parse import sink_options
     from spark_eos.pipelines.tables.delta.source import source_table
     from spark_eos.pipelines.tables.delta.table import location_of
 
     writes = sink_options(sink, session)
-    storage = HadoopSettings(here(options.storage))
+    storage = options.storage.on_this_machine()
     if writes.group_id:
         raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.no_kafka_source", location=writes.checkpoint_location)
     assert writes.checkpoint_location is not None  # `spark_eos.copy` sets it

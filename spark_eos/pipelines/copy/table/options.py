@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings, without_settings
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import invalid_option, missing_option, stop
 
@@ -89,7 +89,7 @@ def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOp
 def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
     from spark_eos.options.values import parse_batch, parse_text
 
-    options, storage = without_settings(raw, session)
+    options, storage = HadoopSettings.split_off(raw, session)
     given, properties = _given(options, _DELTA_OPTIONS, _DELTA_PROPERTY)
     if "path" not in given:
         raise missing_option("path", "it names the table", "a local path or s3a://BUCKET/PATH")
@@ -108,7 +108,7 @@ def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptio
     from spark_eos.options.values import parse_batch, parse_text
     from spark_eos.pipelines.tables.keys import key_of
 
-    options, storage = without_settings(raw, session)
+    options, storage = HadoopSettings.split_off(raw, session)
     given, properties = _given(options, _ICEBERG_OPTIONS, _CATALOG_PROPERTY)
     if "table" not in given:
         raise missing_option(

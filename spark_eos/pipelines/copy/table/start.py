@@ -56,13 +56,13 @@ def to_table(
     transform: RowTransform | None = None,
 ) -> StreamingQuery:
     """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos.checkpoint.settings import of_session
+    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.pipelines.copy.table.options import table_options
     from spark_eos.pipelines.copy.table.source import TableDataSource
 
-    plan = planned(source, table_options(sink, of_session(spark)), checkpoint, transform)
+    plan = planned(source, table_options(sink, HadoopSettings.from_session(spark)), checkpoint, transform)
     return start_ranges(spark, replace(plan, cores=cores(spark)), TableDataSource, _FORMAT, checkpoint, trigger, name)
 
 
@@ -126,9 +126,8 @@ def _reads(source: Mapping[str, str]) -> SourceOptions:
 def _ends(options: DeltaOptions | IcebergOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
     """Where the table is, and the checkpoint of its query."""
     from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.checkpoint.settings import HadoopSettings, here
 
-    storage = HadoopSettings(here(options.storage))
+    storage = options.storage.on_this_machine()
     return options.place(storage), Checkpoint(checkpoint, storage)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import pyarrow.types as types
 from pyarrow.fs import FileSelector
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import open_store, why_unwritable
+from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables.evolution import added
 from spark_eos.pipelines.tables.values import check_columns
@@ -63,7 +62,7 @@ def check_folder(path: str, settings: HadoopSettings) -> None:
     store = open_store(path, settings)
     if store.files.get_file_info(store.root).is_file:
         raise stop("EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}: it is a file, and a table is a folder")
-    if store.local and (why := why_unwritable(Path(store.root).absolute())) is not None:
+    if (why := store.why_unwritable()) is not None:
         raise stop("EOS_DELTA_NO_TABLE.unwritable", path=path, why=why)
     inside = store.files.get_file_info(FileSelector(store.root, allow_not_found=True))
     if others := sorted(info.base_name for info in inside if not info.base_name.startswith(("_", "."))):

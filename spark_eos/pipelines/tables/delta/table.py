@@ -20,7 +20,7 @@ import pyarrow as pa
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.log import logger
 from spark_eos.base.printable import hidden
-from spark_eos.checkpoint.settings import DEFAULT_FS, HadoopSettings
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.pipelines.tables import values
@@ -150,7 +150,7 @@ def location_of(path: str, settings: HadoopSettings) -> Location:
     path = absolute(path)  # a task's own folder may be another one
     scheme, colon, rest = path.partition(":")
     is_path = not colon or "/" in scheme
-    default = settings.get(DEFAULT_FS, "file:")
+    default = settings.default_fs or "file:"
     if is_path and not default.lower().startswith("file:"):
         raise invalid_option(
             "path",
