@@ -59,7 +59,7 @@ class Waiting:
                 logger.warning("%s goes on after %.0f s: %s", self._what, system.monotonic() - since, name)
 
 
-def _listed(names: dict[str, str]) -> str:
-    names = list(names)
+def _listed(late: dict[str, str]) -> str:
+    names = list(late)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import Enum
-from functools import cache
 from typing import Any, TypeVar
 
 from spark_eos._version import __version__
@@ -58,6 +57,9 @@ _BYTES = "latin-1"
 
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 
+#: The names of fields.
+_HEAD, _DECISION = (frozenset(field.name for field in fields(kind)) for kind in (Head, Decision))
+
 #: The names that heads have for two fields of `Head`.
 _ENDTXN, _UNVERIFIED = "endtxn", "unseen"
 
@@ -97,19 +99,14 @@ def decode(data: bytes) -> Head:
             "topics": tuple(raw["topics"]),
             "marks": marks_of(raw["marks"]),
         }
-        return Head(**{name: given[name] for name in _names_of(Head)})
+        return Head(**{name: given[name] for name in _HEAD})
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise _unreadable(data, error) from None
 
 
-@cache
-def _names_of(kind: type[Head | Decision]) -> frozenset[str]:
-    return frozenset(field.name for field in fields(kind))
-
-
 def _plain(value: Head | Decision) -> dict[str, Any]:
-    """The fields by their names, as they are."""
-    return {name: getattr(value, name) for name in _names_of(type(value))}
+    """Return the fields by their names, as they are."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _unreadable(data: bytes, error: Exception) -> EosError:
@@ -131,7 +128,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
 
 
 def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
-    added = decision.keys() - _names_of(Decision)
+    added = decision.keys() - _DECISION
     if added:
         raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know how to replay that")
     ids, rewrite, extra = raw.get("topic_ids", {}), decision["rewrite"], decision["extra"]
@@ -142,7 +139,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         "extra": None if extra is None else _extra_from_json(**extra),
         "written": tuple(_written_from_json(raw, ids, *row) for row in decision["written"]),
     }
-    return Decision(**{name: given[name] for name in _names_of(Decision)})
+    return Decision(**{name: given[name] for name in _DECISION})
 
 
 def _written_to_json(w: Written, *, with_begins: bool) -> list[Any]:

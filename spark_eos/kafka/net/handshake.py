@@ -164,12 +164,12 @@ def _connect(config: ClientConfig, address: Address, until: float) -> socket.soc
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
     except OverflowError:
         raise OSError(f"{host} has no port {port}") from None
-    for i, (family, kind, protocol, _, address) in enumerate(addresses):
+    for i, (family, kind, protocol, _, resolved) in enumerate(addresses):
         broker = system.socket(family, kind, protocol)
         try:
             left = _left(until)
             broker.settimeout(min(left, max(left / (len(addresses) - i), _LEAST_TRY_S)))
-            broker.connect(address)
+            broker.connect(resolved)
             return broker
         except (OSError, OverflowError) as error:  # a broker may advertise a port beyond 65535
             broker.close()

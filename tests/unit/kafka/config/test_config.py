@@ -1,6 +1,5 @@
 """The ``kafka.*`` options become the configurations of two clients: names, refusals, secrets."""
 
-import re
 import ssl
 import subprocess
 import sys
@@ -142,12 +141,8 @@ def test_a_value_that_changes_nothing_is_not_judged(key, value):
     """One that only librdkafka follows stops the commands that read by it, and no query."""
     kafka = properties(**{key: value})
     client.client_config(kafka)
-    with pytest.raises(OptionError, match=canonical_name(key)):
+    with pytest.raises(OptionError, match="refused by librdkafka"):
         librdkafka.check(kafka, "producer")
-
-
-def canonical_name(key: str) -> str:
-    return re.escape(RENAMED.get(key, key))
 
 
 def test_what_librdkafka_says_is_passed_on():
