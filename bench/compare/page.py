@@ -49,8 +49,8 @@ _MEANING = """\
 _RECOVERY = """\
 ## Until the next row
 
-From the end of the fault until a row is visible that was written after it: median, and the longest, with the start of
-the program after a kill. *Not timed*: something else ran meanwhile.
+Seconds from the end of the fault until a row is visible that was written after it: median, and the longest, with the
+start of the program after a kill. *Not timed*: something else ran meanwhile.
 
 """
 _SETTINGS = """\
@@ -108,7 +108,7 @@ def square(cells: Iterable[Cell], contender: Contender, fault: Fault, text: Call
         return "has no transactions"
     own = cells_of(cells, contender, fault)
     if is_open(own):
-        return f"runs differ, {len(own)} of {OF_CHANCE} made"
+        return f"runs differ ({len(own)} of {OF_CHANCE})"
     return text(own) if own else "not run"
 
 
@@ -125,7 +125,7 @@ def cells_of(cells: Iterable[Cell], contender: Contender, fault: Fault) -> list[
 def rows(cells: Sequence[Cell]) -> str:
     """In how many runs which kinds of faults were seen."""
     found = [text for kind in _KINDS if (text := _in_runs(cells, kind))]
-    return ", ".join(found) if found else "clean"
+    return "; ".join(found) if found else "clean"
 
 
 def depends_on_chance(cells: Sequence[Cell]) -> bool:
@@ -150,8 +150,8 @@ def _in_runs(cells: Sequence[Cell], kind: str) -> str:
     counts = [count for cell in cells if (count := _KINDS[kind](cell))]
     if not counts:
         return ""
-    most = "" if kind in ("stopped", "stood still") else f" (up to {max(counts):,})"
-    return f"{kind} in {len(counts)} of {len(cells)} runs{most}"
+    most = "" if kind in ("stopped", "stood still") else f", up to {max(counts):,}"
+    return f"{kind} in {len(counts)} of {len(cells)}{most}"
 
 
 def _order(cells: Sequence[Cell]) -> str:
@@ -170,5 +170,5 @@ def goes_on(cells: Sequence[Cell]) -> str:
     if not timed:
         return "not timed"
     never = f"{timed.count(None)} × never" if None in timed else ""
-    shown = f"{statistics.median(times):.1f} s, {max(times):.1f} s" if times else ""
+    shown = f"{statistics.median(times):.1f}, {max(times):.1f}" if times else ""
     return ", ".join(filter(None, (shown, never)))
