@@ -11,6 +11,7 @@ from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_ta
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
 from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Write
+from spark_eos.protocol.names import INGESTS
 
 #: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
 _OF_WRITES = frozenset(["topic", "dead_letters", "prefix", "transaction_timeout_ms", "two_phase", "ledger_topic"])
@@ -71,8 +72,14 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(options, None if job_id is None else BatchWrite(job_id, options.topic))
 
 
-def foreach_batch_options(raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch: int) -> WriteOptions:
-    """The options of a write within foreachBatch, where a program makes it itself. Raises OptionError."""
+def own_query(name: str, topic: str) -> ForeachBatchWrite:
+    """Return how the ledger knows a query of this name that a program writes itself, into one topic: as a sink within
+    foreachBatch."""
+    return ForeachBatchWrite(INGESTS + name, topic)
+
+
+def own_write(raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch: int) -> WriteOptions:
+    """Parse the options of a micro-batch that a program writes itself. Raises OptionError."""
     values, options = _parsed(raw)
     if "job_id" in values:
         raise stop(

@@ -11,9 +11,8 @@ from functools import partial
 import pyarrow as pa
 
 from spark_eos.errors import invalid_option, stop
-from spark_eos.options.parse import SinkOptions
 from spark_eos.pipelines.copy.plan import SAME, Transform
-from spark_eos.sink.schema import Columns
+from spark_eos.spi import Columns, SinkOptions
 
 KEY = "key"
 _RULES = (SAME, KEY)

@@ -8,12 +8,10 @@ from typing import get_args
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import invalid_option, missing_option, stop
-from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.net.client import broker_client
-from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.pipelines.copy.plan import CopyPlan, OnMalformed
 from spark_eos.sink.outputs import output_partitions
+from spark_eos.spi import SinkOptions, SourceOptions, broker_client, cluster_id, sink_options, stream_options
 
 #: Bytes of a micro-batch where no option sets them: the end of a micro-batch is logged before it runs, so one that no
 #: transaction lives long enough for could never be made smaller.

@@ -8,9 +8,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.sink.schema import Columns
+from spark_eos.spi import Columns, SinkOptions, SourceOptions
 
 Function = Callable[[pa.RecordBatch], object]
 

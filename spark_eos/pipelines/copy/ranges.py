@@ -20,11 +20,12 @@ from typing import Any
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
-from spark_eos.protocol.extra import Kind, Reported, kinds_differ, unreadable
-from spark_eos.protocol.head import Decision, Digest, Extra, Head, Written
+from spark_eos.protocol.extra import kinds_differ
+from spark_eos.protocol.head import Digest, Extra, Head, Written
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.replay import diverged
-from spark_eos.protocol.task import Assignment, TaskReport, Work, assign
+from spark_eos.protocol.task import Assignment, Work, assign
+from spark_eos.spi import Decision, Kind, Reported, TaskReport, unreadable
 
 _MOST_RANGES = 3
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.sink.schema import Columns
+from spark_eos.spi import Columns
 
 if TYPE_CHECKING:
     from spark_eos.base.topic_partition import OffsetRange

@@ -18,19 +18,15 @@ from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.base.topic_partition import OffsetRange, by_topic, flat
 from spark_eos.errors import EosError, WorkerError, stop
-from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.fetch import Answers
-from spark_eos.options.parse import SourceOptions
 from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, share_mib
 from spark_eos.pipelines.copy.by_row import Apply, Outcome, Piece, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
 from spark_eos.source.decode import decode
-from spark_eos.source.fetching import Fetching
 from spark_eos.source.small_ranges import gather
-from spark_eos.source.watch import TopicWatch
+from spark_eos.spi import BrokerClient, Fetching, SourceOptions, TopicWatch, begin_offsets, broker_client, end_offsets
 
 #: The sample: the newest records of some partitions, as far as their keys and values are not larger together.
 _PARTITIONS, _RECORDS, _BYTES = 3, 128, 256 * 1024

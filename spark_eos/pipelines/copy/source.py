@@ -19,8 +19,6 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.datasource.provider import EosKafkaDataSource
-from spark_eos.kafka.admin.topics import cluster_id
-from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.pipelines.copy.checks import check_targets
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.copy.rows import CopiedRows
@@ -29,10 +27,8 @@ from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset, read_position
-from spark_eos.spark.by_value import by_value
-from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
-from spark_eos.spark.worker_exit import quiet_here
+from spark_eos.spi import SinkOptions, SourceOptions, by_value, cluster_id, hidden_traceback, quiet_here
 
 if TYPE_CHECKING:
     from spark_eos.sink.job import RowSource

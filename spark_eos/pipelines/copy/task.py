@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.retention import check_age
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.copy.copying import Copied, copy_range
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, Transform
@@ -18,14 +17,20 @@ from spark_eos.pipelines.copy.ranges import CopiedFrom, Noted, assign_ranges, co
 from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, letters_of, of_place, rejection, transformed
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
-from spark_eos.protocol.head import Decision, Digest
-from spark_eos.protocol.task import TaskReport
-from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.protocol.head import Digest
 from spark_eos.sink.counting import size_of
-from spark_eos.sink.rows import RowBatch
-from spark_eos.sink.task import Task
-from spark_eos.source.fetching import Fetching
-from spark_eos.source.task import read_range
+from spark_eos.spi import (
+    Attempt,
+    Decision,
+    Fetching,
+    Part,
+    RowBatch,
+    RowWriter,
+    Task,
+    TaskReport,
+    broker_client,
+    read_range,
+)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from spark_eos.kafka.letter_headers import (
 )
 from spark_eos.pipelines.arrow_fields import lost_field, plain_type
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform, Transform
-from spark_eos.sink.schema import Columns
 from spark_eos.source.schema import ARROW_HEADERS
+from spark_eos.spi import Columns
 
 CHUNK_OFFSETS = 8192
 CHUNK_BYTES = 16 << 20

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.base import metrics_events
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.pipelines.copy.plan import RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import TYPES, checked
@@ -25,15 +24,10 @@ from spark_eos.pipelines.files.notes import Notes, Splits
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import FILE, LINE, Form, cast, read_file
 from spark_eos.pipelines.files.transforming import made, pieces
-from spark_eos.sink.batch_writer import EosKafkaBatchWriter
-from spark_eos.sink.counting import CountingIterator
-from spark_eos.sink.job_write import write_by_job
-from spark_eos.sink.schema import Columns, check_columns
+from spark_eos.spi import Columns, CountingIterator, EosKafkaBatchWriter, HadoopSettings, check_columns, write_by_job
 
 if TYPE_CHECKING:
-    from spark_eos.options.writes import WriteOptions
-    from spark_eos.protocol.task import TaskReport
-    from spark_eos.sink.task import Task
+    from spark_eos.spi import Task, TaskReport, WriteOptions
 
 #: Columns of lines as rows.
 _LINES = StructType().add("value", StringType())
@@ -77,7 +71,7 @@ class FileRows:
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """In a task: write the rows of the splits whose numbers ``batches`` have. Raises FileError for a file that is
         not as planned, and the errors of `spark_eos.sink.task.run_task`."""
-        from spark_eos.sink.task import run_task
+        from spark_eos.spi import run_task
 
         counts = Counts()
         rows = CountingIterator(self._rows(batches, counts))

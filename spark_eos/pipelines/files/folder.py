@@ -17,9 +17,8 @@ from fastcrc.crc32 import iscsi, iso_hdlc
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from spark_eos.base.caches import log_once
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import NoStore, Store, open_store
 from spark_eos.errors import EosError, stop
+from spark_eos.spi import HadoopSettings, NoStore, Store, open_store
 
 #: Bytes that are read at once: of a local file as many as lines of 100 bytes or more make a record batch of, which stay
 #: in a processor's cache meanwhile; of others more, as each time is a request.

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.files.folder import File
-from spark_eos.protocol.extra import FeatureRecords, Kind, Reported, unreadable
+from spark_eos.spi import FeatureRecords, Kind, Reported, unreadable
 
 if TYPE_CHECKING:
-    from spark_eos.protocol.head import Decision
+    from spark_eos.spi import Decision
 
 #: The files of each task of a micro-batch, in the order in which the task reads them.
 Splits = Sequence[Sequence[File]]

@@ -16,11 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import plain_type
 from spark_eos.pipelines.files.folder import File, HashedFile, blocks_of, check_unchanged, malformed, store_of
 from spark_eos.pipelines.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
+from spark_eos.spi import HadoopSettings
 
 #: Columns that an ingest adds: see `spark_eos.pipelines.files.source`.
 ADDED = "_file", "_line"

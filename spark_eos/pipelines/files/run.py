@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import stop
-from spark_eos.options.parse import SinkOptions
-from spark_eos.options.writes import WriteOptions, foreach_batch_options
 from spark_eos.pipelines.files.notes import AllNotes, Notes, Splits, Taken, noted_by, notes_of
-from spark_eos.protocol.head import ForeachBatchWrite
-from spark_eos.protocol.names import INGESTS
-from spark_eos.sink.own_run import open_own_run
+from spark_eos.spi import SinkOptions, WriteOptions, open_own_run, own_query, own_write
 
 
 @dataclass(frozen=True)
@@ -31,16 +27,11 @@ class Ingest:
     @property
     def query(self) -> str:
         """The query's id in the ledger: one for each ingest and topic."""
-        return self.write.query_id
-
-    @property
-    def write(self) -> ForeachBatchWrite:
-        """The query and the sink within foreachBatch that the ingest stands for."""
-        return ForeachBatchWrite(INGESTS + self.name, self.topic)
+        return own_query(self.name, self.topic).query_id
 
     def write_options(self, run: str, batch: int) -> WriteOptions:
         """The options for writing a micro-batch. Raises OptionError."""
-        return foreach_batch_options(self.options, self.write, run, batch)
+        return own_write(self.options, own_query(self.name, self.topic), run, batch)
 
 
 class IngestRun:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from spark_eos.base import system
 from spark_eos.base.log import logger
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.confined import OutOfBounds
 from spark_eos.pipelines.copy.by_row import Outcome
@@ -18,6 +17,7 @@ from spark_eos.pipelines.copy.sample import Told, apart, check_rows, copied
 from spark_eos.pipelines.files.folder import File
 from spark_eos.pipelines.files.source import LINE, Form, cast, first_rows
 from spark_eos.pipelines.files.transforming import made, pieces
+from spark_eos.spi import HadoopSettings
 
 #: The sample, and seconds after which no further pieces of it are tried.
 _ROWS, _BYTES, _TRYING_S = 128, 256 << 10, 0.03

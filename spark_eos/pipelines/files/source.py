@@ -18,16 +18,13 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.pipelines.files.folder import File, HashedFile, check_unchanged, malformed
 from spark_eos.pipelines.files.notes import Splits
 from spark_eos.pipelines.files.parquet import ADDED, batches, first_batch
 from spark_eos.pipelines.files.text import BadText, TextForm, records
-from spark_eos.spark.by_value import by_value
-from spark_eos.spark.tracebacks import hidden_traceback
-from spark_eos.spark.worker_exit import quiet_here
+from spark_eos.spi import HadoopSettings, by_value, hidden_traceback, quiet_here
 
 FILES_FORMAT = "eos-files"
 #: Options of the data source: `Form` and `Splits` as JSON.

@@ -13,8 +13,7 @@ import numpy as np
 
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, topic_partitions
-from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.pipelines.mirror.entries import (
     SourcePartition,
     extent,
@@ -25,6 +24,7 @@ from spark_eos.pipelines.mirror.entries import (
     split_key,
 )
 from spark_eos.pipelines.mirror.offset_map import MapPartition, MapWriter, origins_from
+from spark_eos.spi import BrokerClient, begin_offsets, cluster_id, describe_topics
 
 #: How often a running mirror cleans the map, from its start on.
 EVERY_S = 6 * 3600.0

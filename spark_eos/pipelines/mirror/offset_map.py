@@ -20,10 +20,9 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, EosError, stop
 from spark_eos.kafka.admin.configs import create_topic, topic_config
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
+from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.rows import Row
 from spark_eos.ledger.log import LOG_FETCH_BYTES, KafkaLog
 from spark_eos.ledger.reader import Fetched
@@ -40,6 +39,7 @@ from spark_eos.pipelines.mirror.entries import (
     prefix_of,
     split_key,
 )
+from spark_eos.spi import BrokerClient, begin_offsets, describe_topics, end_offsets
 
 DEFAULT_MAP = "__spark_eos_mirror"
 #: The partition of the map that has the origins of topics, and the claims on them.

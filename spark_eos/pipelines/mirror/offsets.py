@@ -17,16 +17,8 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.errors import EosError, phrase, stop
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
-from spark_eos.kafka.admin.topics import (
-    Topic,
-    begin_offsets,
-    cluster_id,
-    describe_topics,
-    end_offsets,
-    topic_partitions,
-)
+from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.errors import group_active
-from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
@@ -43,9 +35,10 @@ from spark_eos.pipelines.mirror.offset_map import (
 from spark_eos.pipelines.mirror.owner import read_claims
 from spark_eos.protocol.abort import undecided
 from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover
-from spark_eos.protocol.head import NOBODY, Decision, Head, Successor, Verdict
+from spark_eos.protocol.head import NOBODY, Head, Successor, Verdict
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.take import newest_head
+from spark_eos.spi import BrokerClient, Decision, Topic, begin_offsets, cluster_id, describe_topics, end_offsets
 
 _NEVER_MIRRORED = "it was never mirrored, or recreated since"
 

@@ -29,8 +29,6 @@ from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
-from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.owners import Cluster
 from spark_eos.pipelines.mirror.offset_map import (
     FOREIGN,
@@ -49,6 +47,7 @@ from spark_eos.protocol.commands import Standing, hand_over, standing
 from spark_eos.protocol.head import Successor
 from spark_eos.protocol.ports import Ports
 from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.spi import BrokerClient, begin_offsets, describe_topics, end_offsets
 
 #: How the key of a claim begins.
 _KEY = b'{"claim":'

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
+from spark_eos.spi import BrokerClient, broker_client
 
 
 @dataclass(frozen=True)

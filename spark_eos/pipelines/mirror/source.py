@@ -26,8 +26,8 @@ from spark_eos.pipelines.mirror.topics import TargetTopics
 from spark_eos.source.left_topics import differ
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import SparkOffset
-from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit
+from spark_eos.spi import hidden_traceback
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.copy.task import Parts

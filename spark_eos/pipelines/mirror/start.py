@@ -8,8 +8,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
 from spark_eos.pipelines.copy.start import started
@@ -19,7 +17,7 @@ from spark_eos.pipelines.mirror.source import MirrorDataSource
 from spark_eos.pipelines.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.bounds import resolve_start
 from spark_eos.source.losses import Losses
-from spark_eos.source.watch import TopicWatch
+from spark_eos.spi import HadoopSettings, TopicWatch, cluster_id
 
 _KEEPS_ORDER = "Remove it: a mirror keeps the order of each partition."
 

@@ -10,9 +10,7 @@ from spark_eos.base import failpoints
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
@@ -22,7 +20,7 @@ from spark_eos.pipelines.copy.task import Parts, part_of
 from spark_eos.pipelines.mirror.entries import MapEntry, SourcePartition, Spans, partition_of, runs_of, split, to_record
 from spark_eos.pipelines.mirror.plan import MirrorPlan
 from spark_eos.protocol.head import Pair
-from spark_eos.sink.attempt import Part
+from spark_eos.spi import BrokerClient, Part, describe_topics
 
 #: How long to look in the log for rows whose offsets no acknowledgement had.
 _LOG_S = 30.0

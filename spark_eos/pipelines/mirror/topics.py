@@ -12,7 +12,6 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OWN_NAMES
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
-from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.ledger.own_topics import not_for_rows
 from spark_eos.pipelines.mirror.offset_map import (
@@ -27,6 +26,7 @@ from spark_eos.pipelines.mirror.offset_map import (
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.sink.outputs import check_outputs
 from spark_eos.source.losses import HIDDEN_S
+from spark_eos.spi import Topic, describe_topics
 
 #: Settings that a new target takes from its source. For all others, the target brokers' defaults apply.
 _KEPT = (

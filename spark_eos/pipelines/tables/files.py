@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from spark_eos.base import system
 from spark_eos.base.log import logger
-from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables.keys import Key, by_key
 from spark_eos.pipelines.tables.partitions import Partition, by_partition, directory_of
 from spark_eos.pipelines.tables.statistics import Bound, Collector, ColumnStatistics
 from spark_eos.pipelines.tables.values import check_columns
+from spark_eos.spi import Store
 
 Codec = Literal["snappy", "zstd"]
 #: Parquet's physical types of floating point.

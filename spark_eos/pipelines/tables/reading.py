@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.pipelines.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
 from spark_eos.pipelines.tables.partitions import NoPartition, value_of
 from spark_eos.pipelines.tables.values import conformed
+from spark_eos.spi import Store
 
 #: A piece has at most so many rows, and by the average of its file about so many bytes.
 PIECE_ROWS, PIECE_BYTES = 8192, 16 << 20

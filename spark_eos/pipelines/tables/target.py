@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
-from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.keys import Key
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.spi import Store
 
 #: Seconds for which a commit is retried.
 PATIENCE_S = 60.0

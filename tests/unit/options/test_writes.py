@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spark_eos.datasource.foreach_batch import batch_writer
 from spark_eos.errors import OptionError
-from spark_eos.options.writes import write_options
+from spark_eos.options.writes import own_query, write_options
 from spark_eos.pipelines.files.run import Ingest
 from spark_eos.protocol.head import ForeachBatchWrite
 from spark_eos.protocol.names import INGESTS
@@ -35,13 +35,13 @@ def test_an_ingest_opens_the_query_that_its_writes_belong_to(name):
     ingest = Ingest(name, SERVERS | {"topic": "all"}, "notes")
     write = ingest.write_options("r", 3).write
     assert write is not None
-    assert (write, write.query_id) == (ingest.write, ingest.query)
+    assert (write, write.query_id) == (own_query(ingest.name, ingest.topic), ingest.query)
 
 
 def test_the_topic_of_an_ingest_in_any_case():
     """Like all options of Spark."""
-    written = [Ingest("i", SERVERS | {name: "all"}, "notes").write for name in ("topic", "Topic", "TOPIC")]
-    assert {write.sink for write in written} == {"all"}
+    topics = [Ingest("i", SERVERS | {name: "all"}, "notes").topic for name in ("topic", "Topic", "TOPIC")]
+    assert set(topics) == {"all"}
 
 
 def test_a_query_that_is_named_like_an_ingest_is_refused():

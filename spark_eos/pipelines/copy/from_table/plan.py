@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.options.parse import SinkOptions
 from spark_eos.pipelines.copy.from_table.planning import Limits
 from spark_eos.pipelines.copy.plan import Transform
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.tables.delta.source import SourceTable
-from spark_eos.sink.schema import Columns
+from spark_eos.spi import Columns, HadoopSettings, SinkOptions
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ from spark_eos.pipelines.copy.source import RangeDataSource, range_writer
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import other_table
 from spark_eos.source.plan import NO_LIMIT
-from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from spark_eos.spark.worker_exit import quiet_here
+from spark_eos.spi import hidden_traceback, quiet_here
 
 #: One file of a task, and how many tasks there are. ``number``: among the files of its version; ``at_first``: see
 #: `FilesOfVersion`; the next four: see `spark_eos.pipelines.tables.delta.versions.FILES`.

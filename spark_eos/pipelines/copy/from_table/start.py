@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import missing_option, stop
+from spark_eos.spi import HadoopSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa

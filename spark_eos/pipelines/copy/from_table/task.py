@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
 from spark_eos.pipelines.copy.from_table.files import TableFile, topic_of
@@ -29,11 +28,8 @@ from spark_eos.pipelines.tables.delta.source import CHANGE_TYPE, SourceTable
 from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import FileReader, Piece
 from spark_eos.protocol.head import Digest
-from spark_eos.protocol.task import TaskReport
-from spark_eos.sink.attempt import Part, RowWriter
 from spark_eos.sink.counting import size_of
-from spark_eos.sink.rows import RowBatch
-from spark_eos.sink.task import Task
+from spark_eos.spi import Part, RowBatch, RowWriter, Task, TaskReport, open_store
 
 
 def requested_by(plan: FromTablePlan, batches: Iterable[pa.RecordBatch]) -> tuple[TaskRequest, list[TableFile]]:

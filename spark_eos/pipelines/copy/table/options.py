@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import invalid_option, missing_option, stop
+from spark_eos.spi import HadoopSettings, absolute
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.tables.target import Place

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_eos.options.parse import SourceOptions
 from spark_eos.pipelines.copy.table.rows import TableTransform
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.tables.target import Target
+from spark_eos.spi import SourceOptions
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from spark_eos.pipelines.copy.source import RangeDataSource, RangeStreamReader
 from spark_eos.pipelines.copy.table.plan import TablePlan
-from spark_eos.spark.tracebacks import hidden_traceback
+from spark_eos.spi import hidden_traceback
 
 
 class TableDataSource(RangeDataSource):

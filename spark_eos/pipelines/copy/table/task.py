@@ -12,7 +12,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import in_words, rows_of
@@ -22,10 +21,8 @@ from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, File
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
-from spark_eos.sink.job import Identity
-from spark_eos.source.fetching import Fetching
-from spark_eos.source.task import read_range
 from spark_eos.spark.worker_gc import spare_collections
+from spark_eos.spi import Fetching, Identity, broker_client, read_range
 
 
 @dataclass(frozen=True)

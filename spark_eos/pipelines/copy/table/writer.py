@@ -17,9 +17,8 @@ from spark_eos.pipelines.copy.table.task import TableMessage, run_task
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.target import Outcome
 from spark_eos.sink.commit import all_received
-from spark_eos.sink.job import Identity
-from spark_eos.spark.tracebacks import hidden_traceback
 from spark_eos.spark.worker_gc import spare_collections
+from spark_eos.spi import Identity, hidden_traceback
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):

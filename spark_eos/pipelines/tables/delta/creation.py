@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.types as types
 from pyarrow.fs import FileSelector
 
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables.evolution import added
 from spark_eos.pipelines.tables.values import check_columns
+from spark_eos.spi import HadoopSettings, open_store
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

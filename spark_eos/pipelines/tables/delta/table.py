@@ -20,11 +20,10 @@ import pyarrow as pa
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.log import logger
 from spark_eos.base.printable import hidden
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import Store, absolute, open_store
 from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.pipelines.tables import values
 from spark_eos.pipelines.tables.delta.creation import check_folder, check_new
+from spark_eos.spi import HadoopSettings, Store, absolute, open_store
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables import evolution
 from spark_eos.pipelines.tables.delta.creation import check_folder, check_names
@@ -25,6 +24,7 @@ from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
 from spark_eos.pipelines.tables.target import Outcome, TableColumns
 from spark_eos.pipelines.tables.values import check_columns, table_schema
+from spark_eos.spi import Store, open_store
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import pyarrow.fs
 
 from spark_eos.base.caches import process_cache
 from spark_eos.base.retry import retrying
-from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables import evolution
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
@@ -20,6 +19,7 @@ from spark_eos.pipelines.tables.iceberg.known import KnownTable
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
 from spark_eos.pipelines.tables.target import PATIENCE_S, Outcome, TableColumns, until_known
 from spark_eos.pipelines.tables.values import check_columns, table_schema
+from spark_eos.spi import Store
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.tables.iceberg.memory import Memory
