@@ -86,7 +86,7 @@ def test_an_empty_topic_and_headers(spark, read, cluster, topic, write):
     ("options", "named"),
     [
         ({"endingOffsets": '{"T":{"0":9}}'}, "whose last stable offset is 2"),
-        ({"startingTimestamp": NOON + 5, "endingOffsets": '{"T":{"0":0}}'}, "is offset 0 of"),
+        ({"startingTimestamp": NOON + 5, "endingOffsets": '{"T":{"0":0}}'}, "before the start, which is"),
     ],
 )
 def test_bad_input_of_a_batch(read, topic, write, options, named):
