@@ -31,7 +31,7 @@ def played(seed: int, always: str) -> Played:
 
 PROTOCOL = Campaign(
     what="the protocol",
-    code=("tests/simulation/*.py", "tests/support/models/replicas.py"),
+    code=("tests/simulation/*.py", "tests/support/models/__init__.py", "tests/support/models/replicas.py"),
     play=played,
     kinds=KINDS,
 )

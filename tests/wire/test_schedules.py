@@ -26,7 +26,8 @@ SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
 STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
 
 #: What decides how a schedule ends, beside the package.
-CODE = ("tests/wire/*.py", "tests/support/judges/record_batches.py", "tests/support/models/replicas.py")
+_SUPPORT = ("judges/__init__", "judges/record_batches", "models/__init__", "models/replicas")
+CODE = ("tests/wire/*.py", *(f"tests/support/{name}.py" for name in _SUPPORT))
 
 _ADD_PARTITIONS = 24
 

@@ -26,7 +26,7 @@ def played(seed: int, always: str) -> Played:
 
 SOURCE = Campaign(
     what="the source",
-    code=("tests/simulation/**/*.py", "tests/support/models/replicas.py"),
+    code=("tests/simulation/**/*.py", "tests/support/models/__init__.py", "tests/support/models/replicas.py"),
     play=played,
 )
 
