@@ -15,10 +15,7 @@ from spark_eos.spi import Columns
 if TYPE_CHECKING:
     from spark_eos.base.topic_partition import OffsetRange
     from spark_eos.pipelines.copy.task import Parts, PartsOf
-    from spark_eos.protocol.extra import Kind
-    from spark_eos.protocol.task import TaskReport
-    from spark_eos.sink.attempt import Part
-    from spark_eos.sink.task import Task
+    from spark_eos.spi import Kind, Part, Task, TaskReport
 
 
 def rows_alone(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:

@@ -31,7 +31,7 @@ from spark_eos.spark.versions import ReadLimit
 from spark_eos.spi import SinkOptions, SourceOptions, by_value, cluster_id, hidden_traceback, quiet_here
 
 if TYPE_CHECKING:
-    from spark_eos.sink.job import RowSource
+    from spark_eos.spi import RowSource
 
 #: One range of a task, and how many tasks there are.
 RANGE_SCHEMA = StructType(

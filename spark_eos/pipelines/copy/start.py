@@ -57,7 +57,6 @@ def copy(
 
     Returns Spark's query, started. Raises EosError for what can be known before.
     """
-    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
     from spark_eos.pipelines.copy.from_table.start import from_table
@@ -65,6 +64,7 @@ def copy(
     from spark_eos.pipelines.copy.sql import SqlTransform
     from spark_eos.pipelines.copy.table.options import DELTA, KINDS
     from spark_eos.pipelines.copy.table.start import to_table, transform_of
+    from spark_eos.spi import HadoopSettings
 
     check_trigger(trigger or {})
     is_table = str(sink.get("format", "")).lower() in KINDS
@@ -139,14 +139,13 @@ def planned(
     Writes nothing. Raises EosError."""
     import pyarrow as pa
 
-    from spark_eos.kafka.net.client import broker_client
     from spark_eos.pipelines.copy.by_key import by_key, check_rule
     from spark_eos.pipelines.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.pipelines.copy.plan import SAME, CopyPlan
     from spark_eos.pipelines.copy.sample import check_by_sample
     from spark_eos.pipelines.copy.transforming import checked
     from spark_eos.source.schema import arrow_schema
-    from spark_eos.source.watch import TopicWatch
+    from spark_eos.spi import TopicWatch, broker_client
 
     copies = transform is None and partition == SAME
     ends = checked_ends(

@@ -20,14 +20,7 @@ import pyarrow.compute as pc
 from spark_eos.base.log import logger
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.letter_headers import (
-    EXCEPTION,
-    MESSAGE,
-    SOURCE_CLUSTER,
-    SOURCE_OFFSET,
-    SOURCE_PARTITION,
-    SOURCE_TOPIC,
-)
+from spark_eos.kafka import letter_headers
 from spark_eos.pipelines.arrow_fields import lost_field, plain_type
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.source.schema import ARROW_HEADERS
@@ -274,8 +267,13 @@ def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.Re
 
 
 def _why(reason: str, cluster: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
-    place = {SOURCE_TOPIC: topic, SOURCE_PARTITION: str(partition), SOURCE_OFFSET: str(offset), SOURCE_CLUSTER: cluster}
-    texts = {EXCEPTION: REJECTED, MESSAGE: reason, **place}
+    place = {
+        letter_headers.SOURCE_TOPIC: topic,
+        letter_headers.SOURCE_PARTITION: str(partition),
+        letter_headers.SOURCE_OFFSET: str(offset),
+        letter_headers.SOURCE_CLUSTER: cluster,
+    }
+    texts = {letter_headers.EXCEPTION: REJECTED, letter_headers.MESSAGE: reason, **place}
     return [{"key": name, "value": text.encode()} for name, text in texts.items()]
 
 

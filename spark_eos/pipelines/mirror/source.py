@@ -31,7 +31,7 @@ from spark_eos.spi import hidden_traceback
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.copy.task import Parts
-    from spark_eos.sink.attempt import Part
+    from spark_eos.spi import Part
 
 
 class MirrorDataSource(CopyDataSource):

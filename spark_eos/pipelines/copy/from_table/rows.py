@@ -12,8 +12,7 @@ from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
 from spark_eos.pipelines.copy.rows import RowsByRange
 
 if TYPE_CHECKING:
-    from spark_eos.protocol.task import TaskReport
-    from spark_eos.sink.task import Task
+    from spark_eos.spi import Task, TaskReport
 
 
 @dataclass(frozen=True)

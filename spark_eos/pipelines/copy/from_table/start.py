@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.options.parse import SinkOptions
     from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
     from spark_eos.pipelines.copy.plan import Function, Transform
     from spark_eos.pipelines.tables.delta.source import SourceTable
+    from spark_eos.spi import SinkOptions
 
 _FORMAT = "eos-kafka-from-table"
 _OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger", "readChangeFeed")
@@ -47,7 +47,7 @@ class SourceTableOptions:
 
 def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> SourceTableOptions:
     """Parse the source's options. ``session``: its settings of file systems. Raises OptionError."""
-    from spark_eos.options.values import parse_boolean, parse_positive, parse_size, parse_text, parse_version
+    from spark_eos.options import values
 
     given = {}
     names = {name.lower(): name for name in _OPTIONS}
@@ -61,11 +61,11 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
         raise missing_option("path", "it names the table", "a local path or s3a://BUCKET/PATH")
     version, files, size, changes = (given.get(name) for name in _OPTIONS[2:])
     return SourceTableOptions(
-        parse_text("path", given["path"]),
-        None if version is None else parse_version("startingVersion", version),
-        _FILES if files is None else parse_positive("maxFilesPerTrigger", files),
-        _BYTES if size is None else parse_size("maxBytesPerTrigger", size),
-        changes is not None and parse_boolean("readChangeFeed", changes),
+        values.parse_text("path", given["path"]),
+        None if version is None else values.parse_version("startingVersion", version),
+        _FILES if files is None else values.parse_positive("maxFilesPerTrigger", files),
+        _BYTES if size is None else values.parse_size("maxBytesPerTrigger", size),
+        changes is not None and values.parse_boolean("readChangeFeed", changes),
         storage,
     )
 
@@ -82,11 +82,11 @@ def from_table(
 ) -> StreamingQuery:
     """Start a query from a table to topics. ``sink``: with its checkpoint; ``name_of_transform``: by which a decision
     knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.pipelines.copy.cores import cores, cores_now
     from spark_eos.pipelines.copy.from_table.source import FileDataSource
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.sink.ended import remember
+    from spark_eos.spi import HadoopSettings
 
     session = HadoopSettings.from_session(spark)
     options = source_table_options(source, session)
@@ -140,9 +140,9 @@ def _ends(
     """The settings of the table's store, the sink's options, and the table, which goes with the checkpoint. Raises
     EosError."""
     from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.options.parse import sink_options
     from spark_eos.pipelines.tables.delta.source import source_table
     from spark_eos.pipelines.tables.delta.table import location_of
+    from spark_eos.spi import sink_options
 
     writes = sink_options(sink, session)
     storage = options.storage.on_this_machine()

@@ -86,7 +86,7 @@ def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOp
 
 
 def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
-    from spark_eos.options.values import parse_batch, parse_text
+    from spark_eos.options import values
 
     options, storage = HadoopSettings.split_off(raw, session)
     given, properties = _given(options, _DELTA_OPTIONS, _DELTA_PROPERTY)
@@ -94,9 +94,9 @@ def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
         raise missing_option("path", "it names the table", "a local path or s3a://BUCKET/PATH")
     restored = given.get("afterRestore")
     return DeltaOptions(
-        parse_text("path", given["path"]),
+        values.parse_text("path", given["path"]),
         _listed(given),
-        None if restored is None else parse_batch("afterRestore", restored),
+        None if restored is None else values.parse_batch("afterRestore", restored),
         {_DELTA_PROPERTY + name: value for name, value in properties.items()},
         storage,
         _evolves(given),
@@ -104,7 +104,7 @@ def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
 
 
 def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptions:
-    from spark_eos.options.values import parse_batch, parse_text
+    from spark_eos.options import values
     from spark_eos.pipelines.tables.keys import key_of
 
     options, storage = HadoopSettings.split_off(raw, session)
@@ -121,10 +121,10 @@ def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptio
     for part in partition_by:
         key_of(part)
     return IcebergOptions(
-        parse_text("table", given["table"]),
-        parse_text("catalog", given.get("catalog", "default")),
+        values.parse_text("table", given["table"]),
+        values.parse_text("catalog", given.get("catalog", "default")),
         partition_by,
-        None if removed is None else parse_batch("afterRollback", removed),
+        None if removed is None else values.parse_batch("afterRollback", removed),
         properties,
         storage,
         _evolves(given),

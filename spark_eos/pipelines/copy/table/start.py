@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.checkpoint.files import Checkpoint
-    from spark_eos.options.parse import SourceOptions
     from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform
     from spark_eos.pipelines.copy.table.options import DeltaOptions, IcebergOptions
     from spark_eos.pipelines.copy.table.plan import TablePlan
     from spark_eos.pipelines.copy.table.rows import TableTransform
     from spark_eos.pipelines.copy.transforming import Chunk
     from spark_eos.pipelines.tables.target import Place, Target
+    from spark_eos.spi import SourceOptions
 
 _FORMAT = "eos-kafka-table"
 
@@ -56,11 +56,11 @@ def to_table(
     transform: RowTransform | None = None,
 ) -> StreamingQuery:
     """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.query import start_ranges
     from spark_eos.pipelines.copy.table.options import table_options
     from spark_eos.pipelines.copy.table.source import TableDataSource
+    from spark_eos.spi import HadoopSettings
 
     plan = planned(source, table_options(sink, HadoopSettings.from_session(spark)), checkpoint, transform)
     return start_ranges(spark, replace(plan, cores=cores(spark)), TableDataSource, _FORMAT, checkpoint, trigger, name)
@@ -74,9 +74,8 @@ def planned(
 ) -> TablePlan:
     """What the tasks need, with the table, which is created where there is none, and given columns that it lacks if the
     options say so: when all else is checked. Raises EosError."""
-    from spark_eos.kafka.admin.topics import cluster_id
-    from spark_eos.kafka.net.client import broker_client
     from spark_eos.pipelines.copy.table.plan import TablePlan
+    from spark_eos.spi import broker_client, cluster_id
 
     reads = replace(_reads(source), sink=options.mark)
     cluster = cluster_id(broker_client(reads.kafka))
@@ -115,8 +114,8 @@ def check(
 
 
 def _reads(source: Mapping[str, str]) -> SourceOptions:
-    from spark_eos.options.parse import stream_options
     from spark_eos.pipelines.copy.checks import bounded, check_source
+    from spark_eos.spi import stream_options
 
     reads = bounded(stream_options(source))
     check_source(reads, ordered=False, keeps_order="")
