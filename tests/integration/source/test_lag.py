@@ -81,23 +81,6 @@ def test_the_log_names_who_holds_a_partition_for_long(reader, topic, write, tran
     assert "from offset 0), open for" in text
 
 
-def test_a_transaction_that_no_coordinator_knows(reader, topic, transactions, caplog, monkeypatch):
-    """It hangs until somebody aborts it, and the log says by what."""
-    from spark_eos.kafka.admin import open_transactions
-
-    name = topic()
-    transactions.producer.begin_transaction()
-    transactions.put(name, "a")
-    monkeypatch.setattr(open_transactions, "transactional_ids", lambda client, producer_id: [])
-    source = reader(name, openTransaction__warnMs=1)
-    _, at = run(source)
-    wait_for(
-        lambda: source.latestOffset(at, source.getDefaultReadLimit()) and "hanging transaction" in caplog.text,
-        "the warning about a hanging transaction",
-    )
-    assert "kafka-transactions" in caplog.text
-
-
 def test_an_idle_stream_is_neither_held_nor_warned_of(reader, topic, write, transactions, caplog):
     """Its last stable offset stands still, but at the end of the log; markers of an abort lie below it."""
     name = topic()
