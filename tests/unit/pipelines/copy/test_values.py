@@ -102,7 +102,7 @@ def test_headers_of_any_type_that_a_transform_may_return_lose_the_names_of_schem
 def test_headers_that_are_none_are_refused_by_name(key):
     """A key that is not UTF-8, or no text at all."""
     given = pa.array([[{"key": key, "value": b"x"}]])
-    with pytest.raises(SchemaError, match="column 'headers'"):
+    with pytest.raises(SchemaError, match="'headers'"):
         encoded(lambda batch: pa.table({"id": pa.array([1], pa.int32()), "headers": given}))
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_encoded_is_refused():
     """A row that does not fit and whose record nobody knows, a column that is not there, and what is no Arrow."""
     with pytest.raises(EosError, match="EOS_VALUE_MALFORMED"):
         encoded(lambda batch: pa.table({"id": pa.array([None], pa.int32())}))
-    with pytest.raises(EosError, match="returns no column 'key'"):
+    with pytest.raises(EosError, match="no column 'key'"):
         encoded(lambda batch: batch.select(["id"]), key=ENCODING)
     with pytest.raises(EosError, match="NoneType, not Arrow"):
         encoded(lambda batch: None)

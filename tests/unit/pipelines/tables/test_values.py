@@ -223,10 +223,10 @@ def test_rows_are_good_or_bad_and_never_both(values: list[int | None], before: i
             (),
             "twice",
         ),
-        (pa.schema({"s": pa.struct({"a\0b": pa.int8()})}), (), "nul"),
-        (pa.schema({"a": pa.int8()}), ("b",), "partition"),
-        (pa.schema({"a": pa.int8(), "b": pa.float64()}), ("b",), "partition_type"),
-        (pa.schema({"a": pa.int8()}), ("a",), "no_data"),
+        (pa.schema({"s": pa.struct({"a\0b": pa.int8()})}), (), "name"),
+        (pa.schema({"a": pa.int8()}), ("b",), "partition by b: its columns are a"),
+        (pa.schema({"a": pa.int8(), "b": pa.float64()}), ("b",), "partition by b: the column is double"),
+        (pa.schema({"a": pa.int8()}), ("a",), "partition by a: these are all"),
     ],
 )
 def test_columns_that_files_cannot_have_are_refused(
@@ -235,7 +235,8 @@ def test_columns_that_files_cannot_have_are_refused(
     """At the start, before any row."""
     with pytest.raises(EosError) as caught:
         check_columns(schema, partition_by)
-    assert caught.value.entry == f"EOS_TABLE_COLUMNS.{entry}"
+    entry, by, says = entry.partition(" by ")
+    assert caught.value.entry == f"EOS_TABLE_COLUMNS.{entry}" and by + says in caught.value.message
 
 
 def test_all_types_of_tables_are_taken() -> None:

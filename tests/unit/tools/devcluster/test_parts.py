@@ -123,7 +123,9 @@ def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path, monkeypatch, cap
     """A named error is printed without a stack, with exit code 1."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert cli.main(["devcluster"]) == 1
-    assert capsys.readouterr().err.startswith(f"spark-eos: [EOS_JAVA_NOT_FOUND] JAVA_HOME is {tmp_path}, but")
+    assert capsys.readouterr().err.startswith(
+        f"spark-eos: [EOS_JAVA_NOT_FOUND] There is no usable Java: JAVA_HOME is {tmp_path}, but"
+    )
 
 
 @pytest.mark.parametrize(

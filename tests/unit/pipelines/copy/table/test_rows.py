@@ -290,7 +290,12 @@ def test_decoded_values_are_columns_of_the_table(tmp_path, topic) -> None:
         ("SELECT 1 AS n FROM input GROUP BY value", (), "EOS_TRANSFORM_SQL.not_by_row", "groups"),
         ("SELECT NULL AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "null"),
         ("SELECT time '10:00' AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "time"),
-        (lambda batch: pa.table({"n": batch["offset"], "N": batch["offset"]}), (), "EOS_TABLE_COLUMNS.twice", "N"),
+        (
+            lambda batch: pa.table({"n": batch["offset"], "N": batch["offset"]}),
+            (),
+            "EOS_TABLE_COLUMNS.twice",
+            "name n;",
+        ),
         ("SELECT 1 AS n FROM input", ("day",), "EOS_TABLE_COLUMNS.partition", "day: its columns are n"),
         ("SELECT value AS n, 1 AS m FROM input", ("n",), "EOS_TABLE_COLUMNS.partition", "n: the column is"),
         ("SELECT 1 AS n FROM input", ("n",), "EOS_TABLE_COLUMNS.partition", "n: these are all"),

@@ -50,7 +50,7 @@ FOREIGN = "foreign"
 WEEKS = 8
 #: What somebody may do to a table after which the query must stop, and the errors that say so.
 HOSTILE = {
-    "recreate": {f"EOS_OTHER_TABLE.{entry}" for entry in ("recreated", "behind", "landed", "withdrawn")},
+    "recreate": {f"EOS_OTHER_TABLE.{entry}" for entry in ("recreated", "behind", "landed")},
     "restore": {"EOS_OTHER_TABLE.restored"},
     "add column": {"EOS_TABLE_DIFFERS"},
     "forget": {"EOS_DELTA_TABLE_SETTINGS.forgets"},
