@@ -37,12 +37,12 @@ def known_fields(message: Descriptor, type_: pa.DataType) -> Descriptor | None:
             _field(2, "nanos", type=FieldDescriptorProto.TYPE_INT32),
         ]
         file.message_type.append(DescriptorProto(name=name.rpartition(".")[2], field=fields))
-    name = _Lists(file, {}).of(message, type_)
-    if name is None:
+    made = _Lists(file, {}).of(message, type_)
+    if made is None:
         return None
     pool = DescriptorPool()
     pool.Add(file)
-    return pool.FindMessageTypeByName(name)
+    return pool.FindMessageTypeByName(made)
 
 
 def is_malformed(column: pa.Array, *, once: bool = False) -> bool:
@@ -51,7 +51,8 @@ def is_malformed(column: pa.Array, *, once: bool = False) -> bool:
         fields = [field.name for field in column.type]
         children = column.drop_null().flatten()
         if fields[0] in _RANGES:
-            return _is_out_of_range(*(child.to_numpy() for child in children), *_RANGES[fields[0]])
+            time_s, nanos = (child.to_numpy() for child in children)
+            return _is_out_of_range(time_s, nanos, *_RANGES[fields[0]])
         return any(
             is_malformed(child, once=name.startswith(_ONCE)) for name, child in zip(fields, children, strict=True)
         )
