@@ -20,7 +20,7 @@ from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
 from spark_eos.ops.table_state import TableState, sink_of, table_state
-from spark_eos.pipelines.tables.micro_batch import Standing
+from spark_eos.pipelines.tables.micro_batch import BatchPresence
 from spark_eos.protocol.checks import is_visible, stop_of
 from spark_eos.protocol.commands import known_head
 from spark_eos.protocol.head import NOBODY, BatchWrite, Head
@@ -242,9 +242,9 @@ _STORAGE = "The option --storage, before the command, takes settings of its stor
 #: What becomes of a micro-batch that is run again, by whether the table has it.
 _IN_TABLE = {
     None: "",
-    Standing.NEW: ": the table does not have it yet",
-    Standing.THERE: ": the table has it already, so no row is written again",
-    Standing.UNCLEAR: ": the table has one with this number, and only adds no row if that has the same offsets",
+    BatchPresence.NEW: ": the table does not have it yet",
+    BatchPresence.THERE: ": the table has it already, so no row is written again",
+    BatchPresence.UNCLEAR: ": the table has one with this number, and only adds no row if that has the same offsets",
 }
 _UNFINISHED = (Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 

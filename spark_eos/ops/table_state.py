@@ -13,7 +13,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.pipelines.copy.table.options import ICEBERG, table_options
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, standing
+from spark_eos.pipelines.tables.micro_batch import BatchPresence, MicroBatch, Remembered, check_start, presence_of
 from spark_eos.pipelines.tables.target import Place
 
 #: Conditions by which a start stops, whatever its options are. Other errors only say that the table cannot be asked.
@@ -30,7 +30,7 @@ class TableState:
 
     sink: Mapping[str, str]
     last: int | None = None
-    again: Standing | None = None
+    again: BatchPresence | None = None
     stop: EosError | None = None
     problem: str = ""
 
@@ -95,15 +95,15 @@ def _remembered(place: Place, query: str, logs: Logs) -> Remembered:
         return Remembered(None, None)
 
 
-def _judged(place: Place, query: str, found: Remembered, logs: Logs) -> Standing | None:
+def _judged(place: Place, query: str, found: Remembered, logs: Logs) -> BatchPresence | None:
     """As a start and the commit of its first micro-batch judge: whether the table has the micro-batch that is run
     again; None where none is. Raises TableError by which these stop."""
     done, planned = (log[-1] if log else None for log in (logs.done, logs.planned))
     check_start(place.name, found.last, finished=done, planned=planned)
     again = None
     if planned is not None and planned != done:
-        again = standing(place.name, found, _micro_batch(query, planned, logs))
-    if found.last is not None and again in (None, Standing.NEW):
+        again = presence_of(place.name, found, _micro_batch(query, planned, logs))
+    if found.last is not None and again in (None, BatchPresence.NEW):
         place.check_kept(query, found.last + 1)
     return again
 

@@ -1,4 +1,4 @@
-"""Arrow's types: fields of structs that a cast would lose, texts that cannot be filtered, and other names of types."""
+"""Arrow's types: fields of structs that a cast would lose, and types of which it has several for the same values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lost_field(given: pa.DataType, wanted: pa.DataType) -> str | None:
         return None
     if pa.types.is_map(given) and pa.types.is_map(wanted):
         return lost_field(given.item_type, wanted.item_type)
-    if _is_list(given) and _is_list(wanted):
+    if is_list(given) and is_list(wanted):
         return lost_field(given.value_type, wanted.value_type)
     return None
 
@@ -66,6 +66,17 @@ def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(plain_type(field.type))
 
 
-def _is_list(type_: pa.DataType) -> bool:
+def is_list(type_: pa.DataType) -> bool:
+    """Whether it is one of Arrow's types of lists."""
     kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
     return any(is_one(type_) for is_one in kinds)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether it is one of Arrow's types of texts."""
+    return any(is_one(type_) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Whether it is one of Arrow's types of bytes of any length."""
+    return any(is_one(type_) for is_one in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))

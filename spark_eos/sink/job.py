@@ -65,8 +65,8 @@ def is_in_foreach_batch() -> bool:
 class RowSource(Protocol):
     """Where the rows that tasks write come from. It travels to the tasks with the writer.
 
-    `spark_eos.sink.spark_rows.SparkRows`: Spark hands them to the tasks. `spark_eos.pipelines.copy.rows.CopiedRows`:
-    Spark hands over ranges of offsets, and the tasks fetch the records."""
+    `spark_eos.sink.spark_rows.SparkRows`: Spark hands them to the tasks. `spark_eos.pipelines.copy.task.RangeRows`:
+    Spark hands over ranges, and the tasks read what they stand for."""
 
     @property
     def columns(self) -> Columns:

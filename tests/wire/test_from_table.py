@@ -20,9 +20,9 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
-from spark_eos.pipelines.copy.from_table.rows import TableRows
 from spark_eos.pipelines.copy.from_table.source import FileStreamReader
 from spark_eos.pipelines.copy.from_table.start import SourceTableOptions, planned
+from spark_eos.pipelines.copy.from_table.task import TableRows
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob

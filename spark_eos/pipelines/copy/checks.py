@@ -1,4 +1,4 @@
-"""What a copy refuses, on the driver, before any task runs."""
+"""Checks of a copy on the driver, before any task runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from spark_eos.errors import invalid_option, missing_option, stop
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.pipelines.copy.plan import CopyPlan, OnMalformed
 from spark_eos.sink.outputs import output_partitions
-from spark_eos.spi import SinkOptions, SourceOptions, broker_client, cluster_id, sink_options, stream_options
+from spark_eos.spi import (
+    BrokerClient,
+    SinkOptions,
+    SourceOptions,
+    broker_client,
+    cluster_id,
+    sink_options,
+    stream_options,
+)
 
 #: Bytes of a micro-batch where no option sets them: the end of a micro-batch is logged before it runs, so one that no
 #: transaction lives long enough for could never be made smaller.
@@ -22,13 +30,20 @@ _TRIGGERS = ("availableNow", "processingTime")
 
 @dataclass(frozen=True)
 class Ends:
-    """Where a query reads and writes, checked. ``cluster``: the id of the source's cluster, empty where brokers do not
-    report it; ``same_cluster``: whether it is that of the target."""
+    """Where a query reads and writes, checked, with a client of each. ``cluster``, ``target_cluster``: the ids of the
+    clusters, empty where brokers do not report them."""
 
     source: SourceOptions
     sink: SinkOptions
+    client: BrokerClient
+    target: BrokerClient
     cluster: str
-    same_cluster: bool
+    target_cluster: str
+
+    @property
+    def same_cluster(self) -> bool:
+        """Return whether source and target are one cluster."""
+        return self.cluster == self.target_cluster
 
 
 def checked_ends(
@@ -49,8 +64,10 @@ def checked_ends(
     check(writes.kafka, "producer")
     check_source(reads, ordered=ordered, keeps_order=keeps_order)
     check_sink(reads, writes, copies=copies)
-    cluster = cluster_id(broker_client(reads.kafka))
-    return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
+    client, target = broker_client(reads.kafka), broker_client(writes.kafka)
+    ends = Ends(reads, writes, client, target, cluster_id(client), cluster_id(target))
+    check_clusters(reads, writes, same=ends.same_cluster)
+    return ends
 
 
 def bounded(options: SourceOptions) -> SourceOptions:
@@ -61,7 +78,7 @@ def bounded(options: SourceOptions) -> SourceOptions:
 
 
 def check_malformed(on_malformed: str, sink: SinkOptions) -> None:
-    """What is to become of records that a transform rejects. Raises OptionError."""
+    """Check the argument for records that a transform rejects. Raises OptionError."""
     if on_malformed not in get_args(OnMalformed):
         raise invalid_option("on_malformed", f"'{on_malformed}'", ", ".join(get_args(OnMalformed)))
     if on_malformed == "deadLetters" and sink.dead_letters is None:
@@ -120,9 +137,8 @@ def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> Non
         raise stop("EOS_OPTION_CONFLICT.group_of_both", group=sink.group_id)
 
 
-def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bool:
-    """Whether source and target are one cluster. Raises OptionError for what needs one, or two."""
-    same = cluster == cluster_id(broker_client(sink.kafka))
+def check_clusters(source: SourceOptions, sink: SinkOptions, *, same: bool) -> None:
+    """Refuse options that need source and target to be one cluster, where they are not. Raises OptionError."""
     if not same and sink.group_id:
         raise stop(
             "EOS_OPTION_CONFLICT.group_of_other_cluster",
@@ -132,7 +148,6 @@ def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bo
         )
     if not same and source.starting == "group" and source.group_id == source.report_group:
         raise stop("EOS_OPTION_CONFLICT.group_start", option="startingOffsets", group_id=source.group_id)
-    return same
 
 
 def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
@@ -143,9 +158,9 @@ def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) 
         raise stop("EOS_OPTION_CONFLICT.copy_to_itself", option="topic", topic=circle[0])
 
 
-def check_targets(plan: CopyPlan, ranges: Iterable[OffsetRange]) -> None:
-    """Check that each partition of the source has one of the same number to be copied to. Raises TopicError
-    (EOS_TARGET_PARTITIONS, EOS_TOPIC_RESERVED)."""
+def check_targets(client: BrokerClient, plan: CopyPlan, ranges: Iterable[OffsetRange]) -> None:
+    """Check that each partition of the source has one of the same number to be copied to. ``client``: of the target.
+    Raises TopicError (EOS_TARGET_PARTITIONS, EOS_TOPIC_RESERVED)."""
     if plan.transform is not None:
         return
     highest: dict[str, OffsetRange] = {}
@@ -155,7 +170,7 @@ def check_targets(plan: CopyPlan, ranges: Iterable[OffsetRange]) -> None:
             highest[target] = r
     if not highest:
         return
-    there = output_partitions(broker_client(plan.sink.kafka), sorted(highest), ledger=plan.sink.ledger_topic)
+    there = output_partitions(client, sorted(highest), ledger=plan.sink.ledger_topic)
     for target, r in highest.items():
         if r.partition >= there[target]:
             raise stop(

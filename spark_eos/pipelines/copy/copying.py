@@ -34,8 +34,8 @@ _BATCH = struct.Struct(">qqqiI")
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied. ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest timestamp with which a batch
-    begins, None without rows; ``oldest_dated_ms``: the oldest one from 1970 on, where a row without one has -1;
+    """Records that were copied. ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest timestamp with which a
+    batch begins, None without rows; ``oldest_dated_ms``: the oldest one from 1970 on, where a row without one has -1;
     ``runs``: (first offset, number) of the source's offsets that have a row, without gaps, in order."""
 
     rows: int
@@ -119,9 +119,9 @@ class _Copy:
 
         def tails(group: RecordGroup) -> Tails:
             nonlocal reached
-            found = read_tails(group, self._range.start, self._range.end)
+            group_tails = read_tails(group, self._range.start, self._range.end)
             reached = group.batches[-1].last
-            return found
+            return group_tails
 
         try:
             for rows in read_groups(data, batches, self._range, tails, self._most_bytes):

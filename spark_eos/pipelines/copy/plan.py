@@ -1,4 +1,14 @@
-"""A copy, as it travels to Spark's Python processes: with its data source, never as an option."""
+"""A query over ranges, as it travels to Spark's Python processes: with its data source, never as an option.
+
+===============  ========================================  ==============================================
+plan             reads                                     writes
+===============  ========================================  ==============================================
+`CopyPlan`       ranges of topics (`FromTopics`)           to topics (`ToTopics`)
+`MirrorPlan`     the same                                  to topics, and the offset map beside them
+`TablePlan`      the same                                  files, which a table's commit adds together
+`FromTablePlan`  files of a table                          to topics (`ToTopics`)
+===============  ========================================  ==============================================
+"""
 
 from __future__ import annotations
 
@@ -61,37 +71,47 @@ class Transform(RowTransform):
     columns: Columns
 
 
-@dataclass(frozen=True)
-class CopyPlan:
-    """What is copied, where to, and how.
+@dataclass(frozen=True, kw_only=True)
+class RangePlan:
+    """``written``: where commits note what they wrote, for the source's part of the query's progress; ``cores``: of
+    Spark when the query started, None where they are not known."""
 
-    ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``transform``: None to copy.
-    ``ordered``: the rows of a source partition keep their order. ``written``: where commits note what they wrote.
-    ``cores``: of Spark when the query started; None where they are not known.
-    """
+    written: LastWritten = field(default=LastWritten())
+    cores: int | None = None
+
+
+class FromTopics(RangePlan):
+    """A plan that reads ranges of topics."""
 
     source: SourceOptions
+
+
+class ToTopics(RangePlan):
+    """A plan that writes to topics."""
+
     sink: SinkOptions
-    cluster: str
     transform: Transform | None
-    ordered: bool = True
-    written: LastWritten = field(default=LastWritten(), kw_only=True)
-    cores: int | None = field(default=None, kw_only=True)
 
     @property
-    def transform_name(self) -> str | None:
-        """The name that the decision records; None for copies."""
-        return None if self.transform is None else self.transform.name
+    def columns(self) -> Columns:
+        """The columns of the rows that are written, whatever the columns of Spark's rows."""
+        return COPY_COLUMNS if self.transform is None else self.transform.columns
 
     @property
     def aside(self) -> frozenset[str]:
         """Topics that tasks write records of their own to, beside the rows."""
         return frozenset()
 
-    @property
-    def columns(self) -> Columns:
-        """The columns of the rows that are written; what Spark has as rows are ranges."""
-        return COPY_COLUMNS if self.transform is None else self.transform.columns
+
+@dataclass(frozen=True)
+class CopyPlan(FromTopics, ToTopics):
+    """A query from topics to topics. ``cluster``: the id of the source's cluster, empty where brokers do not report it;
+    ``transform``: None to copy."""
+
+    source: SourceOptions
+    sink: SinkOptions
+    cluster: str
+    transform: Transform | None
 
     def target(self, topic: str) -> str:
         """Where the records of this topic are copied to: the option ``topic``, or a topic of the same name."""

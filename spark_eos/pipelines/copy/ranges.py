@@ -32,7 +32,7 @@ _MOST_RANGES = 3
 
 @dataclass(frozen=True)
 class CopiedFrom:
-    """What rows were made of, and by what.
+    """Source of rows, and the transform that has made them.
 
     ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
     function that rows went through, None where they were copied. ``ranges``: of a task, those that Spark gave to it; of
@@ -85,14 +85,14 @@ def read_from(ranges: Iterable[OffsetRange], noted: Noted) -> bytes:
 
 
 def copied_by(decision: Decision | None) -> CopiedFrom | None:
-    """What a decision says of the source; None where rows came through Spark. Raises LedgerError for a decision that
-    another version has made."""
+    """Return what a decision says of the source; None where rows came through Spark. Raises LedgerError for a decision
+    that another version has made."""
     extra = None if decision is None else decision.extra
     return None if extra is None or extra.kind != CopiedRanges.name else _from_bytes(extra.body)
 
 
 def ranges_of(written: Written) -> tuple[OffsetRange, ...]:
-    """What a transaction's rows were read from. Raises LedgerError."""
+    """Return the ranges that a transaction's rows were read from. Raises LedgerError."""
     return tuple(noted_of(written))
 
 
@@ -120,13 +120,13 @@ def _from_bytes(body: bytes) -> CopiedFrom:
 
 
 def _by_topic(ranges: Iterable[OffsetRange], noted: Noted) -> dict[str, list[list[Any]]]:
-    found: dict[str, list[list[Any]]] = {}
+    rows: dict[str, list[list[Any]]] = {}
     for r in ranges:
         texts = noted.get(r)
-        found.setdefault(r.topic, []).append(
+        rows.setdefault(r.topic, []).append(
             [r.partition, r.start, r.end, r.last_epoch, *([list(texts)] if texts else [])]
         )
-    return found
+    return rows
 
 
 def _ranges_in(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[OffsetRange, tuple[str, ...]]]:
@@ -155,17 +155,20 @@ class CopiedRanges(Kind):
         notes than a decision may have."""
         written = [report.written for report in reports if report.written is not None]
         check_unknown(sum(len(texts) for w in written for texts in noted_of(w).values()))
-        rest = [r for report in reports if report.written is None for r in _given(report).ranges]
-        return _to_bytes(replace(_union(reports), ranges=merged(rest)))
+        given = list(map(_given, reports))
+        rest = [r for report, one in zip(reports, given, strict=True) if report.written is None for r in one.ranges]
+        return _to_bytes(_union(given, rest))
 
     def compare(self, last: Decision, reports: Sequence[Reported]) -> None:
         """See `Kind.compare`."""
-        unlike = differences(last, _union(reports))
+        given = list(map(_given, reports))
+        unlike = differences(last, _union(given, (r for one in given for r in one.ranges)))
         if unlike:
             raise diverged(last, unlike)
 
     def not_repaired(self, last: Decision, rows: int) -> EosError:
-        """What was lost cannot be written again: the source does not have it any more as it was."""
+        """Return the error for lost rows that cannot be written again: the source does not have it any more as it
+        was."""
         lost = last.lost
         return stop(
             "EOS_REPAIR_SOURCE_CHANGED",
@@ -178,8 +181,16 @@ class CopiedRanges(Kind):
         )
 
     def described(self, reports: Sequence[Reported]) -> str:
-        """See `Kind.described`."""
-        return f"bytes={sum(report.bytes for report in reports)} ranges={len(_union(reports).ranges)}"
+        """See `Kind.described`. Ranges that follow one another are one, however they were dealt to tasks; to count
+        them, nothing has to be joined."""
+        starts: set[tuple[str, int, int]] = set()
+        ends: set[tuple[str, int, int]] = set()
+        for report in reports:
+            assert report.extra is not None, report
+            for topic, rows in json.loads(report.extra.body)["ranges"].items():
+                starts |= {(topic, partition, start) for partition, start, *_ in rows}
+                ends |= {(topic, partition, end) for partition, _, end, *_ in rows}
+        return f"bytes={sum(report.bytes for report in reports)} ranges={len(starts - ends)}"
 
 
 RANGES = CopiedRanges()
@@ -190,11 +201,10 @@ def _given(report: Reported) -> CopiedFrom:
     return _from_bytes(report.extra.body)
 
 
-def _union(reports: Iterable[Reported]) -> CopiedFrom:
-    """All that these tasks were given. They belong to one micro-batch, so that only their ranges and topics differ."""
-    every = [_given(report) for report in reports]
-    topics = tuple(sorted({pair for given in every for pair in given.topics}))
-    return replace(every[0], topics=topics, ranges=merged(r for given in every for r in given.ranges))
+def _union(given: Sequence[CopiedFrom], ranges: Iterable[OffsetRange]) -> CopiedFrom:
+    """These ranges of a micro-batch, whose tasks were ``given`` others and topics of their own, and all else alike."""
+    topics = tuple(sorted({pair for one in given for pair in one.topics}))
+    return replace(given[0], topics=topics, ranges=merged(ranges))
 
 
 # Replays
@@ -210,7 +220,7 @@ def assign_ranges(
     *,
     partitioner: str | None = None,
 ) -> tuple[Assignment, tuple[OffsetRange, ...]]:
-    """What one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
+    """Return what one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
 
     Each of the decision's lost transactions has its ranges, so any number of tasks can share them. Raises ProtocolStop
     when behind, Diverged (EOS_REPLAY_DIVERGED) before anything is written that was not decided.
@@ -247,7 +257,7 @@ def differences(last: Decision, now: CopiedFrom) -> list[str]:
 
 
 def _sources_differ(decided: Decision, now: CopiedFrom) -> Iterator[str]:
-    """What is not of the same kind, whatever the ranges."""
+    """Name differences of kind, cluster and transform, which no ranges can make good."""
     copied = copied_by(decided)
     if copied is None:
         yield from kinds_differ(decided, CopiedRanges.name)

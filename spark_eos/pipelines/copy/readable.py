@@ -10,21 +10,32 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.source.diagnosis import recreated
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
-from spark_eos.spi import BrokerClient, SourceOptions, cluster_id, describe_topics
+from spark_eos.spi import BrokerClient, Fetching, SourceOptions, broker_client, cluster_id, describe_topics
 
 
 @dataclass(frozen=True)
 class ReadableRanges:
-    """``cluster``: id of the source's cluster; ``ids``: topic → its id, when the micro-batch was planned."""
+    """``client``, ``cluster``: of the source, the latter its id; ``ids``: topic → its id, when the micro-batch was
+    planned."""
 
     client: BrokerClient
     source: SourceOptions
     cluster: str
     ids: Mapping[str, str]
 
+    @classmethod
+    def in_task(cls, source: SourceOptions, cluster: str, ids: Mapping[str, str]) -> ReadableRanges:
+        """The ranges that one task reads, by the client of its process."""
+        return cls(broker_client(source.kafka), source, cluster, ids)
+
     @cached_property
     def _losses(self) -> Losses:
         return Losses(self.source.fail_on_data_loss)
+
+    @cached_property
+    def fetching(self) -> Fetching:
+        """How the task reads them."""
+        return Fetching.from_options(self.client, self.source)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
         """Every range, in order, that is to be read next. At the end, the topics must still be the same: then they were

@@ -1,69 +1,47 @@
-"""Rows of a copy: Spark hands ranges of offsets to the tasks, which fetch the records themselves."""
+"""Ranges as Spark's rows: Spark plans, schedules and hands them out, and only tasks of the same query read them."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import BinaryType, StructField, StructType
 
-from spark_eos.pipelines.copy.plan import CopyPlan
-from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.spi import Columns
+from spark_eos.spi import quiet_here
 
-if TYPE_CHECKING:
-    from spark_eos.base.topic_partition import OffsetRange
-    from spark_eos.pipelines.copy.task import Parts, PartsOf
-    from spark_eos.spi import Kind, Part, Task, TaskReport
-
-
-def rows_alone(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-    """The rows of the ranges, in order, and nothing beside them."""
-    return copies.of(ranges)
-
-
-class PlanByRange(Protocol):
-    """A `CopyPlan`, or that of a query from a table."""
-
-    @property
-    def columns(self) -> Columns: ...
-    @property
-    def written(self) -> LastWritten: ...
-
-
-class RowsByRange:
-    """What the sink has to know of rows that tasks read by ranges. See `spark_eos.sink.job.RowSource`."""
-
-    plan: PlanByRange
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of the rows that are written, whatever the columns of Spark's rows."""
-        return self.plan.columns
-
-    @property
-    def kind(self) -> Kind:
-        """See `RowSource.kind`."""
-        from spark_eos.pipelines.copy.ranges import RANGES
-
-        return RANGES
-
-    def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
-        """Note the micro-batch for the source's part of the query's progress."""
-        self.plan.written.note(batch, rows, size, dropped)
+#: A row: one range, and how many tasks the micro-batch has, pickled.
+RANGE_SCHEMA = StructType([StructField("range", BinaryType())])
+_ARROW_SCHEMA = pa.schema([("range", pa.binary())])
 
 
 @dataclass(frozen=True)
-class CopiedRows(RowsByRange):
-    """See `spark_eos.sink.job.RowSource`. ``parts_of``: what a task writes into its transaction; a function that
-    Spark's Python processes can import."""
+class RangesOfTask(InputPartition):
+    """Ranges that one task reads, in this order of topics (`OffsetRange`), or files of a table (`TableFile`).
+    ``tasks``: how many tasks the micro-batch has."""
 
-    plan: CopyPlan
-    parts_of: PartsOf = rows_alone
+    ranges: tuple[Any, ...]
+    tasks: int
 
-    def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """In a task: write the rows of the ranges that ``batches`` hold."""
-        from spark_eos.pipelines.copy.task import run_task
 
-        return run_task(self.plan, task, batches, self.parts_of)
+class RangeReader(DataSourceStreamReader):
+    """A reader that hands ranges to the tasks, a row each. Only this part of it travels to them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RangeReader, ()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: its ranges. The sink reads what they stand for."""
+        quiet_here()
+        assert isinstance(partition, RangesOfTask)
+        rows = [pickle.dumps((range_, partition.tasks)) for range_ in partition.ranges]
+        yield pa.RecordBatch.from_arrays([pa.array(rows, pa.binary())], schema=_ARROW_SCHEMA)
+
+
+def given_to_task(batches: Iterable[pa.RecordBatch]) -> RangesOfTask:
+    """The inverse of `RangeReader.read`."""
+    rows = [pickle.loads(row) for batch in batches for row in batch.column(0).to_pylist()]
+    return RangesOfTask(tuple(range_ for range_, _ in rows), max((tasks for _, tasks in rows), default=1))

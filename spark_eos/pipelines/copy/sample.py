@@ -1,4 +1,4 @@
-"""What a transform makes of a sample of its topics, on the driver, before anything is planned or written.
+"""Tries a transform on a sample of its topics, on the driver, before anything is planned or written.
 
 A transform that is not a function of each row goes wrong in silence, when a replay cuts the records differently. So it
 gets some of the newest records together and in pieces. What fails loudly is left to the tasks, as the query may never
@@ -21,12 +21,12 @@ from spark_eos.errors import EosError, WorkerError, stop
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.requests.fetch import Answers
 from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, share_mib
-from spark_eos.pipelines.copy.by_row import Apply, Outcome, Piece, differing
+from spark_eos.pipelines.copy.by_row import Apply, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
 from spark_eos.source.decode import decode
 from spark_eos.source.small_ranges import gather
-from spark_eos.spi import BrokerClient, Fetching, SourceOptions, TopicWatch, begin_offsets, broker_client, end_offsets
+from spark_eos.spi import BrokerClient, Fetching, SourceOptions, TopicWatch, begin_offsets, end_offsets
 
 #: The sample: the newest records of some partitions, as far as their keys and values are not larger together.
 _PARTITIONS, _RECORDS, _BYTES = 3, 128, 256 * 1024
@@ -51,48 +51,48 @@ T = TypeVar("T", bound=RowTransform)
 R = TypeVar("R")
 
 
-def check_by_sample(options: SourceOptions, transform: Transform) -> None:
+def check_by_sample(client: BrokerClient, options: SourceOptions, transform: Transform) -> None:
     """Try a transform to topics on a sample of those that it reads. See `check_chunks`."""
-    check_chunks(transform, taken(options), transformed)
+    check_chunks(transform, taken(client, options), transformed)
 
 
-def taken(options: SourceOptions) -> list[Chunk]:
+def taken(client: BrokerClient, options: SourceOptions) -> list[Chunk]:
     """A sample of the topics. One that cannot be had is no error, and empty."""
     try:
-        return list(sample(options))
+        return list(sample(client, options))
     except Exception as error:  # whatever it is: if the query cannot do without it, the query will say so
         logger.info("no sample of the topics for the transform: %s", type(error).__name__)
         return []
 
 
-def check_chunks(transform: T, found: Sequence[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+def check_chunks(transform: T, sampled: Sequence[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
     """Try the transform on a sample, in a process of its own. Records that are at fault themselves are no errors.
     ``apply``: what tasks do with it and a chunk.
 
     Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, or takes more for a record
     than it may, and SchemaError for results that are no rows of the sink, with topic, partition and offset.
     """
-    _apart(partial(check_here, transform, found, apply), partial(_one, transform, apply), found)
+    _apart(partial(check_here, transform, sampled, apply), partial(_one, transform, apply), sampled)
 
 
-def check_here(transform: T, found: Iterable[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
+def check_here(transform: T, sampled: Iterable[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
     """Try the transform on a sample, in this process. Raises as `check_chunks`."""
     until = system.monotonic() + _TRYING_S
-    for chunk in found:
+    for chunk in sampled:
         check_chunk(transform, chunk, until, apply)
         if system.monotonic() > until:
             return
 
 
-def types_by_sample(transform: RowTransform, found: Sequence[Chunk]) -> list[pa.Schema]:
+def types_by_sample(transform: RowTransform, sampled: Sequence[Chunk]) -> list[pa.Schema]:
     """The columns that the transform returns for each chunk of a sample, in a process of its own; of one for which it
     fails, nothing. Raises RowError where it takes more for a record than it may."""
-    return _apart(partial(_types, transform, found), partial(_one, transform, returned), found) or []
+    return _apart(partial(_types, transform, sampled), partial(_one, transform, returned), sampled) or []
 
 
-def _types(transform: RowTransform, found: Iterable[Chunk]) -> list[pa.Schema]:
+def _types(transform: RowTransform, sampled: Iterable[Chunk]) -> list[pa.Schema]:
     types = []
-    for chunk in found:
+    for chunk in sampled:
         try:
             types.append(returned(copied(transform), chunk)[0].schema)
         except MemoryError:
@@ -106,36 +106,35 @@ def _one(transform: T, apply: Callable[[T, Chunk], object], record: pa.RecordBat
     apply(copied(transform), Chunk(record, record.column(OFFSET)[0].as_py()))
 
 
-def _named(place: Mapping[str, object]) -> str:
-    return "the record at offset {offset} of {topic}-{partition}".format_map(place)
+def _named(position: Mapping[str, object]) -> str:
+    return "the record at offset {offset} of {topic}-{partition}".format_map(position)
 
 
-def _apart(check: Callable[[], R], one: Callable[[pa.RecordBatch], None], found: Sequence[Chunk]) -> R | None:
+def _apart(check: Callable[[], R], one: Callable[[pa.RecordBatch], None], sampled: Sequence[Chunk]) -> R | None:
     """See `apart`."""
 
     def beyond(record: pa.RecordBatch, why: OutOfBounds) -> EosError:
-        place = {name: record.column(name)[0].as_py() for name in ("topic", "partition", OFFSET)}
-        return stop("EOS_TRANSFORM_RESULT.beyond", where=_named(place), why=why, **place)
+        position = {name: record.column(name)[0].as_py() for name in ("topic", "partition", OFFSET)}
+        return stop("EOS_TRANSFORM_RESULT.beyond", where=_named(position), why=why, **position)
 
-    return apart(check, one, [chunk.rows for chunk in found], beyond) if found else None
+    return apart(check, one, [chunk.rows for chunk in sampled], beyond) if sampled else None
 
 
 def apart(
     check: Callable[[], R],
     one: Callable[[pa.RecordBatch], None],
-    found: Sequence[pa.RecordBatch],
+    rows_of_sample: Sequence[pa.RecordBatch],
     beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
 ) -> R | None:
-    """What ``check`` returns, in a process with limits of time and memory. None where it takes more, and it is not
-    clear for which record, or where the process does not do it. ``one``: what it does with a single record of those
-    ``found``; ``beyond``: the error for such a record. Raises this one, and those of the connector that ``check``
-    raises."""
+    """Return what ``check`` returns, in a process with limits of time and memory. None where it takes more, and it is
+    not clear for which record, or where the process does not do it. ``one``: what it does with a single record;
+    ``beyond``: the error for such a record. Raises this one, and those of the connector that ``check`` raises."""
     confined = Confined(Bounds(min(max(share_mib(), _MIB[0]), _MIB[1]), _CPU_S, _TIME_S))
     try:
         return confined.call(check)
     except OutOfBounds as error:
         logger.info("the transform is beyond its bounds for a sample: %s", error)
-        found_error = _first_beyond(confined, one, found, beyond)
+        error_beyond = _first_beyond(confined, one, rows_of_sample, beyond)
     except Exception as error:
         if isinstance(error, EosError) and not isinstance(error, WorkerError):
             raise
@@ -143,20 +142,20 @@ def apart(
         return None
     finally:
         confined.close()
-    if found_error is not None:
-        raise found_error
+    if error_beyond is not None:
+        raise error_beyond
     return None
 
 
 def _first_beyond(
     confined: Confined,
     one: Callable[[pa.RecordBatch], None],
-    found: Sequence[pa.RecordBatch],
+    rows_of_sample: Sequence[pa.RecordBatch],
     beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
 ) -> EosError | None:
     """The error for the first record for which the process takes too much, unless it does so for all: the function may
     need it to load what it works with."""
-    records = [rows.slice(number, 1) for rows in found for number in range(rows.num_rows)]
+    records = [rows.slice(number, 1) for rows in rows_of_sample for number in range(rows.num_rows)]
     errors: list[EosError] = []
     done = 0
     for record in records:
@@ -176,9 +175,8 @@ def _first_beyond(
     return None
 
 
-def sample(options: SourceOptions) -> Iterator[Chunk]:
-    """Of some partitions the newest records that a query may read; of one that is empty, nothing. Raises EosError."""
-    client = broker_client(options.kafka)
+def sample(client: BrokerClient, options: SourceOptions) -> Iterator[Chunk]:
+    """Yield the newest records of some partitions, as far as a query may read them. Raises EosError."""
     ranges = _newest(client, options)
     answers = gather(Fetching.from_options(client, options), ranges)
     for range_ in ranges:
@@ -191,17 +189,20 @@ def _newest(client: BrokerClient, options: SourceOptions) -> list[OffsetRange]:
     """The last offsets of the first partitions of each topic that are not empty."""
     there = TopicWatch(client, options.selection, options.isolation, looks_only=True).topics()
     ends = flat(end_offsets(client, there.partitions, options.isolation, _ANSWER_S))
-    chosen = sorted((place for place, end in ends.items() if end), key=lambda place: (place[1], place[0]))
+    chosen = sorted(
+        (partition for partition, end in ends.items() if end), key=lambda partition: (partition[1], partition[0])
+    )
     begins = flat(begin_offsets(client, by_topic(chosen[:_PARTITIONS]), _ANSWER_S))
     return [
-        OffsetRange(*place, max(begin, ends[place] - _RECORDS), ends[place], there.ids[place[0]])
-        for place, begin in begins.items()
-        if begin < ends[place]
+        OffsetRange(*partition, max(begin, ends[partition] - _RECORDS), ends[partition], there.ids[partition[0]])
+        for partition, begin in begins.items()
+        if begin < ends[partition]
     ]
 
 
 def _records(options: SourceOptions, range_: OffsetRange, answers: Answers) -> Iterator[pa.RecordBatch]:
-    """What the leader has answered for the range, which need not be all of it. Raises EosError."""
+    """Yield the records that the leader has answered with for the range, which need not be all of it. Raises
+    EosError."""
     answer, data = answers.get((range_.topic, range_.partition), (None, b""))
     if answer is None or answer.error != OK or not answer.size:
         return
@@ -214,21 +215,19 @@ def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Ch
     Raises as `check_chunks`."""
     topic, partition = (chunk.rows.column(name)[0].as_py() for name in ("topic", "partition"))
 
-    def place(number: int) -> dict[str, object]:
+    def position(number: int) -> dict[str, object]:
         return {"topic": topic, "partition": partition, "offset": chunk.rows.column(OFFSET)[number].as_py()}
 
     def differs(number: int, *, at_once: bool) -> EosError:
-        at, count = place(number), chunk.rows.num_rows
+        at, count = position(number), chunk.rows.num_rows
         if at_once:
             return stop("EOS_TRANSFORM_RESULT.changes", where=_named(at), records=count, **at)
         return stop(
             "EOS_TRANSFORM_RESULT.sample", how=f"in pieces instead of together: near {_named(at)}", records=count, **at
         )
 
-    where = f"{topic}-{partition} from offset {chunk.first} on"
-    check_rows(
-        lambda: partial(_outcome, partial(apply, copied(transform))), chunk.rows, until, Told(where, place, differs)
-    )
+    sample = SampleDescription(f"{topic}-{partition} from offset {chunk.first} on", position, differs)
+    check_rows(lambda: partial(_on_records, partial(apply, copied(transform))), chunk.rows, until, sample)
 
 
 class Differs(Protocol):
@@ -239,34 +238,33 @@ class Differs(Protocol):
 
 
 @dataclass(frozen=True)
-class Told:
-    """How errors name a sample. ``where``: in words; ``place``: parameters for one of its rows, by its number."""
+class SampleDescription:
+    """How errors name a sample. ``where``: in words; ``position``: parameters for one of its rows, by its number."""
 
     where: str
-    place: Callable[[int], dict[str, object]]
+    position: Callable[[int], dict[str, object]]
     differs: Differs
-    column: str = OFFSET
 
 
-def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, told: Told) -> None:
+def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, sample: SampleDescription) -> None:
     """Try a transform on these rows. ``copy``: makes it as tasks get it; ``until``: by `system.monotonic`, when to
     leave it at that. Raises as `check_chunks`."""
     try:
         apply = copy()
         whole = apply(rows)
-        piece = _first_differing(apply, rows, whole, until, told.column)
-        if piece is None:
+        first = _first_differing(apply, rows, whole, until)
+        if first is None:
             return
-        at_once = differing(apply, rows, whole, [rows.num_rows], told.column) is not None
+        at_once = differing(apply, rows, whole, [rows.num_rows]) is not None
     except MemoryError:
         raise
     except Exception as error:
         if not isinstance(error, EosError) or error.condition not in _RULES:
-            logger.info("nothing is known of the transform by the rows of %s: %s", told.where, type(error).__name__)
+            logger.info("nothing is known of the transform by the rows of %s: %s", sample.where, type(error).__name__)
             return
-        message = f"{error.message} It got a sample of records: {told.where}."
-        raise error.reworded(message, error.hint, **told.place(0) | error.parameters) from None
-    raise told.differs(piece.first, at_once=at_once)
+        message = f"{error.message} It got a sample of records: {sample.where}."
+        raise error.reworded(message, error.hint, **sample.position(0) | error.parameters) from None
+    raise sample.differs(first, at_once=at_once)
 
 
 def copied(transform: T) -> T:
@@ -274,26 +272,24 @@ def copied(transform: T) -> T:
     from pyspark import cloudpickle
 
     dropping = replace(transform, on_malformed="drop")
-    found: T = cloudpickle.loads(cloudpickle.dumps(dropping))  # type: ignore[no-untyped-call]  # PySpark's
-    if isinstance(found.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
-        return replace(found, function=found.function.for_range(None))
-    return found
+    copy: T = cloudpickle.loads(cloudpickle.dumps(dropping))  # type: ignore[no-untyped-call]  # PySpark's
+    if isinstance(copy.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
+        return replace(copy, function=copy.function.for_range(None))
+    return copy
 
 
-def _first_differing(apply: Apply, rows: pa.RecordBatch, whole: Outcome, until: float, column: str) -> Piece | None:
+def _first_differing(apply: Apply, rows: pa.RecordBatch, whole: Transformed, until: float) -> int | None:
     """In halves, then in pieces that grow from a single record on."""
     count = rows.num_rows
     halves = [count // 2, count - count // 2] if count > 1 else [1]
-    piece = differing(apply, rows, whole, halves, column)
-    if piece is None and system.monotonic() < until:
-        piece = differing(apply, rows, whole, _growing(count), column)
-    return piece
+    first = differing(apply, rows, whole, halves)
+    if first is None and system.monotonic() < until:
+        first = differing(apply, rows, whole, _growing(count))
+    return first
 
 
-def _outcome(transform: Callable[[Chunk], Transformed], records: pa.RecordBatch) -> Outcome:
-    offsets = records.column(OFFSET)
-    done = transform(Chunk(records, offsets[0].as_py()))
-    return Outcome(done.rows, {offsets[place].as_py(): reason for place, reason in done.rejected.items()})
+def _on_records(transform: Callable[[Chunk], Transformed], records: pa.RecordBatch) -> Transformed:
+    return transform(Chunk(records, records.column(OFFSET)[0].as_py()))
 
 
 def _growing(count: int) -> Iterator[int]:

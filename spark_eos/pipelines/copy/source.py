@@ -6,13 +6,12 @@ class that is made for the query.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
+from pyspark.sql.types import StructType
 
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.base.topic_partition import OffsetRange
@@ -20,115 +19,74 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.datasource.provider import EosKafkaDataSource
 from spark_eos.pipelines.copy.checks import check_targets
-from spark_eos.pipelines.copy.plan import CopyPlan
-from spark_eos.pipelines.copy.rows import CopiedRows
-from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.pipelines.copy.plan import CopyPlan, FromTopics, RangePlan, ToTopics
+from spark_eos.pipelines.copy.rows import RANGE_SCHEMA, RangeReader, RangesOfTask
 from spark_eos.source import range_math
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset, read_position
 from spark_eos.spark.versions import ReadLimit
-from spark_eos.spi import SinkOptions, SourceOptions, by_value, cluster_id, hidden_traceback, quiet_here
+from spark_eos.spi import broker_client, by_value, cluster_id, hidden_traceback
 
 if TYPE_CHECKING:
     from spark_eos.spi import RowSource
 
-#: One range of a task, and how many tasks there are.
-RANGE_SCHEMA = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("start", LongType()),
-        StructField("end", LongType()),
-        StructField("topic_id", StringType()),
-        StructField("first_epoch", IntegerType()),
-        StructField("last_epoch", IntegerType()),
-        StructField("most_epoch", IntegerType()),
-        StructField("tasks", IntegerType()),
-    ]
-)
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("topic_id", pa.string()),
-        ("first_epoch", pa.int32()),
-        ("last_epoch", pa.int32()),
-        ("most_epoch", pa.int32()),
-        ("tasks", pa.int32()),
-    ]
-)
+
+@dataclass(frozen=True)
+class RangeJob:
+    """A query over ranges: its plan, and what makes of it the reader, and the writer. The latter also gets whether it
+    is for a commit or an abort, and not for tasks."""
+
+    plan: RangePlan
+    reader: Callable[[Any, Events], DataSourceStreamReader]
+    writer: Callable[[Any, Events, bool], DataSourceStreamWriter]
 
 
-class RangeDataSource(EosKafkaDataSource):
-    """The data source of one query, made by `data_source_of`, whose plan says what becomes of the ranges."""
-
-    @hidden_traceback()
-    def schema(self) -> StructType:
-        """The schema of Spark's rows, each of which is a range of offsets."""
-        return RANGE_SCHEMA
-
-
-D = TypeVar("D", bound=RangeDataSource)
-
-
-def data_source_of(plan: object, name: str, events: Events, base: type[D]) -> type[D]:
-    """The data source of one query, with this plan, to be registered under this name."""
-    return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
-
-
-def range_writer(sink: SinkOptions, rows: RowSource, events: Events, *, was_sent: bool) -> DataSourceStreamWriter:
-    """The writer to topics; like that of `EosKafkaDataSource`, it checks the cluster when made for tasks, not when sent
-    to commit or abort."""
+def to_topics(
+    rows: Callable[[Any], RowSource], plan: ToTopics, events: Events, was_sent: bool
+) -> DataSourceStreamWriter:
+    """The writer to topics. ``rows``: makes them of the plan. Like the writer of `EosKafkaDataSource`, that for tasks
+    checks the cluster. Raises EosError."""
     from spark_eos.sink.writer import EosKafkaStreamWriter
 
-    writer = EosKafkaStreamWriter(sink, rows, events)
+    writer = EosKafkaStreamWriter(plan.sink, rows(plan), events)
     if not was_sent:
         writer.plan()
     return writer
 
 
-class CopyDataSource(RangeDataSource):
-    """From topics to topics."""
+class RangeDataSource(EosKafkaDataSource):
+    """The data source of one query, made by `data_source_of`."""
 
-    _plan: CopyPlan
+    _job: RangeJob
+
+    @hidden_traceback()
+    def schema(self) -> StructType:
+        """The schema of Spark's rows, each of which is a range."""
+        return RANGE_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that hands ranges to the tasks, not records."""
-        return CopyStreamReader(self._plan, self._events)
+        """A reader that hands ranges to the tasks, not what they stand for."""
+        return self._job.reader(self._job.plan, self._events)
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """See `range_writer`."""
-        return range_writer(self._plan.sink, self._rows(), self._events, was_sent=self._was_sent)
-
-    def _rows(self) -> CopiedRows:
-        return CopiedRows(self._plan)
+        """See `RangeJob.writer`."""
+        return self._job.writer(self._job.plan, self._events, self._was_sent)
 
 
-@dataclass(frozen=True)
-class RangesOfTask(InputPartition):
-    """What one task reads: its ranges, in this order. ``tasks``: how many tasks the micro-batch has."""
-
-    ranges: tuple[OffsetRange, ...]
-    tasks: int
+def data_source_of(job: RangeJob, name: str, events: Events) -> type[RangeDataSource]:
+    """The data source of one query, to be registered under this name."""
+    return by_value(RangeDataSource, _job=job, _events=events, name=classmethod(lambda cls: name))
 
 
-class RangeStreamReader(EosKafkaStreamReader):
-    """Plans as `EosKafkaStreamReader` does, and hands ranges to the tasks. ``written``: what commits note there is
-    reported with the query's progress. ``cores``: see `range_math.tasks`."""
+class RangeStreamReader(RangeReader, EosKafkaStreamReader):
+    """Plans as `EosKafkaStreamReader` does, and hands ranges to the tasks."""
 
-    def __init__(
-        self, source: SourceOptions, written: LastWritten, events: Events = NOWHERE, cores: int | None = None
-    ) -> None:
-        super().__init__(source, events)
-        self._written, self._cores = written, cores
+    def __init__(self, plan: FromTopics, events: Events = NOWHERE) -> None:
+        super().__init__(plan.source, events)
+        self._plan = plan
         self._offsets: int | None = None  # of the micro-batch that was planned last
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RangeStreamReader, (self._options, self._written, self._events)
 
     def _marked(self, position: Position) -> Position:
         return replace(position, copy=True)
@@ -149,7 +107,7 @@ class RangeStreamReader(EosKafkaStreamReader):
         if report is None:
             return None
         planned = {} if self._offsets is None else {"planned": {"offsets": self._offsets}}
-        last = self._written.last()
+        last = self._plan.written.last()
         written = {} if last is None else {"written": dict(last)}
         return report | offset_log.as_marks(planned | written)
 
@@ -168,33 +126,10 @@ class RangeStreamReader(EosKafkaStreamReader):
             self._readable(ranges, logged, planned_now=True)
         self._prepare(ranges, logged)
         options = self._options
-        tasks = range_math.tasks(ranges, options.min_partitions, options.max_records_per_partition, self._cores)
+        tasks = range_math.tasks(ranges, options.min_partitions, options.max_records_per_partition, self._plan.cores)
         return [RangesOfTask(task.ranges, len(tasks)) for task in tasks]
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
-        """Prepare the targets before a task writes. ``end``: of the micro-batch. For subclasses."""
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: its ranges, a row each. The sink fetches their records."""
-        quiet_here()
-        assert isinstance(partition, RangesOfTask)
-        rows = [(*astuple(r), partition.tasks) for r in partition.ranges]
-        columns = [
-            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW_SCHEMA, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
-
-
-class CopyStreamReader(RangeStreamReader):
-    """Plans ranges whose records go to topics."""
-
-    def __init__(self, plan: CopyPlan, events: Events = NOWHERE) -> None:
-        super().__init__(plan.source, plan.written, events, plan.cores)
-        self._plan = plan
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CopyStreamReader, (self._plan, self._events)
-
-    def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
-        """Raises EosError for targets that do not fit."""
-        check_targets(self._plan, ranges)
+        """Prepare or check the targets before a task writes. ``end``: of the micro-batch. Raises EosError."""
+        if isinstance(self._plan, CopyPlan):
+            check_targets(broker_client(self._plan.sink.kafka), self._plan, ranges)

@@ -318,13 +318,13 @@ def _is_pure(function: str, arguments: int) -> bool:
 @cache
 def _stability() -> dict[str, set[str]]:
     """The classes that DuckDB gives to the overloads of each of its scalar functions."""
-    found: dict[str, set[str]] = {}
+    classes: dict[str, set[str]] = {}
     rows = _opened().execute(
         "SELECT function_name, coalesce(stability, '') FROM duckdb_functions() WHERE function_type = 'scalar'"
     )
     for name, stability in rows.fetchall():
-        found.setdefault(name, set()).add(stability)
-    return found
+        classes.setdefault(name, set()).add(stability)
+    return classes
 
 
 @cache
@@ -350,14 +350,14 @@ def _by_aggregate() -> frozenset[str]:
 
 @cache
 def _macros() -> dict[str, list[str]]:
-    """What DuckDB's own macros, by their names, stand for: queries that can be parsed."""
-    found: dict[str, list[str]] = {}
+    """Return what DuckDB's own macros, by their names, stand for: queries that can be parsed."""
+    texts: dict[str, list[str]] = {}
     rows = _opened().execute(
         "SELECT function_name, function_type, macro_definition FROM duckdb_functions() WHERE macro_definition <> ''"
     )
     for name, kind, text in rows.fetchall():
-        found.setdefault(name, []).append(text if kind == "table_macro" else f"SELECT {text}")
-    return found
+        texts.setdefault(name, []).append(text if kind == "table_macro" else f"SELECT {text}")
+    return texts
 
 
 def _refuse(why: str) -> NoReturn:
@@ -427,13 +427,13 @@ def _run_here(query: str, batch: pa.RecordBatch) -> pa.Table:
 
 @cache
 def _recurses(query: str, schema: pa.Schema) -> bool:
-    """Whether DuckDB calls itself for each level of a value, by what is in the plan of the query."""
+    """Return whether DuckDB calls itself for each level of a value, by what is in the plan of the query."""
     plan = json.dumps(_plan(query, schema.empty_table()))
     return any(word in plan for word in _RECURSIVE)
 
 
 def _is_long(batch: pa.RecordBatch) -> bool:
-    """Whether a value, or one within it, is so long that it may take too much."""
+    """Return whether a value, or one within it, is so long that it may take too much."""
     return max(map(_longest, batch.columns), default=0) >= _LONG
 
 
@@ -477,7 +477,7 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _memory_mib() -> int:
-    """What a query may use: half of what a Python process may."""
+    """Return the memory that a query may use: half of what a Python process may."""
     return min(max(share_mib() // 2, _MIB[0]), _MIB[1])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,11 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.pipelines.copy.plan import CopyPlan, Function, OnMalformed
-    from spark_eos.pipelines.copy.source import CopyDataSource
+    from spark_eos.pipelines.copy.source import RangeJob
     from spark_eos.pipelines.registry.decoding import Decoding
     from spark_eos.pipelines.registry.encoding import Encoding
 
-_NAME = "eos-kafka-copy"
 _KEEPS_ORDER = "Remove it, or call spark_eos.copy with ordered=False."
 
 
@@ -59,69 +60,86 @@ def copy(
     """
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
-    from spark_eos.pipelines.copy.from_table.start import from_table
-    from spark_eos.pipelines.copy.source import CopyDataSource
+    from spark_eos.pipelines.copy.source import RangeJob, RangeStreamReader, to_topics
     from spark_eos.pipelines.copy.sql import SqlTransform
-    from spark_eos.pipelines.copy.table.options import DELTA, KINDS
-    from spark_eos.pipelines.copy.table.start import to_table, transform_of
+    from spark_eos.pipelines.copy.table.options import DELTA, KINDS, table_options
     from spark_eos.spi import HadoopSettings
 
+    def refuse(why: str, **given: object) -> None:
+        for argument, value in given.items():
+            if value:
+                raise stop("EOS_OPTION_CONFLICT.remove", option=argument, given="set", why=why)
+
     check_trigger(trigger or {})
-    is_table = str(sink.get("format", "")).lower() in KINDS
+    session, reads = HadoopSettings.from_session(spark), texts(source)
+    writes = {**texts(sink), "checkpointLocation": checkpoint}
     function = SqlTransform(transform) if isinstance(transform, str) else transform
+    is_table = str(sink.get("format", "")).lower() in KINDS
     if str(source.get("format", "")).lower() == DELTA:
+        from spark_eos.pipelines.copy.cores import cores, cores_now
+        from spark_eos.pipelines.copy.from_table import start as from_table
+        from spark_eos.pipelines.copy.from_table.source import FileStreamReader
+        from spark_eos.pipelines.copy.from_table.task import TableRows
+
         chosen = {"partition": partition != "same", "on_malformed": on_malformed != "fail", "ordered": not ordered}
-        for argument, given in {"decode": decode, "encode": encode, **chosen}.items():
-            if given:
-                raise stop("EOS_OPTION_CONFLICT.remove", option=argument, given="set", why="rows come from a table")
-        writes = texts({**sink, "checkpointLocation": checkpoint})
-        known_as = None if function is None else name_of(function)
-        return from_table(spark, texts(source), writes, function, known_as, checkpoint, trigger, name)
+        refuse("rows come from a table", decode=decode, encode=encode, **chosen)
+        options = from_table.source_table_options(reads, session)
+        tasks = cores(spark) or cores_now(spark, from_table.TASKS)
+        named = None if function is None else name_of(function)
+        files = from_table.planned(options, writes, session, function, named, tasks)
+        job = RangeJob(files, FileStreamReader, partial(to_topics, TableRows))
+        return started(spark, job, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.pipelines.copy.values import SchemaTransform
 
         name_before = "records" if function is None else name_of(function)
         function = SchemaTransform(function, name_before, decode or {}, encode or {}, to_table=is_table)
     if is_table:
-        for argument, given in {"partition": partition != "same", "encode": encode}.items():
-            if given:
-                raise stop(
-                    "EOS_OPTION_CONFLICT.remove",
-                    option=argument,
-                    given="set",
-                    why="rows go to a table, and it is for rows that go to topics",
-                )
+        from spark_eos.pipelines.copy.table import start as into_table
+        from spark_eos.pipelines.copy.table.writer import to_table
+
+        why = "rows go to a table, and it is for rows that go to topics"
+        refuse(why, partition=partition != "same", encode=encode)
         named = None if function is None else name_of(function)
-        return to_table(
-            spark, texts(source), texts(sink), checkpoint, trigger, name, transform_of(function, named, on_malformed)
-        )
-    plan = planned(
-        HadoopSettings.from_session(spark),
-        source,
-        {**sink, "checkpointLocation": checkpoint},
-        function,
-        ordered=ordered,
-        partition=partition,
-        on_malformed=on_malformed,
-    )
-    return started(spark, plan, CopyDataSource, checkpoint, trigger, name)
+        rows = into_table.transform_of(function, named, on_malformed)
+        table = into_table.planned(reads, table_options(texts(sink), session), checkpoint, rows)
+        return started(spark, RangeJob(table, RangeStreamReader, to_table), checkpoint, trigger, name)
+    from spark_eos.pipelines.copy.task import TopicRows
+
+    copies = planned(session, reads, writes, function, ordered=ordered, partition=partition, on_malformed=on_malformed)
+    job = RangeJob(copies, RangeStreamReader, partial(to_topics, TopicRows))
+    return started(spark, job, checkpoint, trigger, name)
 
 
 def started(
     spark: SparkSession,
-    plan: CopyPlan,
-    base: type[CopyDataSource],
+    job: RangeJob,
     checkpoint: str,
     trigger: Mapping[str, object] | None,
     name: str | None,
 ) -> StreamingQuery:
-    """The query of a plan, with a data source of its own, made from ``base``."""
+    """The query, which reads and writes by a data source of its own."""
+    from spark_eos.base import metrics_events
     from spark_eos.pipelines.copy.cores import cores
-    from spark_eos.pipelines.copy.query import start_ranges
+    from spark_eos.pipelines.copy.plan import ToTopics
+    from spark_eos.pipelines.copy.source import data_source_of
+    from spark_eos.pipelines.copy.written import of_one_query
     from spark_eos.sink.ended import remember
+    from spark_eos.spark.versions import in_session
 
-    query = start_ranges(spark, replace(plan, cores=cores(spark)), base, _NAME, checkpoint, trigger, name)
-    remember(str(query.runId), plan.sink)
+    format_ = f"eos-kafka-copy-{uuid.uuid4().hex[:8]}"
+    plan = replace(job.plan, written=of_one_query(), cores=cores(spark))
+    spark.dataSource.register(data_source_of(replace(job, plan=plan), format_, metrics_events.here()))
+    with in_session(spark):
+        ranges = spark.readStream.format(format_).load()
+        writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
+        query = writer.start()
+    if isinstance(plan, ToTopics):
+        remember(str(query.runId), plan.sink)
     return query
 
 
@@ -135,7 +153,7 @@ def planned(
     partition: str,
     on_malformed: OnMalformed,
 ) -> CopyPlan:
-    """What the tasks need, checked as far as it can be before there are any. ``session``: its settings of file systems.
+    """Return the plan, checked as far as it can be before there are tasks. ``session``: its settings of file systems.
     Writes nothing. Raises EosError."""
     import pyarrow as pa
 
@@ -145,31 +163,24 @@ def planned(
     from spark_eos.pipelines.copy.sample import check_by_sample
     from spark_eos.pipelines.copy.transforming import checked
     from spark_eos.source.schema import arrow_schema
-    from spark_eos.spi import TopicWatch, broker_client
+    from spark_eos.spi import TopicWatch
 
     copies = transform is None and partition == SAME
-    ends = checked_ends(
-        texts(source),
-        texts(sink),
-        session,
-        ordered=ordered,
-        copies=copies,
-        keeps_order=_KEEPS_ORDER,
-    )
+    ends = checked_ends(texts(source), texts(sink), session, ordered=ordered, copies=copies, keeps_order=_KEEPS_ORDER)
     reads, writes = ends.source, ends.sink
     check_rule(partition, writes, copies=transform is None)
     if transform is None:
-        topics = TopicWatch(broker_client(reads.kafka), reads.selection).topics().partitions
+        topics = TopicWatch(ends.client, reads.selection).topics().partitions
         check_copy(writes, topics, same_cluster=ends.same_cluster)
         if copies:
-            return CopyPlan(reads, writes, ends.cluster, None, ordered)
+            return CopyPlan(reads, writes, ends.cluster, None)
         reads = replace(reads, include_headers=True)
-        return CopyPlan(reads, writes, ends.cluster, by_key(writes.topic), ordered)
+        return CopyPlan(reads, writes, ends.cluster, by_key(writes.topic))
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     check_malformed(on_malformed, writes)
     function = checked(transform, name_of(transform), empty, writes.topic, on_malformed)
-    check_by_sample(reads, function)
-    return CopyPlan(reads, writes, ends.cluster, function, ordered)
+    check_by_sample(ends.client, reads, function)
+    return CopyPlan(reads, writes, ends.cluster, function)
 
 
 def texts(options: Mapping[str, object]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.copy.by_row import Outcome, differing, outcome
+from spark_eos.pipelines.copy.by_row import differing
+from spark_eos.pipelines.copy.transforming import Transformed, as_batch, conformed, reasons_by_row, without_rejected
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.copy.plan import Function
@@ -22,11 +23,12 @@ def check_transform(transform: Function, batch: pa.RecordBatch, *, table: bool =
     Raises RowError (EOS_TRANSFORM_RESULT) where the results differ: then it is not a function of each row.
     """
 
-    def apply(piece: pa.RecordBatch) -> Outcome:
-        return outcome(transform(piece), table=table, place=place)
+    def apply(piece: pa.RecordBatch) -> Transformed:
+        rows, reasons = without_rejected(as_batch(transform(piece)), keeps_offset=table, number_column=place)
+        return Transformed(rows if table else conformed(rows), reasons_by_row(piece, reasons, place))
 
     whole = apply(batch)
     for size in sorted({1, 2, 3, max(1, batch.num_rows // 2)}):
-        if differing(apply, batch, whole, repeat(size, -(-batch.num_rows // size)), place) is not None:
+        if differing(apply, batch, whole, repeat(size, -(-batch.num_rows // size))) is not None:
             raise stop("EOS_TRANSFORM_RESULT.sample", how=f"{size} at a time", records=batch.num_rows)
     apply(batch.slice(0, 0))

@@ -21,7 +21,7 @@ from spark_eos.base.log import logger
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka import letter_headers
-from spark_eos.pipelines.arrow_fields import lost_field, plain_type
+from spark_eos.pipelines.arrow_fields import is_bytes, is_list, is_text, lost_field, plain_type
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform, Transform
 from spark_eos.source.schema import ARROW_HEADERS
 from spark_eos.spi import Columns
@@ -33,7 +33,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ROWS_OF_CHUNK = np.uint64(1 << 24)
 
 #: Columns of a result by which a transform rejects records: the reason, null for a row that is to be written, and the
-#: offset of the record that the row comes from. Records of other sources may have another column for their places.
+#: offset of the record that the row comes from. Records of other sources are numbered by another column.
 ERROR, OFFSET = "error", "offset"
 #: The exception that headers of such a dead letter name.
 REJECTED = "EOS_RECORD_REJECTED"
@@ -55,19 +55,19 @@ class Chunk:
     rows: pa.RecordBatch
     first: int
 
-    def places(self, range_: OffsetRange, count: int) -> np.ndarray:
+    def row_numbers(self, range_: OffsetRange, count: int) -> np.ndarray:
         """A number for each row that comes of the chunk, in order."""
-        return places_from(range_.topic, range_.partition, self.first, count)
+        return row_numbers(range_.topic, range_.partition, self.first, count)
 
 
-def places_from(topic: str, partition: int, first: int, count: int) -> np.ndarray:
+def row_numbers(topic: str, partition: int, first: int, count: int) -> np.ndarray:
     """A number for each row, in order, that comes of what stands at ``first`` in a partition."""
-    begin = np.array([of_place(0, topic, partition, first)], np.uint64)
+    begin = np.array([digest_at(0, topic, partition, first)], np.uint64)
     return begin * _ROWS_OF_CHUNK + np.arange(count, dtype=np.uint64)
 
 
-def of_place(digest: int, topic: str, partition: int, offset: int) -> int:
-    """The digest of what was read from there, so that rows which change places with those of another partition show."""
+def digest_at(digest: int, topic: str, partition: int, offset: int) -> int:
+    """The digest of what was read from there, so that rows which are swapped with rows of another partition show."""
     number = (crc32(topic.encode()) << 32) ^ (partition << 40) ^ offset
     mixed = ((number + digest) * int(_ODD)) & (1 << 64) - 1
     return mixed ^ mixed >> 32
@@ -78,17 +78,18 @@ def chunks(
     *,
     offsets: int = CHUNK_OFFSETS,
     most_bytes: int = CHUNK_BYTES,
-    place: str = OFFSET,
+    number_column: str = OFFSET,
     sizes_of: Callable[[pa.RecordBatch], np.ndarray] | None = None,
 ) -> Iterator[Chunk]:
-    """All records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone. ``place``:
-    the column that numbers them; ``sizes_of``: the bytes of each record, by default those of key and value."""
+    """All records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone.
+    ``number_column``: the column that numbers them; ``sizes_of``: the bytes of each record, by default those of key and
+    value."""
     held: list[pa.RecordBatch] = []
     size, sizes_of = 0, sizes_of or _sizes
     for batch in batches:
-        for piece in _at_multiples(batch, offsets, place):
-            if held and _first(piece, place) // offsets != _first(held[0], place) // offsets:
-                yield _chunk(held, place)
+        for piece in _at_multiples(batch, offsets, number_column):
+            if held and _first(piece, number_column) // offsets != _first(held[0], number_column) // offsets:
+                yield _chunk(held, number_column)
                 held, size = [], 0
             sizes = sizes_of(piece)
             while size + int(sizes.sum()) > most_bytes:
@@ -96,26 +97,26 @@ def chunks(
                 fit = fit or (0 if held else 1)
                 if fit:
                     held.append(piece.slice(0, fit))
-                yield _chunk(held, place)
+                yield _chunk(held, number_column)
                 held, size, piece, sizes = [], 0, piece.slice(fit), sizes[fit:]
             if piece.num_rows:
                 held.append(piece)
                 size += int(sizes.sum())
     if held:
-        yield _chunk(held, place)
+        yield _chunk(held, number_column)
 
 
-def _at_multiples(batch: pa.RecordBatch, offsets: int, place: str) -> Iterator[pa.RecordBatch]:
+def _at_multiples(batch: pa.RecordBatch, offsets: int, number_column: str) -> Iterator[pa.RecordBatch]:
     """The parts of a batch that lie between multiples of so many offsets."""
-    number = batch.column(place).to_numpy() // offsets
+    number = batch.column(number_column).to_numpy() // offsets
     cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), batch.num_rows]
     for begin, end in pairwise(cuts):
         if end > begin:
             yield batch.slice(begin, end - begin)
 
 
-def _first(batch: pa.RecordBatch, place: str) -> int:
-    first: int = batch.column(place)[0].as_py()
+def _first(batch: pa.RecordBatch, number_column: str) -> int:
+    first: int = batch.column(number_column)[0].as_py()
     return first
 
 
@@ -126,21 +127,21 @@ def _sizes(batch: pa.RecordBatch) -> np.ndarray:
     return total
 
 
-def _chunk(held: list[pa.RecordBatch], place: str) -> Chunk:
-    return Chunk(held[0] if len(held) == 1 else pa.concat_batches(held), _first(held[0], place))
+def _chunk(held: list[pa.RecordBatch], number_column: str) -> Chunk:
+    return Chunk(held[0] if len(held) == 1 else pa.concat_batches(held), _first(held[0], number_column))
 
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a transform makes of some records: ``rows`` with the sink's columns, and the records that it ``rejected``:
-    the reason for each, by its place among them."""
+    """Result of a transform for some records: ``rows`` with the sink's columns, and the records that it ``rejected``:
+    the reason for each, by its number among them."""
 
     rows: pa.RecordBatch
     rejected: Mapping[int, str]
 
 
 def transformed(transform: Transform, chunk: Chunk) -> Transformed:
-    """The chunk's rows for topics. Raises SchemaError, RowError, and what the function raises."""
+    """The chunk's rows for topics. Raises SchemaError, RowError, and errors of the function."""
     return split(transform, chunk.rows, *returned(transform, chunk))
 
 
@@ -149,24 +150,24 @@ def split(
     records: pa.RecordBatch,
     result: pa.RecordBatch,
     failed: Mapping[int, str],
-    place: str = OFFSET,
+    number_column: str = OFFSET,
 ) -> Transformed:
     """The rows of a result, and what was rejected. ``result``, ``failed``: as of `called`, for these records;
-    ``place``: the column that numbers them. Raises SchemaError, RowError."""
-    batch, reasons = without_rejected(result, place=place)
+    ``number_column``: the column that numbers them. Raises SchemaError, RowError."""
+    batch, reasons = without_rejected(result, number_column=number_column)
     rows = conformed(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
-    return Transformed(rows, {**places_of(records, reasons, place), **failed})
+    return Transformed(rows, {**reasons_by_row(records, reasons, number_column), **failed})
 
 
 def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Give the chunk to the function: what it returns, and the reasons for records for which it fails by itself, by
-    their places in the chunk. Raises RowError, and what the function raises."""
+    their numbers in the chunk. Raises RowError, and errors of the function."""
 
     def where() -> str:
-        place = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
-        return f"records of {place} from offset {chunk.first} on"
+        partition = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
+        return f"records of {partition} from offset {chunk.first} on"
 
     return called(transform.function, chunk.rows, where, tolerant=transform.on_malformed != "fail")
 
@@ -174,9 +175,9 @@ def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Map
 def called(
     function: Function, rows: pa.RecordBatch, where: Callable[[], str], *, tolerant: bool
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-    """Call the function: what it returns, and the reasons for rows for which it fails by itself, by their places.
+    """Call the function: what it returns, and the reasons for rows for which it fails by itself, by their numbers.
     ``where``: the rows, in words, for the log and a note on what the function raises; ``tolerant``: whether to take
-    such reasons, where it can give them. Raises RowError, and what the function raises."""
+    such reasons, where it can give them. Raises RowError, and errors of the function."""
     rejecting = getattr(function, "rejecting", None) if tolerant else None
     failed: Mapping[int, str] = {}
     if logger.isEnabledFor(logging.DEBUG):
@@ -195,28 +196,28 @@ def called(
 def rejection(records: pa.RecordBatch, rejected: Mapping[int, str]) -> EosError:
     """The error that stops a query at the first record that was rejected. ``rejected``: as of `Transformed`."""
     first = min(rejected)
-    place = {name: records.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
-    return stop("EOS_RECORD_REJECTED.record", **place, reason=rejected[first])
+    at = {name: records.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
+    return stop("EOS_RECORD_REJECTED.record", **at, reason=rejected[first])
 
 
 def without_rejected(
-    result: pa.RecordBatch, *, keeps_offset: bool = False, place: str = OFFSET
+    result: pa.RecordBatch, *, keeps_offset: bool = False, number_column: str = OFFSET
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
     """The rows that have no ``error``, without this column and, unless ``keeps_offset``, the offset beside it; and the
-    reasons of the others by their offsets. ``place``: the column of these. Raises SchemaError."""
+    reasons of the others by their offsets. ``number_column``: the column of these. Raises SchemaError."""
     if ERROR not in result.schema.names:
         return result, {}
-    if place not in result.schema.names:
+    if number_column not in result.schema.names:
         raise stop(
             "EOS_SCHEMA_INVALID.transform_reject",
             column=ERROR,
-            place=place,
+            place=number_column,
             error=ERROR,
-            problem=f"comes without the column '{place}'",
+            problem=f"comes without the column '{number_column}'",
         )
-    errors, offsets = result.column(ERROR), result.column(place)
-    _check_rejecting(errors.type, offsets.type, place)
-    rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, place])
+    errors, offsets = result.column(ERROR), result.column(number_column)
+    _check_rejecting(errors.type, offsets.type, number_column)
+    rest = result.drop_columns([ERROR] if keeps_offset else [ERROR, number_column])
     if errors.null_count == len(errors):
         return rest, {}
     bad = errors.is_valid()
@@ -227,29 +228,29 @@ def without_rejected(
     return rest.filter(errors.is_null()), reasons
 
 
-def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, place: str) -> None:
-    """Raise SchemaError where a value may mean something else than a reason, such as false, or than a place."""
-    kinds = {ERROR: (errors, _is_text, "a text"), place: (offsets, pa.types.is_integer, "a whole number")}
+def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, number_column: str) -> None:
+    """Raise SchemaError where a value may mean something else than a reason, such as false, or than a number."""
+    kinds = {ERROR: (errors, _is_text, "a text"), number_column: (offsets, pa.types.is_integer, "a whole number")}
     for column, (type_, fits, wanted) in kinds.items():
         if not fits(type_) and not pa.types.is_null(type_):
             raise stop(
                 "EOS_SCHEMA_INVALID.transform_reject",
                 column=column,
                 error=ERROR,
-                place=place,
+                place=number_column,
                 problem=f"is {type_}, not {wanted}",
             )
 
 
-def places_of(records: pa.RecordBatch, reasons: Mapping[int, str], place: str = OFFSET) -> dict[int, str]:
-    """The reasons by places in the batch instead of offsets. Raises RowError for an offset that is not in it."""
+def reasons_by_row(records: pa.RecordBatch, reasons: Mapping[int, str], number_column: str = OFFSET) -> dict[int, str]:
+    """The reasons by the rows of the batch instead of offsets. Raises RowError for an offset that is not in it."""
     if not reasons:
         return {}
-    places = {offset: number for number, offset in enumerate(records.column(place).to_pylist())}
-    unknown = [offset for offset in reasons if offset not in places]
+    rows = {offset: row for row, offset in enumerate(records.column(number_column).to_pylist())}
+    unknown = [offset for offset in reasons if offset not in rows]
     if unknown:
-        raise stop("EOS_TRANSFORM_RESULT.rejected", column=place, number=unknown[0])
-    return {places[offset]: reason for offset, reason in reasons.items()}
+        raise stop("EOS_TRANSFORM_RESULT.rejected", column=number_column, number=unknown[0])
+    return {rows[offset]: reason for offset, reason in reasons.items()}
 
 
 def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.RecordBatch:
@@ -257,23 +258,24 @@ def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.Re
     ``cluster``: the id of the source's, empty where it is not known."""
     records = chunk.rows.take(pa.array(sorted(rejected), pa.int64()))
     own = records.column("headers").to_pylist() if "headers" in records.schema.names else [None] * records.num_rows
-    places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    positions = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     headers = [
-        [*(mine or ()), *_why(reason, cluster, *place)]
-        for mine, (_, reason), place in zip(own, sorted(rejected.items()), places, strict=True)
+        [*(mine or ()), *_why(reason, cluster, *position)]
+        for mine, (_, reason), position in zip(own, sorted(rejected.items()), positions, strict=True)
     ]
     columns = [records.column("key"), records.column("value"), pa.array(headers, ARROW_HEADERS.type)]
     return pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
 
 
 def _why(reason: str, cluster: str, topic: str, partition: int, offset: int) -> list[dict[str, object]]:
-    place = {
+    texts = {
+        letter_headers.EXCEPTION: REJECTED,
+        letter_headers.MESSAGE: reason,
         letter_headers.SOURCE_TOPIC: topic,
         letter_headers.SOURCE_PARTITION: str(partition),
         letter_headers.SOURCE_OFFSET: str(offset),
         letter_headers.SOURCE_CLUSTER: cluster,
     }
-    texts = {letter_headers.EXCEPTION: REJECTED, letter_headers.MESSAGE: reason, **place}
     return [{"key": name, "value": text.encode()} for name, text in texts.items()]
 
 
@@ -294,10 +296,10 @@ def checked(
     empty: pa.RecordBatch,
     topic: str | None,
     on_malformed: OnMalformed = "fail",
-    place: str = OFFSET,
+    number_column: str = OFFSET,
 ) -> Transform:
     """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
-    rows = conformed(without_rejected(as_batch(function(empty)), place=place)[0])
+    rows = conformed(without_rejected(as_batch(function(empty)), number_column=number_column)[0])
     return transform_to(topic, function, name, rows, on_malformed)
 
 
@@ -339,10 +341,10 @@ def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the use
             column=next(name for name in names if names.count(name) > 1),
             where=" in the transform's result",
         )
-    for place, field in enumerate(batch.schema):
+    for index, field in enumerate(batch.schema):
         wanted = plain_type(field.type)
         if wanted != field.type:
-            batch = batch.set_column(place, field.with_type(wanted), batch.column(place).cast(wanted))
+            batch = batch.set_column(index, field.with_type(wanted), batch.column(index).cast(wanted))
     return batch
 
 
@@ -387,30 +389,25 @@ def _unfit(name: str, type_: pa.DataType, error: object) -> EosError:
     )
 
 
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+def _values_of(type_: pa.DataType) -> pa.DataType:
+    """The type, or that of a dictionary's values."""
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return _is_one_of(_TEXTS, type_)
+    return is_text(_values_of(type_))
 
 
 def _is_text_or_bytes(type_: pa.DataType) -> bool:
-    return _is_one_of((*_TEXTS, *_BYTES, pa.types.is_null), type_)
-
-
-def _is_one_of(kinds: Iterable[Callable[[pa.DataType], bool]], type_: pa.DataType) -> bool:
-    """Whether the type, or that of a dictionary's values, is of one of the kinds."""
-    plain = type_.value_type if pa.types.is_dictionary(type_) else type_
-    return any(is_one(plain) for is_one in kinds)
+    plain = _values_of(type_)
+    return is_text(plain) or is_bytes(plain) or pa.types.is_fixed_size_binary(plain) or pa.types.is_null(plain)
 
 
 def _is_list_of_headers(type_: pa.DataType) -> bool:
-    """Of structs, or of what a map has; a list without a header may have no type for one."""
+    """Return whether it has structs, or entries of a map; a list without a header may have no type for one."""
     if pa.types.is_map(type_):
         return _is_text_or_bytes(type_.key_type) and _is_text_or_bytes(type_.item_type)
-    if not _is_one_of(_LISTS, type_):
+    if not is_list(type_) or pa.types.is_list_view(type_):
         return False
     each = type_.value_type
     return pa.types.is_null(each) or (pa.types.is_struct(each) and all(_is_text_or_bytes(field.type) for field in each))

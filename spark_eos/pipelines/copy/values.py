@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.copy.plan import Function
-from spark_eos.pipelines.copy.transforming import ERROR, OFFSET, as_batch, as_column, places_of
+from spark_eos.pipelines.copy.transforming import ERROR, OFFSET, as_batch, as_column, reasons_by_row
 from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.encoding import Encoding
 from spark_eos.pipelines.registry.unknown_ids import UnknownIds
@@ -69,37 +69,37 @@ class SchemaTransform:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         result, rejected = self._applied(batch, tolerant=False)
-        for place, reason in sorted(rejected.items()):
-            at = {name: batch.column(name)[place].as_py() for name in ("topic", "partition", "offset")}
+        for row, reason in sorted(rejected.items()):
+            at = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
             raise stop("EOS_RECORD_REJECTED.record", **at, reason=reason)
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """The rows of the records that it takes, and the reason for each of the others, by its place in the batch."""
+        """The rows of the records that it takes, and the reason for each of the others, by its number in the batch."""
         return self._applied(batch, tolerant=True)
 
     def _applied(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
         decoded, rejected = self._decoded(batch)
-        places = np.arange(batch.num_rows)
+        taken = np.arange(batch.num_rows)
         if rejected:
-            places = np.delete(places, sorted(rejected))
-            decoded = decoded.take(pa.array(places))
+            taken = np.delete(taken, sorted(rejected))
+            decoded = decoded.take(pa.array(taken))
         result, failed = self._transformed(decoded, tolerant=tolerant)
-        rejected |= {int(places[place]): reason for place, reason in failed.items()}
+        rejected |= {int(taken[row]): reason for row, reason in failed.items()}
         if self.to_table:
             return result, rejected
         rows, unfit = self._encoded(result)
-        return rows, {**rejected, **places_of(batch, unfit)}
+        return rows, {**rejected, **reasons_by_row(batch, unfit)}
 
     def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """The batch with decoded columns, and the reasons for what cannot be decoded, by places."""
+        """The batch with decoded columns, and the reasons for what cannot be decoded, by the numbers of rows."""
         bad: dict[int, str] = {}
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         for column, decoding in self.decode.items():
-            found = decoding.decode(batch.column(column), headers, self.unknown_ids.get(column))
-            batch = batch.set_column(batch.schema.get_field_index(column), column, found.rows)
-            for place, reason in found.bad.items():
-                bad.setdefault(place, f"the {column}: {reason}")
+            decoded = decoding.decode(batch.column(column), headers, self.unknown_ids.get(column))
+            batch = batch.set_column(batch.schema.get_field_index(column), column, decoded.rows)
+            for row, reason in decoded.bad.items():
+                bad.setdefault(row, f"the {column}: {reason}")
         return batch, bad
 
     def _transformed(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
@@ -122,15 +122,15 @@ class SchemaTransform:
         for column, encoding in self.encode.items():
             if column not in rows.schema.names:
                 raise stop("EOS_SCHEMA_INVALID.value", column=column, where=" in the transform's result", why="")
-            found = encoding.encode(rows.column(column))
-            rows = rows.set_column(rows.schema.get_field_index(column), column, found.values)
-            for place, reason in found.bad.items():
-                bad.setdefault(place, f"the {column}: {reason}")
+            encoded = encoding.encode(rows.column(column))
+            rows = rows.set_column(rows.schema.get_field_index(column), column, encoded.values)
+            for row, reason in encoded.bad.items():
+                bad.setdefault(row, f"the {column}: {reason}")
         has_offset = OFFSET in rows.schema.names
         if bad and not has_offset:
             subject = next(iter(self.encode.values())).registered.subject
             raise stop("EOS_VALUE_MALFORMED.write", subject=subject, reason=bad[min(bad)])
-        offsets = {place: rows.column(OFFSET)[place].as_py() for place in bad}
+        offsets = {row: rows.column(OFFSET)[row].as_py() for row in bad}
         if has_offset and ERROR not in rows.schema.names:
             rows = rows.drop_columns([OFFSET])
         if bad:
@@ -138,24 +138,24 @@ class SchemaTransform:
             fit[sorted(bad)] = False
             if ERROR in rows.schema.names:  # a row that the transform has rejected itself need not fit
                 own = rows.column(ERROR).is_valid().to_numpy(zero_copy_only=False)
-                bad = {place: reason for place, reason in bad.items() if not own[place]}
+                bad = {row: reason for row, reason in bad.items() if not own[row]}
                 fit |= own
             rows = rows.filter(pc.fill_null(pa.array(fit), False))
-        return rows, {offsets[place]: reason for place, reason in bad.items()}
+        return rows, {offsets[row]: reason for row, reason in bad.items()}
 
     def _without_old_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without headers that name the schemas of what was read: no decoded or encoded column has its bytes
         any more, and who reads them would go by the header first. Raises SchemaError for what is no headers."""
         old = [HEADERS[column] for column in {*self.decode, *self.encode}]
-        place = rows.schema.get_field_index("headers")
-        if place < 0 or not old:
+        index = rows.schema.get_field_index("headers")
+        if index < 0 or not old:
             return rows
-        headers = as_column("headers", rows.column(place))  # which may be a map until then
-        return rows.set_column(place, "headers", without_headers(headers, old))
+        headers = as_column("headers", rows.column(index))  # which may be a map until then
+        return rows.set_column(index, "headers", without_headers(headers, old))
 
 
 def _of_column(noted: Collection[str], column: str) -> list[str]:
-    """Of `SchemaTransform.unknown`, the runs of one column."""
+    """Return the runs of one column among those of `SchemaTransform.unknown`."""
     return [name for of, _, name in (each.partition(" ") for each in noted) if of == column]
 
 

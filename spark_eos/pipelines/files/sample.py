@@ -11,9 +11,8 @@ from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.confined import OutOfBounds
-from spark_eos.pipelines.copy.by_row import Outcome
 from spark_eos.pipelines.copy.plan import Transform
-from spark_eos.pipelines.copy.sample import Told, apart, check_rows, copied
+from spark_eos.pipelines.copy.sample import SampleDescription, apart, check_rows, copied
 from spark_eos.pipelines.files.folder import File
 from spark_eos.pipelines.files.source import LINE, Form, cast, first_rows
 from spark_eos.pipelines.files.transforming import made, pieces
@@ -49,14 +48,14 @@ def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Sche
 
 def _check(transform: Transform, file: File, rows: pa.RecordBatch) -> None:
     until = system.monotonic() + _TRYING_S
-    check_rows(lambda: partial(_outcome, copied(transform), file), rows, until, _told(file, rows))
+    check_rows(lambda: partial(made, copied(transform), file), rows, until, _described(file, rows))
 
 
 def _one(transform: Transform, file: File, row: pa.RecordBatch) -> None:
     made(copied(transform), file, row)
 
 
-def _told(file: File, rows: pa.RecordBatch) -> Told:
+def _described(file: File, rows: pa.RecordBatch) -> SampleDescription:
     lines, count = rows.column(LINE), rows.num_rows
 
     def place(number: int) -> dict[str, object]:
@@ -70,9 +69,4 @@ def _told(file: File, rows: pa.RecordBatch) -> Told:
             "EOS_TRANSFORM_RESULT.sample", how=f"in pieces instead of together: near {where}", records=count, **at
         )
 
-    return Told(f"the first lines of {file.uri}", place, differs, LINE)
-
-
-def _outcome(transform: Transform, file: File, rows: pa.RecordBatch) -> Outcome:
-    done, lines = made(transform, file, rows), rows.column(LINE)
-    return Outcome(done.rows, {lines[number].as_py(): reason for number, reason in done.rejected.items()})
+    return SampleDescription(f"the first lines of {file.uri}", place, differs)

@@ -1,24 +1,18 @@
-"""The data source of a mirror: that of a copy, which also claims and checks topics before they are in the offset log,
-and prepares their targets before a micro-batch's tasks.
+"""The reader of a mirror: that of a copy, which also claims and checks topics before they are in the offset log, and
+prepares their targets before a micro-batch's tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.types import StructType
 
 from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
-from spark_eos.pipelines.copy.plan import CopyPlan
-from spark_eos.pipelines.copy.rows import CopiedRows
-from spark_eos.pipelines.copy.source import CopyDataSource, CopyStreamReader
+from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.mirror.cleaner import MapCleaner
 from spark_eos.pipelines.mirror.owner import Followed, Ownership
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
@@ -29,41 +23,14 @@ from spark_eos.source.reader import SparkOffset
 from spark_eos.spark.versions import ReadLimit
 from spark_eos.spi import hidden_traceback
 
-if TYPE_CHECKING:
-    from spark_eos.pipelines.copy.task import Parts
-    from spark_eos.spi import Part
 
-
-class MirrorDataSource(CopyDataSource):
-    """The format of one mirror, which both its reader and its writer come from."""
-
-    _plan: MirrorPlan
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return MirrorStreamReader(self._plan, self._events)
-
-    def _rows(self) -> CopiedRows:
-        return CopiedRows(self._plan, rows_and_map)
-
-
-def rows_and_map(plan: CopyPlan, copies: Parts, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-    """Write the rows of the ranges in a task, in order, and then entries of the offset map."""
-    from spark_eos.pipelines.mirror.task import MirrorParts
-
-    assert isinstance(plan, MirrorPlan)
-    return MirrorParts(plan, copies).of(ranges)
-
-
-class MirrorStreamReader(CopyStreamReader):
+class MirrorStreamReader(RangeStreamReader):
     """Plans the ranges of a mirror, on the driver."""
 
     def __init__(self, plan: MirrorPlan, events: Events = NOWHERE) -> None:
         super().__init__(plan, events)
         self._mirror = plan
         self._released = False  # the claims on topics that were taken off the mirror while it did not run
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MirrorStreamReader, (self._mirror, self._events)
 
     @cached_property
     def _clients(self) -> MirrorClients:

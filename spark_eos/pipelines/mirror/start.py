@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -10,14 +11,16 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
+from spark_eos.pipelines.copy.source import RangeJob, to_topics
 from spark_eos.pipelines.copy.start import started
 from spark_eos.pipelines.mirror.owner import check_positions, mirrored_topics
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
-from spark_eos.pipelines.mirror.source import MirrorDataSource
+from spark_eos.pipelines.mirror.source import MirrorStreamReader
+from spark_eos.pipelines.mirror.task import MirrorRows
 from spark_eos.pipelines.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.bounds import resolve_start
 from spark_eos.source.losses import Losses
-from spark_eos.spi import HadoopSettings, TopicWatch, cluster_id
+from spark_eos.spi import HadoopSettings, TopicWatch
 
 _KEEPS_ORDER = "Remove it: a mirror keeps the order of each partition."
 
@@ -43,15 +46,15 @@ def mirror(
         source, written, HadoopSettings.from_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER
     )
     reads, writes = ends.source, ends.sink
-    clients = MirrorClients.of(reads.kafka, writes.kafka)
-    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(clients.target))
+    clients = MirrorClients(ends.client, ends.target)
+    plan = MirrorPlan(reads, writes, ends.cluster, None, targets, ends.target_cluster)
     check_not_to_itself(plan)
     watch = TopicWatch(clients.source, reads.selection)
     selected = reads.selection
     TargetTopics(plan, clients).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
     if is_new(checkpoint, writes.storage):
         check_start(plan, clients, watch)
-    return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)
+    return started(spark, RangeJob(plan, MirrorStreamReader, partial(to_topics, MirrorRows)), checkpoint, trigger, name)
 
 
 def is_new(checkpoint: str, settings: HadoopSettings) -> bool:

@@ -16,7 +16,7 @@ from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.pipelines.copy.copying import Copied
-from spark_eos.pipelines.copy.task import Parts, part_of
+from spark_eos.pipelines.copy.task import Parts, TaskRun, TopicRows, part_of
 from spark_eos.pipelines.mirror.entries import MapEntry, SourcePartition, Spans, partition_of, runs_of, split, to_record
 from spark_eos.pipelines.mirror.plan import MirrorPlan
 from spark_eos.protocol.head import Pair
@@ -25,6 +25,15 @@ from spark_eos.spi import BrokerClient, Part, describe_topics
 #: How long to look in the log for rows whose offsets no acknowledgement had.
 _LOG_S = 30.0
 _FETCH_BYTES = 1 << 20
+
+
+class MirrorRows(TopicRows):
+    """The rows of a mirror, and behind those of each task their entries in the offset map."""
+
+    plan: MirrorPlan
+
+    def parts(self, run: TaskRun) -> Iterator[Part]:
+        return MirrorParts(self.plan, Parts.of_task(self.plan, run)).of(run.ranges)
 
 
 class MirrorParts:
@@ -42,7 +51,7 @@ class MirrorParts:
         names = sorted({self._mirror.target(r.topic) for r in every})
         targets = self._copies.writer
         targets.look_up([*names, self._mirror.targets.map])
-        for range_ in self._copies.readable(every):
+        for range_ in self._copies.readable.of(every):
             copied = self._copies.copied(range_)
             self._copied.append((range_, copied))
             yield part_of(range_, copied)
@@ -65,7 +74,7 @@ class MirrorParts:
             if (target, number) not in there:
                 there[target, number] = list(self._offsets_in(target, number))
             spans = _take(there[target, number], copied.rows)
-            source = SourcePartition(self._mirror.cluster, self._copies.ids[range_.topic], number)
+            source = SourcePartition(self._mirror.cluster, self._copies.readable.ids[range_.topic], number)
             runs = runs_of(copied.runs, spans)
             yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 

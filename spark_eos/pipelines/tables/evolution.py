@@ -6,13 +6,14 @@ files of such a table. What the table has keeps its type, its place, and whether
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.types as types
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.tables.values import is_list
+from spark_eos.pipelines.arrow_fields import is_list
 
 
 def widened(there: pa.Schema, given: pa.Schema) -> pa.Schema:
@@ -29,12 +30,12 @@ def _fields(there: Sequence[pa.Field], given: Iterable[pa.Field], above: str) ->
         else field
         for field in there
     ]
-    found = [*kept, *new.values()]
-    names = [field.name.lower() for field in found]
+    fields = [*kept, *new.values()]
+    names = [field.name.lower() for field in fields]
     for name in new:
         if names.count(name.lower()) > 1:
             raise stop("EOS_TABLE_COLUMNS.twice", column=above + name)
-    return found
+    return fields
 
 
 def _type(there: pa.DataType, given: pa.DataType, above: str) -> pa.DataType:
@@ -69,6 +70,21 @@ def _within(
         yield from _added(there.fields, wide.fields, path)
     elif types.is_list(there):
         yield from _within(there.value_type, wide.value_type, (*path, "element"))
+
+
+#: A column of a table, as its library has it.
+C = TypeVar("C")
+
+
+def differences(written: Mapping[str, C], there: Mapping[str, C], in_words: Callable[[C], str]) -> list[str]:
+    """In words, what differs between columns that are written and those of a table, by their names. ``in_words``: a
+    column's type."""
+    unlike = [f"{name} is not there" for name in written if name not in there]
+    unlike += [f"{name} is not written" for name in there if name not in written]
+    for name, column in written.items():
+        if name in there and column != there[name]:
+            unlike.append(f"{name} is {in_words(there[name])} there, and written as {in_words(column)}")
+    return unlike
 
 
 def in_words(paths: Iterable[Sequence[str]]) -> str:

@@ -11,11 +11,10 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,16 +24,14 @@ from spark_eos.base.log import logger
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables.keys import Key, by_key
 from spark_eos.pipelines.tables.partitions import Partition, by_partition, directory_of
-from spark_eos.pipelines.tables.statistics import Bound, Collector, ColumnStatistics
+from spark_eos.pipelines.tables.statistics import Collector, ColumnStatistics
 from spark_eos.pipelines.tables.values import check_columns
 from spark_eos.spi import Store
 
 Codec = Literal["snappy", "zstd"]
 #: Parquet's physical types of floating point.
 _FLOATING = frozenset({"FLOAT", "DOUBLE"})
-_NAME = re.compile(
-    r"eos-(?P<query>[A-Za-z0-9_.-]+)-(?P<batch>[0-9]+)-(?P<partition>[0-9]+)-(?P<attempt>[0-9]+)-[0-9a-f]{16}\.parquet"
-)
+_QUERY = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True)
@@ -51,33 +48,6 @@ class DataFile:
     written_at_ms: int
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
     statistics: tuple[ColumnStatistics, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """The same in values that JSON has; `from_json` reads them."""
-        rows = asdict(self)
-        rows["statistics"] = [
-            {**one, "low": _plain(one["low"]), "high": _plain(one["high"])} for one in rows["statistics"]
-        ]
-        return rows
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> DataFile:
-        statistics = tuple(
-            ColumnStatistics(
-                **{**one, "column": tuple(one["column"]), "low": _bound(one["low"]), "high": _bound(one["high"])}
-            )
-            for one in plain["statistics"]
-        )
-        return cls(**{**plain, "statistics": statistics})
-
-
-def _plain(bound: Bound | None) -> Any:  # noqa: ANN401  # what JSON has
-    return {"decimal": str(bound)} if isinstance(bound, Decimal) else bound
-
-
-def _bound(plain: Any) -> Bound | None:  # noqa: ANN401
-    found: Bound | None = Decimal(plain["decimal"]) if isinstance(plain, dict) else plain
-    return found
 
 
 @dataclass(frozen=True)
@@ -120,18 +90,9 @@ class Attempt:
 
     def new_name(self) -> str:
         """A name for a file, used for the first time."""
-        name = f"eos-{self.query}-{self.batch}-{self.partition}-{self.attempt}-{secrets.token_hex(8)}.parquet"
-        if not _NAME.fullmatch(name):
+        if not _QUERY.fullmatch(self.query):
             raise ValueError(f"{self} is no part of a file's name")
-        return name
-
-    @classmethod
-    def of_name(cls, name: str) -> Attempt | None:
-        """The attempt that wrote the file with this name or path; None for a file of another writer."""
-        found = _NAME.fullmatch(name.rpartition("/")[2])
-        if not found:
-            return None
-        return cls(found["query"], int(found["batch"]), int(found["partition"]), int(found["attempt"]))
+        return f"eos-{self.query}-{self.batch}-{self.partition}-{self.attempt}-{secrets.token_hex(8)}.parquet"
 
 
 class FileWriter:
@@ -190,7 +151,7 @@ class FileWriter:
         return by_partition(batch, self._layout.partition_by)
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finish all files. Raises what the store raises; then no file may be committed."""
+        """Finish all files. Raises the store's errors; then no file may be committed."""
         for partition in list(self._waiting):
             self._flush(partition)
             self._finish(partition)

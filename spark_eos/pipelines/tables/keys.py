@@ -53,7 +53,7 @@ class Key:
     transform: str = "identity"
 
     def fits(self, type_: pa.DataType) -> bool:
-        """Whether the key can be computed of a column of this type."""
+        """Return whether the key can be computed of a column of this type."""
         is_date, is_timestamp = pa.types.is_date32(type_), pa.types.is_timestamp(type_)
         if self.transform == "hour":
             return bool(is_timestamp)
@@ -94,14 +94,14 @@ class Key:
     @cached_property
     def _name(self) -> str:
         """``bucket``, ``truncate``, or nothing."""
-        found = _TRANSFORM.fullmatch(self.transform)
-        return (found["name"] if found else None) or ""
+        match = _TRANSFORM.fullmatch(self.transform)
+        return (match["name"] if match else None) or ""
 
     @cached_property
     def _size(self) -> int:
-        found = _TRANSFORM.fullmatch(self.transform)
-        assert found is not None
-        return int(found["size"])
+        match = _TRANSFORM.fullmatch(self.transform)
+        assert match is not None
+        return int(match["size"])
 
 
 def _check_range(numbers: pa.Array, first: int, last: int) -> None:
@@ -111,23 +111,23 @@ def _check_range(numbers: pa.Array, first: int, last: int) -> None:
 
 
 def is_known(transform: str) -> bool:
-    """Whether a key can be computed by this transform, as Iceberg writes it."""
+    """Return whether a key can be computed by this transform, as Iceberg writes it."""
     return _TRANSFORM.fullmatch(transform) is not None
 
 
 def key_of(option: str) -> Key:
     """The key that a part of the option ``partitionBy`` stands for, such as ``topic``, ``day(timestamp)`` or
     ``bucket(16, id)``. Raises OptionError."""
-    found = _OPTION.fullmatch(option)
-    name = (found["transform"] or "identity") if found else ""
-    transform = f"{name}[{int(found['size'])}]" if found and found["size"] else name
-    if not found or not is_known(transform):
+    match = _OPTION.fullmatch(option)
+    name = (match["transform"] or "identity") if match else ""
+    transform = f"{name}[{int(match['size'])}]" if match and match["size"] else name
+    if not match or not is_known(transform):
         raise invalid_option(
             "partitionBy",
             f"{option}, by which no files are written",
             "columns, and year, month, day and hour of a column, bucket(N, COLUMN) and truncate(WIDTH, COLUMN)",
         )
-    column = (found["of"] or found["column"]).strip()
+    column = (match["of"] or match["column"]).strip()
     return Key(column if name == "identity" else f"{column}_{_NAMES.get(name, name)}", column, transform)
 
 

@@ -33,11 +33,11 @@ class MicroBatch:
     @cached_property
     def spans(self) -> dict[TopicPartition, tuple[str, int, int]]:
         """Partition → topic id, first offset, end offset."""
-        found: dict[TopicPartition, tuple[str, int, int]] = {}
+        spans: dict[TopicPartition, tuple[str, int, int]] = {}
         for r in sorted(self.ranges):
-            _, start, end = found.get((r.topic, r.partition), ("", r.start, r.end))
-            found[r.topic, r.partition] = r.topic_id, min(start, r.start), max(end, r.end)
-        return found
+            _, start, end = spans.get((r.topic, r.partition), ("", r.start, r.end))
+            spans[r.topic, r.partition] = r.topic_id, min(start, r.start), max(end, r.end)
+        return spans
 
     @cached_property
     def digest(self) -> int:
@@ -68,7 +68,7 @@ def in_words(places: Mapping[str, tuple[int, int]]) -> str:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a table has of a query; None for what it does not have. ``last``: the last micro-batch; ``digest``: of that
+    """A table's memory of a query; None for what it does not have. ``last``: the last micro-batch; ``digest``: of that
     one, if it was committed past the JVM. And of a Delta table ``read``: its version before that commit; ``table``: a
     digest of the id of the table that the commit was meant for."""
 
@@ -78,37 +78,37 @@ class Remembered:
     table: int | None = None
 
 
-class Standing(Enum):
-    """Whether a table has a micro-batch. ``UNCLEAR``: it has one with this number, and other offsets or none that are
-    known."""
+class BatchPresence(Enum):
+    """Presence of a micro-batch in a table. ``UNCLEAR``: it has one with this number, and other offsets or none that
+    are known."""
 
     NEW, THERE, UNCLEAR = "new", "there", "unclear"
 
 
-def standing(path: str, found: Remembered, batch: MicroBatch) -> Standing:
-    """Whether the table at ``path`` has the micro-batch.
+def presence_of(path: str, memory: Remembered, batch: MicroBatch) -> BatchPresence:
+    """Return whether the table at ``path`` has the micro-batch.
 
     Raises TableError where the table has a later one (EOS_TABLE_CHECKPOINT_BEHIND), or lacks an earlier one
     (EOS_OTHER_TABLE).
     """
-    last, number = found.last, batch.number
+    last, number = memory.last, batch.number
     if last is not None and last > number:
         raise stop("EOS_TABLE_CHECKPOINT_BEHIND", path=path, there=last, planned=number)
     if last == number:
-        return Standing.THERE if found.digest == batch.digest else Standing.UNCLEAR
+        return BatchPresence.THERE if memory.digest == batch.digest else BatchPresence.UNCLEAR
     if number and last != number - 1:
         raise behind(path, number - 1, last)
-    return Standing.NEW
+    return BatchPresence.NEW
 
 
-def has(path: str, found: Remembered, batch: MicroBatch) -> bool:
-    """Whether the table has the micro-batch, with the same offsets. Raises TableError as `standing`, and for other
-    offsets under its number (EOS_TABLE_TWO_QUERIES)."""
-    state = standing(path, found, batch)
-    if state is Standing.UNCLEAR:
+def has(path: str, memory: Remembered, batch: MicroBatch) -> bool:
+    """Return whether the table has the micro-batch, with the same offsets. Raises TableError as `presence_of`, and for
+    other offsets under its number (EOS_TABLE_TWO_QUERIES)."""
+    presence = presence_of(path, memory, batch)
+    if presence is BatchPresence.UNCLEAR:
         cause = f"micro-batch {batch.number} in the table {path} has other offsets, and here it has {batch}"
         raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
-    return state is Standing.THERE
+    return presence is BatchPresence.THERE
 
 
 def check_start(path: str, last: int | None, *, finished: int | None, planned: int | None) -> None:

@@ -42,8 +42,8 @@ Coded = tuple[np.ndarray, list[str | None]]
 
 
 def is_partition_type(type_: pa.DataType) -> bool:
-    """Whether a column of this type may be a partition column. Floating point may not be, as NaN equals nothing and
-    text is not exact; nor may bytes, which have no text."""
+    """Return whether a column of this type may be a partition column. Floating point may not be, as NaN equals nothing
+    and text is not exact; nor may bytes, which have no text."""
     return bool(
         pa.types.is_boolean(type_)
         or pa.types.is_signed_integer(type_)

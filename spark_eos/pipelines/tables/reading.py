@@ -48,9 +48,9 @@ class FileReader:
         where = f"{name}, table {self.path}"
         try:
             with self.store.files.open_input_file(f"{self.store.root}/{name}") as opened:
-                found = opened.size()
-                if found != size:
-                    cause = f"{where}: it has {found} bytes, and by the log {size}"
+                there = opened.size()
+                if there != size:
+                    cause = f"{where}: it has {there} bytes, and by the log {size}"
                     raise stop("EOS_DELTA_DATA_LOSS.files", cause=cause)
                 values = self._values(partition, where)
                 with pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
@@ -66,14 +66,14 @@ class FileReader:
 
     def _values(self, partition: str, where: str) -> Mapping[str, pa.Scalar]:
         """The value of each partition column."""
-        found = {}
+        values = {}
         for name, text in zip(self.partition_by, json.loads(partition), strict=True):
             kind = self.schema.field(name).type
             try:
-                found[name] = pa.scalar(None if text is None else value_of(text, kind), kind)
+                values[name] = pa.scalar(None if text is None else value_of(text, kind), kind)
             except NoPartition as error:
                 raise stop("EOS_DELTA_FAILED", cause=f"partition column {name} of {where}: {error}") from None
-        return found
+        return values
 
     def _check(self, file: pq.ParquetFile, where: str) -> None:
         """Columns of another spelling would be read as null, and dates of the old calendar as other ones."""

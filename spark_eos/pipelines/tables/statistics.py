@@ -57,8 +57,8 @@ class Collector:
     """Collects the statistics of a file's leaf columns, up to the ``most``-th column whose type has bounds."""
 
     def __init__(self, schema: pa.Schema, most: int) -> None:
-        leaves = [_Leaf(*leaf) for place, column in enumerate(schema) for leaf in _leaves(column, (place,), ())]
-        bounded = [place for place, leaf in enumerate(leaves) if leaf.has_bounds]
+        leaves = [_Leaf(*leaf) for index, column in enumerate(schema) for leaf in _leaves(column, (index,), ())]
+        bounded = [index for index, leaf in enumerate(leaves) if leaf.has_bounds]
         self._leaves = leaves[: bounded[most]] if len(bounded) > most else leaves
 
     def add(self, rows: pa.Table) -> None:
@@ -71,20 +71,20 @@ class Collector:
 
 
 def _leaves(
-    field: pa.Field, places: tuple[int, ...], above: tuple[str, ...]
+    field: pa.Field, indices: tuple[int, ...], above: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], pa.DataType]]:
     """The names, the indexes in their structs, and the type of each leaf column; an array or a map is a leaf."""
     names = (*above, field.name)
     if not pa.types.is_struct(field.type):
-        yield names, places, field.type
+        yield names, indices, field.type
         return
-    for place in range(field.type.num_fields):
-        yield from _leaves(field.type.field(place), (*places, place), names)
+    for index in range(field.type.num_fields):
+        yield from _leaves(field.type.field(index), (*indices, index), names)
 
 
 class _Leaf:
-    def __init__(self, names: tuple[str, ...], places: tuple[int, ...], type_: pa.DataType) -> None:
-        self._names, self._places, self._type = names, places, type_
+    def __init__(self, names: tuple[str, ...], indices: tuple[int, ...], type_: pa.DataType) -> None:
+        self._names, self._indices, self._type = names, indices, type_
         self._nulls = 0
         self._nans: int | None = 0 if pa.types.is_floating(type_) else None
         self._bounds: tuple[Any, Any] | None = None
@@ -92,9 +92,9 @@ class _Leaf:
         self.has_bounds = _has_bounds(type_)
 
     def add(self, rows: pa.Table) -> None:
-        column = rows.column(self._places[0])
-        if len(self._places) > 1:
-            column = pc.struct_field(column, list(self._places[1:]))  # null where a struct above is null
+        column = rows.column(self._indices[0])
+        if len(self._indices) > 1:
+            column = pc.struct_field(column, list(self._indices[1:]))  # null where a struct above is null
         self._nulls += column.null_count
         nans = 0
         if self._nans is not None:
@@ -102,13 +102,13 @@ class _Leaf:
             self._nans += nans
         if not self.has_bounds or self._unknown or column.null_count == len(column):
             return
-        found = _bounds(column, self._type, nans)
-        if found is None:
+        bounds = _bounds(column, self._type, nans)
+        if bounds is None:
             self._unknown = True
         elif self._bounds is None:
-            self._bounds = found
+            self._bounds = bounds
         else:
-            self._bounds = min(self._bounds[0], found[0]), max(self._bounds[1], found[1])
+            self._bounds = min(self._bounds[0], bounds[0]), max(self._bounds[1], bounds[1])
 
     def statistics(self) -> ColumnStatistics:
         if self._bounds is None or self._unknown:

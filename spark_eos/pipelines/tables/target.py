@@ -1,4 +1,4 @@
-"""What a query needs of the table that it writes to, whatever kind of table that is.
+"""The port to a table that a query writes to, whatever its kind.
 
 =================  ===================================================================================
 `Place`            where a table is or will be: on the driver, when a query starts
@@ -10,32 +10,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from spark_eos.base.log import logger
-from spark_eos.base.retry import retrying
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
+from spark_eos.pipelines.tables.commit import PATIENCE_S, ColumnAddition, FilesCommit, Outcome, until_known
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.keys import Key
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
 from spark_eos.spi import Store
-
-#: Seconds for which a commit is retried.
-PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """``again``: the table already had the micro-batch, and the files were not committed; ``tries``: how many were
-    needed."""
-
-    again: bool
-    tries: int
 
 
 @dataclass(frozen=True)
@@ -48,39 +36,64 @@ class TableColumns:
     keys: tuple[Key, ...] = ()
 
 
-class Target(Protocol):
+class Target(ABC):
     """A table. Tasks get it with the plan."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The table's, for messages and the log."""
 
     @property
+    @abstractmethod
     def layout(self) -> FileLayout:
         """How its files are written."""
 
     def for_tasks(self) -> Target:
         """On the driver, for the tasks of one micro-batch: the table with credentials that are valid now. Raises
         TableError."""
+        return self
 
+    @abstractmethod
     def store(self) -> Store:
-        """Where its files are written. Raises what the store raises."""
+        """Where its files are written. Raises the store's errors."""
 
+    @abstractmethod
     def cause(self, error: BaseException) -> str:
-        """An error of the store in one line, without secrets."""
+        """An error of the store or the table's library in one line, without secrets."""
 
-    def last(self, query: str) -> int | None:
-        """The query's last micro-batch in the table; None without one. Raises TableError."""
+    @abstractmethod
+    def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> FilesCommit[Any]:
+        """The commit of this kind of table. See `commit`."""
 
-    def commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, *, is_there: bool) -> Outcome:
+    @abstractmethod
+    def column_addition(self, schema: pa.Schema) -> ColumnAddition[Any]:
+        """That of columns. See `evolved`."""
+
+    @abstractmethod
+    def with_columns(self, schema: pa.Schema) -> Self:
+        """The table as it is now. Raises TableError (EOS_TABLE_DIFFERS) where it has not exactly these columns."""
+
+    def commit(
+        self,
+        batch: MicroBatch,
+        files: Sequence[DataFile],
+        rows: int,
+        *,
+        is_there: bool = False,
+        patience_s: float = PATIENCE_S,
+    ) -> Outcome:
         """Commit a micro-batch's files together, unless the table has the micro-batch. ``rows``: in all files;
         ``is_there``: the table had the micro-batch when the query started, so that tasks have written no files. Raises
-        TableError, EOS_TABLE_UNCLEAR where the outcome stays unknown."""
+        TableError, EOS_TABLE_UNCLEAR where no try has succeeded for ``patience_s`` seconds."""
+        once = self.files_commit(batch, files, rows, is_there).once
+        return until_known(once, batch, self.name, self.cause, patience_s)
 
-    def evolved(self, schema: pa.Schema) -> Target:
+    def evolved(self, schema: pa.Schema, *, patience_s: float = PATIENCE_S) -> Self:
         """On the driver: the table with these columns, of which those that it lacks were added by a commit of their own
-        (`Place.widened`). Raises TableError where it then has others, and EOS_TABLE_UNCLEAR where the outcome stays
-        unknown."""
+        (`Place.widened`). Raises TableError where it then has others, and EOS_TABLE_UNCLEAR as `commit`."""
+        until_known(self.column_addition(schema).once, None, self.name, self.cause, patience_s)
+        return self.with_columns(schema)
 
 
 class Place(Protocol):
@@ -94,7 +107,7 @@ class Place(Protocol):
         """The columns of the table; None where there is none. Raises TableError."""
 
     def remembered(self, query: str) -> Remembered:
-        """What the table has of a query. Raises TableError, also where there is no table."""
+        """Return what the table has of a query. Raises TableError, also where there is no table."""
 
     def check_kept(self, query: str, batch: int) -> None:
         """Before the commit of a micro-batch: no RESTORE or rollback has removed the query's last one. Raises
@@ -118,52 +131,8 @@ class Place(Protocol):
 
 @contextmanager
 def stored(table: Target) -> Iterator[None]:
-    """In a task, around what writes files. Raises TableError (EOS_TABLE_STORE) for what the store raises within."""
+    """In a task, around what writes files. Raises TableError (EOS_TABLE_STORE) for errors of the store within."""
     try:
         yield
     except OSError as error:
         raise stop("EOS_TABLE_STORE", path=table.name, cause=table.cause(error)) from None
-
-
-def until_known(
-    once: Callable[[], bool],
-    batch: MicroBatch | None,
-    table: str,
-    cause: Callable[[BaseException], str],
-    patience_s: float = PATIENCE_S,
-) -> Outcome:
-    """Try to commit a micro-batch, or columns where there is none, until it is known that the table has it.
-
-    ``once``: looks into the table, and commits unless the table has it; returns whether it had it. An EosError
-    ends the tries. No other error tells the outcome, as the response to a successful commit may be lost: so the next
-    try looks into the table again. ``cause``: such an error in words without secrets. Raises TableError
-    (EOS_TABLE_UNCLEAR) where no try has succeeded for ``patience_s`` seconds.
-    """
-    error = None
-    what = "columns" if batch is None else f"query={batch.query} batch={batch.number}"
-    for tries, _ in enumerate(retrying(patience_s), 1):
-        try:
-            return Outcome(once(), tries)
-        except EosError:
-            raise
-        except Exception as raised:
-            error = raised
-            logger.info("%s: the commit is tried again after %s", what, cause(raised))
-    assert error is not None
-    last = cause(error)
-    if batch is None:
-        raise stop(
-            "EOS_TABLE_UNCLEAR",
-            path=table,
-            seconds=patience_s,
-            cause=last,
-            what=f"the table {table} has the new columns",
-        )
-    raise stop(
-        "EOS_TABLE_UNCLEAR",
-        batch=batch.number,
-        path=table,
-        seconds=patience_s,
-        cause=last,
-        what=f"micro-batch {batch.number} is in the table {table}",
-    )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from spark_eos.errors import stop
+from spark_eos.pipelines.arrow_fields import is_bytes, is_list, is_text
 from spark_eos.pipelines.tables.keys import DAYS, MICROSECONDS, Key, without_key
 from spark_eos.pipelines.tables.partitions import NoPartition, directory_of, is_partition_type, text_of
 
@@ -70,17 +71,17 @@ def _check_names_of(fields: Sequence[pa.Field], above: str = "") -> None:
             )
         if names.count(field.name.lower()) > 1:
             raise stop("EOS_TABLE_COLUMNS.twice", column=above + field.name)
-        within = [field.type.field(place) for place in range(field.type.num_fields)]
+        within = [field.type.field(index) for index in range(field.type.num_fields)]
         _check_names_of(within, f"{above}{field.name}.")
 
 
 def _unsupported(type_: pa.DataType) -> pa.DataType | None:
     """The type, or a type within it, that tables do not support; None if all are supported."""
-    children = [type_.field(place).type for place in range(type_.num_fields)]
+    children = [type_.field(index).type for index in range(type_.num_fields)]
     if types.is_struct(type_) and not children:
         return type_
     if types.is_list(type_) or types.is_struct(type_) or types.is_map(type_):
-        return next((found for found in map(_unsupported, children) if found is not None), None)
+        return next((inner for inner in map(_unsupported, children) if inner is not None), None)
     plain = (
         types.is_boolean(type_)
         or types.is_signed_integer(type_)
@@ -123,13 +124,13 @@ def conformed(
     for column in schema:
         given = _given(batch, column)
         _check_types(given.type, column.type, column.name)
-        found, reasons = _converted(given, column)
-        for place, reason in [*reasons.items(), *_unfit_partitions(found, column, partition_by).items()]:
-            bad.setdefault(place, f"column {column.name}: {reason}")
-        columns.append(found)
+        converted, reasons = _converted(given, column)
+        for row, reason in [*reasons.items(), *_unfit_partitions(converted, column, partition_by).items()]:
+            bad.setdefault(row, f"column {column.name}: {reason}")
+        columns.append(converted)
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    for place, reason in without_key(rows, keys).items():
-        bad.setdefault(place, reason)
+    for row, reason in without_key(rows, keys).items():
+        bad.setdefault(row, reason)
     if bad:
         rows = rows.take(pa.array(np.delete(np.arange(rows.num_rows), sorted(bad))))
     return Conformed(rows, bad)
@@ -146,9 +147,9 @@ def _check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
 
 
 def _given(batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
-    place = batch.schema.get_field_index(column.name)
-    if place >= 0:
-        return batch.column(place)
+    index = batch.schema.get_field_index(column.name)
+    if index >= 0:
+        return batch.column(index)
     if not column.nullable:
         raise stop("EOS_TABLE_COLUMNS.missing", column=column.name)
     return pa.nulls(batch.num_rows, column.type)
@@ -188,28 +189,10 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     return _plain(type_.value_type) if types.is_dictionary(type_) else type_
 
 
-def is_list(type_: pa.DataType) -> bool:
-    """Whether it is one of Arrow's types of lists."""
-    return bool(
-        types.is_list(type_)
-        or types.is_large_list(type_)
-        or types.is_fixed_size_list(type_)
-        or types.is_list_view(type_)
-    )
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_))
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_))
-
-
 #: The casts by which Arrow checks each value: from a type, to a table's type.
 _CASTS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]]] = (
-    (_is_text, lambda given, wanted: types.is_string(wanted) or types.is_binary(wanted)),
-    (_is_bytes, lambda given, wanted: types.is_string(wanted) or types.is_binary(wanted)),
+    (is_text, lambda given, wanted: types.is_string(wanted) or types.is_binary(wanted)),
+    (is_bytes, lambda given, wanted: types.is_string(wanted) or types.is_binary(wanted)),
     (types.is_fixed_size_binary, lambda given, wanted: types.is_binary(wanted)),
     (types.is_integer, lambda given, wanted: types.is_integer(wanted) or types.is_floating(wanted)),
     (
@@ -225,8 +208,8 @@ _CASTS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
 
 #: By a type that is given: which type a table that is created has. Microseconds are what tables have of a timestamp.
 _TABLE_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]]] = (
-    (_is_text, lambda given: pa.string()),
-    (_is_bytes, lambda given: pa.binary()),
+    (is_text, lambda given: pa.string()),
+    (is_bytes, lambda given: pa.binary()),
     (types.is_fixed_size_binary, lambda given: pa.binary()),
     (types.is_uint8, lambda given: pa.int16()),
     (types.is_uint16, lambda given: pa.int32()),
@@ -358,7 +341,7 @@ def _unfit_partitions(array: pa.Array, column: pa.Field, partition_by: Sequence[
     if not any(reasons):
         return {}
     codes = encoded.indices.to_pylist()
-    return {place: reasons[code] for place, code in enumerate(codes) if code is not None and reasons[code]}
+    return {row: reasons[code] for row, code in enumerate(codes) if code is not None and reasons[code]}
 
 
 def _unfit_partition(value: pa.Scalar, column: pa.Field) -> str:

@@ -16,7 +16,6 @@ import pytest
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint.offset_log import Position, from_spark
 from spark_eos.errors import DataLossError, KafkaError
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.options.selection import Pattern
@@ -24,7 +23,8 @@ from spark_eos.pipelines.copy import readable
 from spark_eos.pipelines.copy import task as copy_task
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.copy.readable import ReadableRanges
-from spark_eos.pipelines.copy.source import CopyStreamReader, RangesOfTask
+from spark_eos.pipelines.copy.rows import RangesOfTask
+from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.copy.task import Parts
 from spark_eos.source import reader as reader_module
 from spark_eos.source import task as source_task
@@ -302,7 +302,7 @@ class _Recording(Losses):
         self._query.lost(loss, raised=False)
 
 
-class _CopyReader(CopyStreamReader):
+class _CopyReader(RangeStreamReader):
     def _prepare(self, ranges: Any, end: Any) -> None:
         """There are no targets."""
 
@@ -312,13 +312,11 @@ class _Parts(Parts):
 
     def __init__(self, query: Query, plan: CopyPlan, ids: dict[str, str], rows: list[int]) -> None:
         self._query, self._plan, self._rows = query, plan, rows
-        client = broker_client(plan.source.kafka)
-        self._fetching = Fetching.from_options(client, plan.source)
-        self._readable = ReadableRanges(client, plan.source, plan.cluster, ids)
+        self.readable = ReadableRanges.in_task(plan.source, plan.cluster, ids)
 
     def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
-        self._rows.extend(resuming(self._fetching, range_, read))
+        self._rows.extend(resuming(self.readable.fetching, range_, read))
         return SimpleNamespace(rows=0, digest=0, oldest_ms=None)
 
 
@@ -328,4 +326,4 @@ def install(patch: pytest.MonkeyPatch, query: Query) -> None:
     patch.setattr(reader_module, "logger", silent)
     for module in (source_task, readable):
         patch.setattr(module, "Losses", lambda fail: _Recording(fail, query))
-    patch.setattr(copy_task, "of_place", lambda *_: 0)
+    patch.setattr(copy_task, "digest_at", lambda *_: 0)

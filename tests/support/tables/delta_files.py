@@ -10,18 +10,21 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction
 
 from spark_eos.base import system
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.pipelines.tables.delta.table import Location
+from spark_eos.pipelines.tables.delta.table import Location, Table
+from spark_eos.pipelines.tables.delta.target import DeltaTarget
+from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.runs.page_programs import run_program
+from tests.support.waiting import TIMEOUT
 
 SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 QUERY = "5f0c4d6e-query"
@@ -53,7 +56,7 @@ def on_disk(location: Location) -> Keep:
     return keep
 
 
-def written(keep: Keep, rows: Iterable[Record]) -> AddAction:
+def written(keep: Keep, rows: Iterable[Record]) -> DataFile:
     """A file with these rows, which no commit names yet."""
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     data = pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
@@ -62,13 +65,22 @@ def written(keep: Keep, rows: Iterable[Record]) -> AddAction:
     pq.write_table(data, sink)
     content = sink.getvalue()
     keep(path, content)
-    statistics = json.dumps({"numRecords": data.num_rows})
-    return AddAction(path, len(content), {}, int(system.time_of_day() * 1000), True, statistics)
+    return DataFile(path, len(content), data.num_rows, int(system.time_of_day() * 1000))
 
 
-def files_of(keep: Keep, batch: MicroBatch) -> list[AddAction]:
+def files_of(keep: Keep, batch: MicroBatch) -> list[DataFile]:
     """The micro-batch's rows, a file for each range."""
     return [written(keep, records(MicroBatch(batch.query, batch.number, (one,)))) for one in batch.ranges if one.size]
+
+
+def add_columns(table: Table, schema: pa.Schema, patience_s: float = TIMEOUT) -> Table:
+    """The table with these columns, of which it is given those that it lacks."""
+    return targeted(table).evolved(schema, patience_s=patience_s).table
+
+
+def targeted(table: Table, **more: Any) -> DeltaTarget:
+    """The table, as a query writes to it."""
+    return DeltaTarget(table, FileLayout(SCHEMA), **more)
 
 
 def read_by_deltalake(location: Location) -> Counter[Record]:

@@ -4,8 +4,12 @@ it has, as two readers see it that are not ours."""
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +18,26 @@ import polars
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
+from deltalake.schema import Field, PrimitiveType
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
+from pyiceberg.types import LongType
 from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.copy.table.options import table_options
+from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.table import location_of
-from spark_eos.pipelines.tables.target import Place
+from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
+from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.target import Place, Target
 from spark_eos.tools.verify import TableAddress
-from tests.support.tables.delta_files import looked_after
+from tests.support.tables.delta_files import SCHEMA, looked_after, records
+from tests.support.waiting import TIMEOUT
 
 #: Partition and offset of a row → how many rows have them.
 Places = Counter[tuple[int, int]]
@@ -49,6 +59,10 @@ class TableKind(ABC):
     def place(self, **more: str) -> Place:
         """As a query with the options sees it. ``more``: further ones."""
         return table_options(self.sink() | more, {}).place(HadoopSettings())
+
+    def target(self, schema: pa.Schema = SCHEMA, **more: str) -> Target:
+        """The table, which is created where it is not there."""
+        return self.place(**more).target(schema, create=True)
 
     @abstractmethod
     def checked(self) -> TableAddress:
@@ -84,6 +98,24 @@ class TableKind(ABC):
     @abstractmethod
     def versions(self) -> int:
         """How many commits it had."""
+
+    @abstractmethod
+    def notes(self) -> list[dict[str, Any]]:
+        """What the commits of micro-batches say of themselves, in order: number, rows and ranges."""
+
+    @abstractmethod
+    def drop(self) -> None: ...
+
+    @abstractmethod
+    def recreate(self) -> None:
+        """As an empty one."""
+
+    @abstractmethod
+    def add_column(self) -> None: ...
+
+    @abstractmethod
+    def put_back(self) -> dict[str, str]:
+        """To what it was after its first micro-batch. Returns the option by which a query goes on after that."""
 
 
 class Delta(TableKind):
@@ -129,6 +161,24 @@ class Delta(TableKind):
 
     def versions(self) -> int:
         return int(DeltaTable(str(self.path)).version())
+
+    def notes(self) -> list[dict[str, Any]]:
+        texts = [entry.get("userMetadata") for entry in reversed(DeltaTable(str(self.path)).history())]
+        return [_note(json.loads(text)["spark-eos"]) for text in texts if text is not None]
+
+    def drop(self) -> None:
+        shutil.rmtree(self.path)
+
+    def recreate(self) -> None:
+        self.drop()
+        DeltaTable.create(str(self.path), SCHEMA)
+
+    def add_column(self) -> None:
+        DeltaTable(str(self.path)).alter.add_columns([Field("more", PrimitiveType("string"))])
+
+    def put_back(self) -> dict[str, str]:
+        DeltaTable(str(self.path)).restore(1)
+        return {"afterRestore": str(self.versions())}
 
 
 class Iceberg(TableKind):
@@ -205,8 +255,53 @@ class Iceberg(TableKind):
         except NoSuchTableError:
             return 0
 
+    def notes(self) -> list[dict[str, Any]]:
+        summaries = [dict(snapshot.summary.additional_properties) for snapshot in self.load().snapshots()]
+        noted = [{name.removeprefix("spark-eos."): value for name, value in each.items()} for each in summaries]
+        return [_note(each | {"ranges": json.loads(each["ranges"])}) for each in noted if "ranges" in each]
+
+    def drop(self) -> None:
+        self.opened().drop_table(self.table)
+
+    def recreate(self) -> None:
+        schema = self.load().schema()
+        self.drop()
+        self.opened().create_table(self.table, schema)
+
+    def add_column(self) -> None:
+        with self.load().update_schema() as update:
+            update.add_column("more", LongType())
+
+    def put_back(self) -> dict[str, str]:
+        table = self.load()
+        newest = table.current_snapshot()
+        table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
+        return {"afterRollback": str(newest.snapshot_id if newest else None)}
+
 
 KINDS: dict[str, type[TableKind]] = {kind.name: kind for kind in (Delta, Iceberg)}
+
+
+def _note(noted: dict[str, Any]) -> dict[str, Any]:
+    return {"batch": int(noted["batch"]), "rows": int(noted["rows"]), "ranges": noted["ranges"]}
+
+
+def files_of(target: Target, batch: MicroBatch) -> tuple[DataFile, ...]:
+    """The micro-batch's rows, written as by a task."""
+    rows = [dict(zip(SCHEMA.names, record, strict=True)) for record in records(batch)]
+    with FileWriter(target.store(), target.layout, Attempt("q", batch.number, 0, 0)) as writer:
+        writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
+        return writer.close()
+
+
+def committed(target: Target, batch: MicroBatch) -> Outcome:
+    """The outcome for a micro-batch whose files were written just now."""
+    return target.commit(batch, files_of(target, batch), len(records(batch)), patience_s=TIMEOUT)
+
+
+def expected(*batches: MicroBatch) -> Places:
+    """The rows of these micro-batches, each once."""
+    return Counter((partition, offset) for batch in batches for _, partition, offset in records(batch))
 
 
 def delta_places(path: Path) -> Places:
@@ -224,3 +319,22 @@ def _agreed(read: pa.Table, files: list[str]) -> Places:
     counted = Counter({(partition, offset): count for partition, offset, count in found})
     assert counted == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
     return counted
+
+
+#: Partition and offset of the rows of `beside_others`, each once.
+FOREIGN = Counter([(9, 0), (9, 1), (9, 2)])
+
+
+def beside_others(kind: TableKind, drive: Callable[[], None], drivers: int) -> None:
+    """Let so many drivers work at once, while others append the rows `FOREIGN` and look after the table."""
+
+    def disturb() -> None:
+        for _, n in FOREIGN:
+            kind.append({"topic": "foreign", "partition": 9, "offset": n})
+            kind.tidy()
+
+    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -19,8 +19,9 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.datasource.provider import EosKafkaDataSource
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.source import RangesOfTask, RangeStreamReader
-from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.pipelines.copy.rows import RangesOfTask
+from spark_eos.pipelines.copy.source import RangeStreamReader
+from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
@@ -93,9 +94,8 @@ def test_a_worker_of_sparks_own_daemon_says_nothing_once_it_has_met_the_data_sou
     They look for data sources, make one, are sent one, or the writer of a batch write; or they read ranges, or call
     anything else that Spark calls."""
     ranges = RangesOfTask((OffsetRange("t", 0, 0, 1),), 1)
-    reader = RangeStreamReader(
-        stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}), LastWritten()
-    )
+    source = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    reader = RangeStreamReader(TablePlan(source, "c", None))
     writer = EosKafkaBatchWriter.__new__(EosKafkaBatchWriter)
     writer.__setstate__({"_options": None})
     tasks = {

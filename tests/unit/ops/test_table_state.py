@@ -218,8 +218,7 @@ def test_an_extra_that_is_missing(kind, monkeypatch) -> None:
     def place(*_: object) -> None:
         raise options.stop("EOS_NOT_INSTALLED.extra", use="The table", modules="deltalake", extra="tables")
 
-    monkeypatch.setattr(options.DeltaOptions, "place", place)
-    monkeypatch.setattr(options.IcebergOptions, "place", place)
+    monkeypatch.setattr(options.TableOptions, "place", place)
     assert asked(kind).code == 2 and "[EOS_NOT_INSTALLED]" in asked(kind).text
 
 

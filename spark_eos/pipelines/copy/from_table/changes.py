@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.copy.from_table.files import TableFile
+from spark_eos.pipelines.arrow_fields import is_text
+from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.copy.transforming import conformed
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
 from spark_eos.pipelines.tables.delta.versions import CHANGED
@@ -50,7 +51,7 @@ Pieces = Callable[[TableFile], Iterator[Piece]]
 
 def in_order(files: Iterable[TableFile], pieces: Pieces, *, held_bytes: int = _HELD_BYTES) -> Iterator[Changes]:
     """All changes of the files: version by version, and within a version in the order of `CHANGE_KINDS`. ``files``: in
-    the order of their versions. Raises TableError for a change of another kind, and what ``pieces`` raises."""
+    the order of their versions. Raises TableError for a change of another kind, and errors of ``pieces``."""
     for _, group in groupby(files, lambda file: (file.version, file.at_first)):
         of_version = list(group)
         mixed = [file for file in of_version if file.kind == CHANGED]
@@ -91,27 +92,27 @@ def _parts_of(files: Iterable[TableFile], pieces: Pieces) -> Iterator[Changes]:
             column = piece.rows.column(CHANGE_TYPE)
             codes = pc.index_in(column, _KINDS)
             if codes.null_count:
-                place = codes.is_null().index(True).as_py()
-                cause = f"row {piece.first + place} of {file.path} is a change of the kind {column[place].as_py()}"
+                row = codes.is_null().index(True).as_py()
+                cause = f"row {piece.first + row} of {file.path} is a change of the kind {column[row].as_py()}"
                 raise stop("EOS_DELTA_FAILED", cause=cause)
             ranks = codes.to_numpy()
             for rank in np.unique(ranks):
-                places = np.flatnonzero(ranks == rank)
-                rows = piece.rows if len(places) == len(ranks) else piece.rows.take(pa.array(places))
+                numbers = np.flatnonzero(ranks == rank)
+                rows = piece.rows if len(numbers) == len(ranks) else piece.rows.take(pa.array(numbers))
                 kind = CHANGE_KINDS[int(rank)]
-                yield Changes(file, kind, rows.drop_columns(CHANGE_TYPE), piece.first, piece.first + places)
+                yield Changes(file, kind, rows.drop_columns(CHANGE_TYPE), piece.first, piece.first + numbers)
 
 
 # What the transform gets, and returns
 
 
 def input_schema(table: pa.Schema) -> pa.Schema:
-    """The columns that a transform gets of a table with these columns."""
+    """Return the columns that a transform gets of a table with these columns."""
     return table.append(pa.field(CHANGE_TYPE, pa.string())).append(pa.field(COMMIT_VERSION, pa.int64()))
 
 
 def input_of(changes: Changes) -> pa.RecordBatch:
-    """What a transform gets."""
+    """Return the batch that a transform gets."""
     rows = changes.rows
     ours = [pa.repeat(pa.scalar(changes.kind), rows.num_rows), pa.repeat(changes.file.version, rows.num_rows)]
     return pa.RecordBatch.from_arrays([*rows.columns, *ours], schema=input_schema(rows.schema))
@@ -141,7 +142,7 @@ def rows_of(result: pa.RecordBatch, changes: Changes | None) -> pa.RecordBatch:
 
 
 def _check_order(result: pa.RecordBatch, changes: Changes | None) -> None:
-    fits = {CHANGE_TYPE: _is_text, COMMIT_VERSION: types.is_integer}
+    fits = {CHANGE_TYPE: is_text, COMMIT_VERSION: types.is_integer}
     there = {name: result.column(name) for name in fits if name in result.schema.names}
     for name, column in there.items():
         if not fits[name](column.type):
@@ -152,9 +153,9 @@ def _check_order(result: pa.RecordBatch, changes: Changes | None) -> None:
     is_same = {CHANGE_TYPE: changes.kind, COMMIT_VERSION: changes.file.version}
     for name, column in there.items():
         same = pc.fill_null(pc.equal(column, pa.scalar(is_same[name], column.type)), False)
-        place = same.index(False).as_py()
-        if place >= 0:
-            now = is_same | {name: column[place].as_py()}
+        row = same.index(False).as_py()
+        if row >= 0:
+            now = is_same | {name: column[row].as_py()}
             raise stop(
                 "EOS_DELTA_NULL_ORDER.change",
                 version=now[COMMIT_VERSION],
@@ -162,10 +163,6 @@ def _check_order(result: pa.RecordBatch, changes: Changes | None) -> None:
                 version_column=COMMIT_VERSION,
                 kind_column=CHANGE_TYPE,
             )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa.Array:
@@ -182,11 +179,11 @@ def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa
     lengths = np.asarray(pc.fill_null(pc.list_value_length(theirs), 0)).astype(np.int64)
     ours = pa.concat_arrays([theirs.flatten().cast(ours.type), ours])
     ends = np.cumsum(lengths + _ADDED_HEADERS)
-    places = np.empty(int(ends[-1]) if count else 0, np.int64)
-    is_theirs = np.ones(len(places), bool)
+    indices = np.empty(int(ends[-1]) if count else 0, np.int64)
+    is_theirs = np.ones(len(indices), bool)
     for back in range(1, _ADDED_HEADERS + 1):
         is_theirs[ends - back] = False
-        places[ends - back] = len(ours) - back
-    places[is_theirs] = np.arange(len(ours) - _ADDED_HEADERS)
+        indices[ends - back] = len(ours) - back
+    indices[is_theirs] = np.arange(len(ours) - _ADDED_HEADERS)
     offsets = pa.array(np.append(0, ends), pa.int32())
-    return pa.ListArray.from_arrays(offsets, ours.take(pa.array(places)), type=ARROW_HEADERS.type)
+    return pa.ListArray.from_arrays(offsets, ours.take(pa.array(indices)), type=ARROW_HEADERS.type)

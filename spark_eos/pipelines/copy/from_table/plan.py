@@ -1,23 +1,52 @@
-"""A query from a table to topics, as it travels to Spark's Python processes: with its data source, not as an option."""
+"""A query from a table to topics: its files, and where one of them stands in a decision.
+
+In a decision, a file is a range of one offset: the table's id as the topic, the version as the partition, and the
+file's number as the offset. Files that the table had when the query began have a topic of their own, and so have those
+of changes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.from_table.planning import Limits
-from spark_eos.pipelines.copy.plan import Transform
-from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.pipelines.copy.plan import ToTopics, Transform
 from spark_eos.pipelines.tables.delta.source import SourceTable
-from spark_eos.spi import Columns, HadoopSettings, SinkOptions
+from spark_eos.spi import HadoopSettings, SinkOptions
 
 
 @dataclass(frozen=True)
-class FromTablePlan:
-    """What is read, what becomes of it, and where it goes to.
+class TableFile:
+    """A file and where it stands: its ``number`` among the files of its ``version``; ``at_first``: see
+    `spark_eos.pipelines.copy.from_table.planning.FilesOfVersion`. The others: see
+    `spark_eos.pipelines.tables.delta.versions.FILES`."""
+
+    version: int
+    at_first: bool
+    number: int
+    path: str = field(compare=False)
+    size: int = field(compare=False)
+    partition: str = field(compare=False)
+    kind: str = field(compare=False)
+
+    def range(self, table: SourceTable) -> OffsetRange:
+        """The file as a range of a decision."""
+        return OffsetRange(topic_of(table, at_first=self.at_first), self.version, self.number, self.number + 1)
+
+
+def topic_of(table: SourceTable, *, at_first: bool) -> str:
+    """The topic in a decision that stands for a table's files."""
+    topic = f"{table.id} changes" if table.changes else table.id
+    return f"{topic} as it was" if at_first else topic
+
+
+@dataclass(frozen=True)
+class FromTablePlan(ToTopics):
+    """A query from a table to topics.
 
     ``starting_version``: the first version whose files a new query reads; None for the table as it is. ``tasks``: the
     most that a micro-batch has. ``storage``: Hadoop's settings of file systems, by which tasks read files.
-    ``written``: where commits note what they wrote.
     """
 
     table: SourceTable
@@ -27,9 +56,3 @@ class FromTablePlan:
     storage: HadoopSettings
     transform: Transform
     sink: SinkOptions
-    written: LastWritten = field(default=LastWritten(), kw_only=True)
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of the rows that are written."""
-        return self.transform.columns

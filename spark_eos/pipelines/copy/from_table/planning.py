@@ -33,8 +33,8 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a micro-batch, which reads at least one file whatever its size, or one version of changes. ``size``: in bytes
-    of files."""
+    """Limits of a micro-batch, which reads at least one file whatever its size, or one version of changes. ``size``: in
+    bytes of files."""
 
     files: int
     size: int
@@ -118,13 +118,13 @@ def files_between(log: Log, start: Position, end: Position, path: str) -> Iterat
 
 
 def in_any_order(groups: Sequence[FilesOfVersion]) -> bool:
-    """Whether the rows of these files of changes need no order: all of them were deleted, or all inserted, by one
-    version."""
+    """Return whether the rows of these files of changes need no order: all of them were deleted, or all inserted, by
+    one version."""
     return len(groups) <= 1 and all(_is_of_one_kind(group.files) for group in groups)
 
 
 def _is_of_one_kind(files: pa.Table) -> bool:
-    """Whether all rows of these files were deleted, or all inserted."""
+    """Return whether all rows of these files were deleted, or all inserted."""
     kinds = files.column("kind").unique().to_pylist()
     return len(kinds) <= 1 and CHANGED not in kinds
 

@@ -51,16 +51,16 @@ class Position:
 
 def to_spark(position: Position) -> dict[str, Any]:
     """As JSON, whose text is the same for equal positions."""
-    found: dict[str, Any] = {"table": position.table, "version": position.version, "file": position.file}
+    fields: dict[str, Any] = {"table": position.table, "version": position.version, "file": position.file}
     if position.commit is not None:
-        found["commit"] = {"version": position.commit[0], "mark": position.commit[1]}
+        fields["commit"] = {"version": position.commit[0], "mark": position.commit[1]}
     if position.first is not None:
-        found["first"] = {"files": position.first.files, "mark": position.first.mark}
+        fields["first"] = {"files": position.first.files, "mark": position.first.mark}
     if position.changes:
-        found["changes"] = True
+        fields["changes"] = True
     if position.begin is not None:
-        found["begin"] = to_spark(position.begin)
-    return found
+        fields["begin"] = to_spark(position.begin)
+    return fields
 
 
 def from_spark(logged: Mapping[str, Any]) -> Position | None:

@@ -1,22 +1,16 @@
-"""The data source of one query from a table to topics: data files as Spark's rows, whose rows the sink's tasks read.
-
-Spark calls the reader as it calls that of topics (`spark_eos.source.reader`).
-"""
+"""The reader of a query from a table to topics, which Spark calls as it calls that of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
-from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
-
+from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.checkpoint import offset_log
 from spark_eos.errors import stop
-from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+from spark_eos.pipelines.copy.from_table.plan import FromTablePlan, TableFile
 from spark_eos.pipelines.copy.from_table.planning import (
     FilesOfVersion,
     beginning,
@@ -25,81 +19,21 @@ from spark_eos.pipelines.copy.from_table.planning import (
     next_end,
 )
 from spark_eos.pipelines.copy.from_table.position import NEW, Position, check_reads, from_spark, to_spark
-from spark_eos.pipelines.copy.from_table.rows import TableRows
-from spark_eos.pipelines.copy.source import RangeDataSource, range_writer
+from spark_eos.pipelines.copy.rows import RangeReader, RangesOfTask
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import other_table
 from spark_eos.source.plan import NO_LIMIT
 from spark_eos.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from spark_eos.spi import hidden_traceback, quiet_here
-
-#: One file of a task, and how many tasks there are. ``number``: among the files of its version; ``at_first``: see
-#: `FilesOfVersion`; the next four: see `spark_eos.pipelines.tables.delta.versions.FILES`.
-FILE_SCHEMA = StructType(
-    [
-        StructField("version", LongType()),
-        StructField("at_first", BooleanType()),
-        StructField("number", LongType()),
-        StructField("path", StringType()),
-        StructField("size", LongType()),
-        StructField("partition", StringType()),
-        StructField("kind", StringType()),
-        StructField("tasks", IntegerType()),
-    ]
-)
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("at_first", pa.bool_()),
-        ("number", pa.int64()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("partition", pa.string()),
-        ("kind", pa.string()),
-        ("tasks", pa.int32()),
-    ]
-)
-#: The fields of `FILE_SCHEMA`.
-FileRow = tuple[int, bool, int, str, int, str, str, int]
+from spark_eos.spi import hidden_traceback
 
 
-class FileDataSource(RangeDataSource):
-    """From a table to topics."""
+class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches of a table's files, and hands these to the tasks."""
 
-    _plan: FromTablePlan
-
-    @hidden_traceback()
-    def schema(self) -> StructType:
-        """The schema of Spark's rows, each of which is a data file."""
-        return FILE_SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that hands files to the tasks, not rows."""
-        return FileStreamReader(self._plan)
-
-    @hidden_traceback()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """See `range_writer`."""
-        return range_writer(self._plan.sink, TableRows(self._plan), self._events, was_sent=self._was_sent)
-
-
-@dataclass(frozen=True)
-class FilesOfTask(InputPartition):
-    """What one task reads, in this order."""
-
-    rows: tuple[FileRow, ...]
-
-
-class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches of a table's files. Travels to the tasks as its plan only."""
-
-    def __init__(self, plan: FromTablePlan) -> None:
+    def __init__(self, plan: FromTablePlan, events: Events = NOWHERE) -> None:
         self._plan = plan
         self._reached: dict[str, Any] | None = None
         self._newest: int | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileStreamReader, (self._plan,)
 
     @cached_property
     def _log(self) -> TableLog:
@@ -142,7 +76,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == replace(begin, begin=None) else to_spark(end)
 
     @hidden_traceback()
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[FilesOfTask]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
         """The files of one micro-batch, by the offset log and the table's log, which never changes. Raises TableError
         and DataLossError before any task."""
         self._reached = end
@@ -176,21 +110,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing to do: the clients belong to the process."""
 
-    # In the tasks
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: its files, a row each. The sink reads them."""
-        quiet_here()
-        assert isinstance(partition, FilesOfTask)
-        columns = zip(zip(*partition.rows, strict=True), _ARROW_SCHEMA, strict=True)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in columns], schema=_ARROW_SCHEMA
-        )
-
     # Steps
 
     def _begin(self) -> Position:
-        """Of a new query. Raises TableError."""
+        """Return where a new query begins. Raises TableError."""
         table, version = self._plan.table, self._plan.starting_version
         if version is not None:
             if self._log.files(version) is None:
@@ -211,16 +134,16 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position
 
 
-def dealt(groups: Iterable[FilesOfVersion], tasks: int) -> list[FilesOfTask]:
+def dealt(groups: Iterable[FilesOfVersion], tasks: int) -> list[RangesOfTask]:
     """The files in their order, to at most so many tasks, each with about as many bytes."""
     files = [
-        (group.version, group.at_first, number, row["path"], row["size"], row["partition"], row["kind"])
+        TableFile(group.version, group.at_first, number, **row)
         for group in groups
         for number, row in enumerate(group.files.to_pylist(), group.first)
     ]
-    total, before = sum(file[4] for file in files), 0
-    shares: dict[int, list[tuple[int, bool, int, str, int, str, str]]] = {}
+    total, before = sum(file.size for file in files), 0
+    shares: dict[int, list[TableFile]] = {}
     for file in files:
         shares.setdefault(min(before * tasks // max(total, 1), tasks - 1), []).append(file)
-        before += file[4]
-    return [FilesOfTask(tuple((*file, len(shares)) for file in share)) for share in shares.values()]
+        before += file.size
+    return [RangesOfTask(tuple(share), len(shares)) for share in shares.values()]

@@ -11,8 +11,6 @@ from spark_eos.spi import HadoopSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
@@ -20,12 +18,11 @@ if TYPE_CHECKING:
     from spark_eos.pipelines.tables.delta.source import SourceTable
     from spark_eos.spi import SinkOptions
 
-_FORMAT = "eos-kafka-from-table"
 _OPTIONS = ("format", "path", "startingVersion", "maxFilesPerTrigger", "maxBytesPerTrigger", "readChangeFeed")
 #: Files of a micro-batch where no option says otherwise, as in Delta's own source, and their bytes.
 _FILES, _BYTES = 1000, 1 << 30
 #: Tasks of a micro-batch, at least, where the session does not say how many run at once.
-_TASKS = 8
+TASKS = 8
 #: The name by which a decision knows rows that are written as they are, which no function can have.
 _AS_THEY_ARE = "columns=same"
 _NO_SETTINGS = HadoopSettings()
@@ -70,33 +67,6 @@ def source_table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> 
     )
 
 
-def from_table(
-    spark: SparkSession,
-    source: Mapping[str, str],
-    sink: Mapping[str, str],
-    transform: Function | None,
-    name_of_transform: str | None,
-    checkpoint: str,
-    trigger: Mapping[str, object] | None,
-    name: str | None,
-) -> StreamingQuery:
-    """Start a query from a table to topics. ``sink``: with its checkpoint; ``name_of_transform``: by which a decision
-    knows the ``transform``. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos.pipelines.copy.cores import cores, cores_now
-    from spark_eos.pipelines.copy.from_table.source import FileDataSource
-    from spark_eos.pipelines.copy.query import start_ranges
-    from spark_eos.sink.ended import remember
-    from spark_eos.spi import HadoopSettings
-
-    session = HadoopSettings.from_session(spark)
-    options = source_table_options(source, session)
-    tasks = cores(spark) or cores_now(spark, _TASKS)
-    plan = planned(options, sink, session, transform, name_of_transform, tasks)
-    query = start_ranges(spark, plan, FileDataSource, _FORMAT, checkpoint, trigger, name)
-    remember(str(query.runId), plan.sink)
-    return query
-
-
 def planned(
     options: SourceTableOptions,
     sink: Mapping[str, str],
@@ -105,7 +75,7 @@ def planned(
     name_of_transform: str | None,
     tasks: int,
 ) -> FromTablePlan:
-    """What the tasks need. Raises EosError."""
+    """Return the plan, checked. Raises EosError."""
     from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
     from spark_eos.pipelines.copy.from_table.planning import Limits
 

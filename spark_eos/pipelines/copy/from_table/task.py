@@ -1,15 +1,9 @@
-"""One attempt of one task from a table to topics: read its files, transform their rows, and write into a transaction.
-
-In a decision, a file is a range of one offset: the table's id as the topic, the version as the partition, and the
-file's number as the offset. Files that the table had when the query began have a topic of their own, and so have those
-of changes.
-"""
+"""One attempt of one task from a table to topics: read its files, transform their rows, and write them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,40 +11,40 @@ import pyarrow as pa
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import stop
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
-from spark_eos.pipelines.copy.from_table.files import TableFile, topic_of
-from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
+from spark_eos.pipelines.copy.from_table.plan import FromTablePlan, TableFile, topic_of
 from spark_eos.pipelines.copy.plan import Transform
-from spark_eos.pipelines.copy.ranges import CopiedFrom, merged, reported
-from spark_eos.pipelines.copy.task import TaskRequest, assigned
-from spark_eos.pipelines.copy.transforming import called, columns_of, conformed, places_from
+from spark_eos.pipelines.copy.ranges import CopiedFrom, merged
+from spark_eos.pipelines.copy.task import RangeRows, TaskRun
+from spark_eos.pipelines.copy.transforming import called, columns_of, conformed, row_numbers
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import CHANGE_TYPE, SourceTable
 from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import FileReader, Piece
-from spark_eos.protocol.head import Digest
 from spark_eos.sink.counting import size_of
-from spark_eos.spi import Part, RowBatch, RowWriter, Task, TaskReport, open_store
+from spark_eos.spi import Part, RowBatch, open_store
 
 
-def requested_by(plan: FromTablePlan, batches: Iterable[pa.RecordBatch]) -> tuple[TaskRequest, list[TableFile]]:
-    """What Spark gave to a task, whose rows are files (`spark_eos.pipelines.copy.from_table.source.FILE_SCHEMA`)."""
-    rows: list[dict[str, Any]] = [row for batch in batches for row in batch.to_pylist()]
-    tasks = max((row["tasks"] for row in rows), default=1)
-    files = [TableFile(**{name: value for name, value in row.items() if name != "tasks"}) for row in rows]
-    ranges = merged(file.range(plan.table) for file in files)
-    topics = tuple(sorted({(r.topic, "") for r in ranges}))
-    return TaskRequest(CopiedFrom("", topics, plan.transform.name, ranges), tasks), files
+class TableRows(RangeRows):
+    """Rows of a table's files."""
 
+    plan: FromTablePlan
 
-def run_task(plan: FromTablePlan, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Write the rows of the task's files, or nothing if that is decided and not lost; the report for the driver."""
-    requested, files = requested_by(plan, batches)
-    found = assigned(task, requested)
-    if isinstance(found, TaskReport):
-        return found
-    mine = files_of(found.ranges, plan.table, {file.range(plan.table): file for file in files})
-    parts = _parts(plan, found.writer, found.digest_by, mine)
-    return reported(found.attempt.write(parts), requested.copied_from, found.ranges)
+    def copied_from(self, given: Sequence[TableFile]) -> CopiedFrom:
+        ranges = merged(file.range(self.plan.table) for file in given)
+        topics = tuple(sorted({(r.topic, "") for r in ranges}))
+        return CopiedFrom("", topics, self.plan.transform.name, ranges)
+
+    def parts(self, run: TaskRun) -> Iterator[Part]:
+        """The rows that the transform makes of each piece of each file."""
+        plan, table, transform = self.plan, self.plan.table, self.plan.transform
+        files = files_of(run.ranges, table, {file.range(table): file for file in run.given})
+        for read in read_files(plan, files):
+            rows = _transformed(transform, read, table)
+            if rows.num_rows:
+                numbers = read.row_numbers(table, rows.num_rows)
+                part = run.writer.write(RowBatch(rows, transform.columns, plan.sink.topic, numbers), run.digest_by)
+                yield replace(part, bytes=size_of(rows))
+            yield Part(0, 0, read=read.rows.num_rows)
 
 
 def files_of(
@@ -85,28 +79,16 @@ class Read:
     first: int
     changes: Changes | None = None
 
-    def number(self, place: int) -> int:
-        """Of a row, its number in the file."""
-        return self.first + place if self.changes is None else int(self.changes.numbers[place])
+    def number(self, row: int) -> int:
+        """The number in the file of a row of the piece."""
+        return self.first + row if self.changes is None else int(self.changes.numbers[row])
 
-    def places(self, table: SourceTable, count: int) -> np.ndarray:
+    def row_numbers(self, table: SourceTable, count: int) -> np.ndarray:
         """A number for each row, in order, that a transform has made."""
         topic = f"{topic_of(table, at_first=self.file.at_first)} {self.file.number}"
         if self.changes is not None:
             topic = f"{topic} {self.changes.kind}"
-        return places_from(topic, self.file.version, self.first, count)
-
-
-def _parts(plan: FromTablePlan, writer: RowWriter, digest_by: Digest, files: Iterable[TableFile]) -> Iterator[Part]:
-    """The rows that the transform makes of each piece of each file."""
-    table, transform = plan.table, plan.transform
-    for read in read_files(plan, files):
-        rows = _transformed(transform, read, table)
-        if rows.num_rows:
-            places = read.places(table, rows.num_rows)
-            part = writer.write(RowBatch(rows, transform.columns, plan.sink.topic, places), digest_by)
-            yield replace(part, bytes=size_of(rows))
-        yield Part(0, 0, read=read.rows.num_rows)
+        return row_numbers(topic, self.file.version, self.first, count)
 
 
 def read_files(plan: FromTablePlan, files: Iterable[TableFile]) -> Iterator[Read]:
@@ -130,7 +112,7 @@ def read_files(plan: FromTablePlan, files: Iterable[TableFile]) -> Iterator[Read
 
 
 def _transformed(transform: Transform, read: Read, table: SourceTable) -> pa.RecordBatch:
-    """The sink's columns. Raises SchemaError, RowError, TableError, and what the function raises."""
+    """The sink's columns. Raises SchemaError, RowError, TableError, and errors of the function."""
     path = table.location.path
 
     def where() -> str:
@@ -138,15 +120,15 @@ def _transformed(transform: Transform, read: Read, table: SourceTable) -> pa.Rec
 
     result, failed = called(transform.function, read.rows, where, tolerant=True)
     if failed:
-        place, error = min(failed.items())
+        row, error = min(failed.items())
         raise stop(
             "EOS_TRANSFORM_SQL_ROW",
             or_drop="",
             file=read.file.path,
             table=path,
-            row=read.number(place),
+            row=read.number(row),
             error=error,
-            where=f"row {read.number(place)} of the file {read.file.path}, table {path}",
+            where=f"row {read.number(row)} of the file {read.file.path}, table {path}",
         )
     rows = conformed(result) if read.changes is None else rows_of(result, read.changes)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,94 +20,54 @@ _DELTA_OPTIONS = ("format", "path", "schema", "partitionBy", "afterRestore")
 _ICEBERG_OPTIONS = ("format", "table", "catalog", "schema", "partitionBy", "afterRollback")
 #: Prefixes of the properties of a Delta table that is created, and of those of an Iceberg catalog.
 _DELTA_PROPERTY, _CATALOG_PROPERTY = "delta.", "catalog."
-_NO_SETTINGS = HadoopSettings()
 
 
 @dataclass(frozen=True)
-class DeltaOptions:
-    """``partition_by`` and ``properties`` are for a table that is created; ``after_restore``: the version of a RESTORE
-    after which the query goes on; ``storage``: settings ``fs.…``; ``evolves``: columns that the table lacks are
-    added."""
+class TableOptions:
+    """``mark``: the options that tell which table it is, for the offset log; ``storage``: settings ``fs.…``;
+    ``evolves``: columns that the table lacks are added; ``place_in``: see `place`, without secrets in its text."""
 
-    path: str
-    partition_by: tuple[str, ...] = ()
-    after_restore: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    storage: HadoopSettings = _NO_SETTINGS
-    evolves: bool = False
-
-    @property
-    def mark(self) -> dict[str, str]:
-        """The options that tell which table it is, for the offset log."""
-        return {"format": DELTA, "path": absolute(self.path)}
+    mark: Mapping[str, str]
+    storage: HadoopSettings
+    evolves: bool
+    place_in: Callable[[HadoopSettings], Place] = field(repr=False)
 
     def place(self, storage: HadoopSettings) -> Place:
-        """Where the table is. ``storage``: the settings, with those of this machine.
-        Raises OptionError and UnsupportedError."""
-        from spark_eos.pipelines.tables.delta.table import location_of
-        from spark_eos.pipelines.tables.delta.target import DeltaPlace
-
-        location = location_of(self.path, storage)
-        return DeltaPlace(location, self.partition_by, self.properties, self.after_restore)
+        """Where the table is. ``storage``: the settings, with those of this machine. Raises OptionError and
+        UnsupportedError."""
+        return self.place_in(storage)
 
 
-@dataclass(frozen=True)
-class IcebergOptions:
-    """``table``: its name in the catalog, ``namespace.name``; ``catalog``: the catalog's name; ``properties``: of the
-    catalog, which may be secrets; ``partition_by``: of a table that is created, such as ``day(timestamp)``;
-    ``after_rollback``: the query's snapshot that a rollback has removed from the table, after which it goes on;
-    ``storage``: settings ``fs.…`` of the checkpoint's file system; ``evolves``: columns that the table lacks are
-    added."""
-
-    table: str
-    catalog: str = "default"
-    partition_by: tuple[str, ...] = ()
-    after_rollback: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    storage: HadoopSettings = _NO_SETTINGS
-    evolves: bool = False
-
-    @property
-    def mark(self) -> dict[str, str]:
-        """The options that tell which table it is, for the offset log."""
-        return {"format": ICEBERG, "table": self.table, "catalog": self.catalog}
-
-    def place(self, storage: HadoopSettings) -> Place:
-        """Where the table is. Raises OptionError and UnsupportedError."""
-        from spark_eos.pipelines.tables.iceberg.target import place_of
-
-        return place_of(self.table, self.catalog, self.properties, self.partition_by, self.after_rollback)
-
-
-def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions | IcebergOptions:
+def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> TableOptions:
     """Parse the sink's options. ``session``: its settings of file systems. Raises OptionError."""
-    is_iceberg = raw.get("format", "").lower() == ICEBERG
-    return _iceberg(raw, session) if is_iceberg else _delta(raw, session)
+    options, storage = HadoopSettings.split_off(raw, session)
+    parse = _iceberg if raw.get("format", "").lower() == ICEBERG else _delta
+    return parse(options, storage)
 
 
-def _delta(raw: Mapping[str, str], session: Mapping[str, str]) -> DeltaOptions:
+def _delta(options: Mapping[str, str], storage: HadoopSettings) -> TableOptions:
     from spark_eos.options import values
 
-    options, storage = HadoopSettings.split_off(raw, session)
     given, properties = _given(options, _DELTA_OPTIONS, _DELTA_PROPERTY)
     if "path" not in given:
         raise missing_option("path", "it names the table", "a local path or s3a://BUCKET/PATH")
-    restored = given.get("afterRestore")
-    return DeltaOptions(
-        values.parse_text("path", given["path"]),
-        _listed(given),
-        None if restored is None else values.parse_batch("afterRestore", restored),
-        {_DELTA_PROPERTY + name: value for name, value in properties.items()},
-        storage,
-        _evolves(given),
-    )
+    path, restored, partition_by = values.parse_text("path", given["path"]), given.get("afterRestore"), _listed(given)
+    after_restore = None if restored is None else values.parse_batch("afterRestore", restored)
+
+    def place(storage: HadoopSettings) -> Place:
+        from spark_eos.pipelines.tables.delta.table import location_of
+        from spark_eos.pipelines.tables.delta.target import DeltaPlace
+
+        created_with = {_DELTA_PROPERTY + name: value for name, value in properties.items()}
+        return DeltaPlace(location_of(path, storage), partition_by, created_with, after_restore)
+
+    return TableOptions({"format": DELTA, "path": absolute(path)}, storage, _evolves(given), place)
 
 
-def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptions:
+def _iceberg(options: Mapping[str, str], storage: HadoopSettings) -> TableOptions:
     from spark_eos.options import values
     from spark_eos.pipelines.tables.keys import key_of
 
-    options, storage = HadoopSettings.split_off(raw, session)
     given, properties = _given(options, _ICEBERG_OPTIONS, _CATALOG_PROPERTY)
     if "table" not in given:
         raise missing_option(
@@ -120,15 +80,19 @@ def _iceberg(raw: Mapping[str, str], session: Mapping[str, str]) -> IcebergOptio
     partition_by, removed = _listed(given), given.get("afterRollback")
     for part in partition_by:
         key_of(part)
-    return IcebergOptions(
+    table, catalog = (
         values.parse_text("table", given["table"]),
         values.parse_text("catalog", given.get("catalog", "default")),
-        partition_by,
-        None if removed is None else values.parse_batch("afterRollback", removed),
-        properties,
-        storage,
-        _evolves(given),
     )
+    after_rollback = None if removed is None else values.parse_batch("afterRollback", removed)
+
+    def place(_: HadoopSettings) -> Place:
+        from spark_eos.pipelines.tables.iceberg.target import place_of
+
+        return place_of(table, catalog, properties, partition_by, after_rollback)
+
+    mark = {"format": ICEBERG, "table": table, "catalog": catalog}
+    return TableOptions(mark, storage, _evolves(given), place)
 
 
 def _given(options: Mapping[str, str], names: Collection[str], prefix: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -151,7 +115,7 @@ def _evolves(given: Mapping[str, str]) -> bool:
         raise invalid_option(
             "schema",
             f"'{given['schema']}'",
-            ("fail, the default, to refuse columns that the table lacks, or evolve, to add them when the query starts"),
+            "fail, the default, to refuse columns that the table lacks, or evolve, to add them when the query starts",
         )
     return chosen == "evolve"
 

@@ -1,23 +1,22 @@
-"""A query from topics to a table, as it travels to Spark's Python processes: with its data source, not as an option."""
+"""A query from topics to a table: Spark hands out ranges, tasks write files, the driver commits them together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from spark_eos.pipelines.copy.plan import FromTopics
 from spark_eos.pipelines.copy.table.rows import TableTransform
-from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.tables.target import Target
 from spark_eos.spi import SourceOptions
 
 
 @dataclass(frozen=True)
-class TablePlan:
-    """What is read, and the table it goes to.
+class TablePlan(FromTopics):
+    """A query from topics to a table.
 
     ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``last``: the last micro-batch
     that the table had when the query started; tasks write nothing for it and those before. ``transform``: None where
-    the source's columns are the table's. ``written``: where commits note what they wrote. ``cores``: of Spark when the
-    query started; None where they are not known.
+    the source's columns are the table's.
     """
 
     source: SourceOptions
@@ -25,5 +24,3 @@ class TablePlan:
     table: Target
     last: int | None = None
     transform: TableTransform | None = None
-    written: LastWritten = field(default=LastWritten(), kw_only=True)
-    cores: int | None = field(default=None, kw_only=True)

@@ -20,7 +20,7 @@ from spark_eos.pipelines.copy.transforming import (
     Chunk,
     Transformed,
     chunks,
-    places_of,
+    reasons_by_row,
     rejection,
     returned,
     without_rejected,
@@ -43,7 +43,7 @@ class TableTransform(RowTransform):
 
 def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Iterator[Transformed]:
     """In a task: the rows of one range, and what is dropped of it. ``batches``: its records. Raises SchemaError,
-    RowError, and what the function raises."""
+    RowError, and errors of the function."""
     if isinstance(transform.function, ByRange):
         transform = replace(transform, function=transform.function.for_range(None))
     for chunk in chunks(batches):
@@ -55,7 +55,7 @@ def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Ite
 
 def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
     """The chunk's rows with the table's columns. Rejected is also a record with a row that the table cannot hold; its
-    other rows are there. Raises SchemaError, RowError, and what the function raises."""
+    other rows are there. Raises SchemaError, RowError, and errors of the function."""
     result, failed = returned(transform, chunk)
     if frozenset(result.schema.names) != transform.names:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(result.schema.names))
@@ -64,12 +64,12 @@ def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
     if offsets is not None and OFFSET not in transform.schema.names:
         rows = rows.drop_columns([OFFSET])
     fit = conformed(rows, transform.schema, transform.partition_by, transform.keys)
-    rejected = {**places_of(chunk.rows, by_offset), **failed}
+    rejected = {**reasons_by_row(chunk.rows, by_offset), **failed}
     if not fit.bad:
         return Transformed(fit.rows, rejected)
     if offsets is not None:
         unfit = {offsets[place].as_py(): in_words(reason) for place, reason in fit.bad.items()}
-        return Transformed(fit.rows, {**places_of(chunk.rows, unfit), **rejected})
+        return Transformed(fit.rows, {**reasons_by_row(chunk.rows, unfit), **rejected})
     if chunk.rows.num_rows == 1:
         return Transformed(fit.rows, {0: in_words(next(iter(fit.bad.values()))), **rejected})
     return _in_halves(transform, chunk)

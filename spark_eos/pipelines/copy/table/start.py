@@ -10,19 +10,15 @@ from spark_eos.errors import invalid_option, stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform
-    from spark_eos.pipelines.copy.table.options import DeltaOptions, IcebergOptions
+    from spark_eos.pipelines.copy.table.options import TableOptions
     from spark_eos.pipelines.copy.table.plan import TablePlan
     from spark_eos.pipelines.copy.table.rows import TableTransform
     from spark_eos.pipelines.copy.transforming import Chunk
-    from spark_eos.pipelines.tables.target import Place, Target
-    from spark_eos.spi import SourceOptions
-
-_FORMAT = "eos-kafka-table"
+    from spark_eos.pipelines.tables.target import Place
+    from spark_eos.spi import BrokerClient, SourceOptions
 
 
 def transform_of(function: Function | None, name: str | None, on_malformed: OnMalformed) -> RowTransform | None:
@@ -46,43 +42,23 @@ def transform_of(function: Function | None, name: str | None, on_malformed: OnMa
     return None
 
 
-def to_table(
-    spark: SparkSession,
-    source: Mapping[str, str],
-    sink: Mapping[str, str],
-    checkpoint: str,
-    trigger: Mapping[str, object] | None,
-    name: str | None,
-    transform: RowTransform | None = None,
-) -> StreamingQuery:
-    """Start a query from topics to a table. See `spark_eos.copy`. Raises EosError for what can be known before."""
-    from spark_eos.pipelines.copy.cores import cores
-    from spark_eos.pipelines.copy.query import start_ranges
-    from spark_eos.pipelines.copy.table.options import table_options
-    from spark_eos.pipelines.copy.table.source import TableDataSource
-    from spark_eos.spi import HadoopSettings
-
-    plan = planned(source, table_options(sink, HadoopSettings.from_session(spark)), checkpoint, transform)
-    return start_ranges(spark, replace(plan, cores=cores(spark)), TableDataSource, _FORMAT, checkpoint, trigger, name)
-
-
 def planned(
     source: Mapping[str, str],
-    options: DeltaOptions | IcebergOptions,
+    options: TableOptions,
     checkpoint: str,
     transform: RowTransform | None = None,
 ) -> TablePlan:
-    """What the tasks need, with the table, which is created where there is none, and given columns that it lacks if the
+    """Return the plan with the table, which is created where there is none, and given columns that it lacks if the
     options say so: when all else is checked. Raises EosError."""
     from spark_eos.pipelines.copy.table.plan import TablePlan
-    from spark_eos.spi import broker_client, cluster_id
+    from spark_eos.spi import cluster_id
 
-    reads = replace(_reads(source), sink=options.mark)
-    cluster = cluster_id(broker_client(reads.kafka))
-    place, found = _ends(options, checkpoint)
-    fitted, columns, there = _columns(transform, reads, place, evolves=options.evolves)
-    table = place.target(columns if there is None else there, create=found.last_batch("commits") is None)
-    last = _check_last(table, found)
+    reads, client = _reads(source)
+    reads, cluster = replace(reads, sink=options.mark), cluster_id(client)
+    place, kept = _ends(options, checkpoint)
+    fitted, columns, there = _columns(transform, client, reads, place, evolves=options.evolves)
+    table = place.target(columns if there is None else there, create=kept.last_batch("commits") is None)
+    last = _check_last(place, kept)
     if there is not None:
         table = table.evolved(columns)
         fitted = None if fitted is None else replace(fitted, schema=table.layout.schema)
@@ -91,7 +67,7 @@ def planned(
 
 def check(
     source: Mapping[str, str],
-    options: DeltaOptions | IcebergOptions,
+    options: TableOptions,
     checkpoint: str,
     transform: RowTransform | None = None,
     *,
@@ -99,30 +75,33 @@ def check(
 ) -> None:
     """Check what `planned` checks, without a session and without writing anything. ``decodes``: the columns are not
     known yet, as they come from a registry. Raises EosError."""
-    place, found = _ends(options, checkpoint)
+    place, kept = _ends(options, checkpoint)
     there = place.columns()
-    is_new = there is None and found.last_batch("commits") is None
+    is_new = there is None and kept.last_batch("commits") is None
     if decodes:
         if is_new:
             place.check_new(None)
         return
-    _, columns, known = _columns(transform, _reads(source), place, evolves=options.evolves)
+    reads, client = _reads(source)
+    _, columns, known = _columns(transform, client, reads, place, evolves=options.evolves)
     if is_new:
         place.check_new(columns)
     else:
-        _check_last(place.target(columns if known is None else known, create=False), found)
+        place.target(columns if known is None else known, create=False)
+        _check_last(place, kept)
 
 
-def _reads(source: Mapping[str, str]) -> SourceOptions:
+def _reads(source: Mapping[str, str]) -> tuple[SourceOptions, BrokerClient]:
+    """The source's options, checked, and its client. Raises OptionError."""
     from spark_eos.pipelines.copy.checks import bounded, check_source
-    from spark_eos.spi import stream_options
+    from spark_eos.spi import broker_client, stream_options
 
     reads = bounded(stream_options(source))
     check_source(reads, ordered=False, keeps_order="")
-    return reads
+    return reads, broker_client(reads.kafka)
 
 
-def _ends(options: DeltaOptions | IcebergOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
+def _ends(options: TableOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
     """Where the table is, and the checkpoint of its query."""
     from spark_eos.checkpoint.files import Checkpoint
 
@@ -131,13 +110,13 @@ def _ends(options: DeltaOptions | IcebergOptions, checkpoint: str) -> tuple[Plac
 
 
 def _columns(
-    transform: RowTransform | None, reads: SourceOptions, place: Place, *, evolves: bool
+    transform: RowTransform | None, client: BrokerClient, reads: SourceOptions, place: Place, *, evolves: bool
 ) -> tuple[TableTransform | None, pa.Schema, pa.Schema | None]:
     """The transform with the table, the columns that are written, and those of a table that is to be given the rest of
     them."""
     from spark_eos.source.schema import arrow_schema
 
-    fitted = None if transform is None else fitting(transform, reads, place, evolves=evolves)
+    fitted = None if transform is None else fitting(transform, client, reads, place, evolves=evolves)
     columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
     there = place.columns() if evolves else None
     if there is None or not set(there.schema.names) <= set(columns.names):
@@ -145,7 +124,7 @@ def _columns(
     return fitted, columns, there.schema
 
 
-def _check_last(table: Target, checkpoint: Checkpoint) -> int | None:
+def _check_last(place: Place, checkpoint: Checkpoint) -> int | None:
     """The query's last micro-batch in the table, which goes with its checkpoint. Raises TableError, also for a query
     whose rows have passed through Spark."""
     from spark_eos.checkpoint.offset_log import source_line
@@ -154,15 +133,17 @@ def _check_last(table: Target, checkpoint: Checkpoint) -> int | None:
     newest = checkpoint.last_batch("offsets")
     lines = () if newest is None else map(source_line, checkpoint.sources(newest))
     if not all(line.position.copy or line.damaged for line in lines):  # the source names what is damaged
-        raise stop("EOS_OTHER_TABLE.through_spark", path=table.name)
+        raise stop("EOS_OTHER_TABLE.through_spark", path=place.name)
     query = checkpoint.query_id()
-    last = None if query is None else table.last(query)
+    last = None if query is None else place.remembered(query).last
     if query is not None:
-        check_start(table.name, last, finished=checkpoint.last_batch("commits"), planned=newest)
+        check_start(place.name, last, finished=checkpoint.last_batch("commits"), planned=newest)
     return last
 
 
-def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evolves: bool = False) -> TableTransform:
+def fitting(
+    transform: RowTransform, client: BrokerClient, reads: SourceOptions, place: Place, *, evolves: bool = False
+) -> TableTransform:
     """The transform with the table that it writes to: the one at the place or, where there is none, one with the
     columns that it returns for no records. ``evolves``: a table that is there is to be given those that it lacks.
 
@@ -182,7 +163,7 @@ def fitting(transform: RowTransform, reads: SourceOptions, place: Place, *, evol
     rows, _ = without_rejected(result, keeps_offset=True)
     if not rows.schema.names:
         raise stop("EOS_TABLE_COLUMNS.empty")
-    sample = taken(reads)
+    sample = taken(client, reads)
     there = place.columns()
     columns = place.new_columns(typed(rows.schema, transform, sample)) if there is None else there
     schema, partition_by, keys = columns.schema, columns.partition_by, columns.keys

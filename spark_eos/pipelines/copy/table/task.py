@@ -13,16 +13,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.readable import ReadableRanges
+from spark_eos.pipelines.copy.rows import given_to_task
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import in_words, rows_of
-from spark_eos.pipelines.copy.task import ranges_in
 from spark_eos.pipelines.copy.transforming import rejection
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, FileWriter
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.spi import Fetching, Identity, broker_client, read_range
+from spark_eos.spi import Identity, read_range
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class TableMessage(WriterCommitMessage):
 
 
 def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
-    """Write what the task's ranges hold; the report for the driver. Raises EosError (EOS_TABLE_STORE for what the store
-    raises); then none of the files counts."""
+    """Write what the task's ranges hold; the report for the driver. Raises EosError (EOS_TABLE_STORE for errors of the
+    store); then none of the files counts."""
     began = time.perf_counter()
-    ranges = tuple(ranges_in([row for batch in batches for row in batch.to_pylist()]))
+    ranges = given_to_task(batches).ranges
     skipped = plan.last is not None and identity.batch <= plan.last
     files, read, dropped = ((), 0, 0) if skipped or not ranges else _written(plan, identity, ranges)
     rows = sum(file.rows for file in files)
@@ -79,10 +79,7 @@ def _written(
     plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]
 ) -> tuple[tuple[DataFile, ...], int, int]:
     """The files, how many records were read, and how many of them are left out."""
-    ids = {r.topic: r.topic_id for r in ranges}
-    client = broker_client(plan.source.kafka)
-    fetching = Fetching.from_options(client, plan.source)
-    readable = ReadableRanges(client, plan.source, plan.cluster, ids)
+    readable = ReadableRanges.in_task(plan.source, plan.cluster, {r.topic: r.topic_id for r in ranges})
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
     read = dropped = 0
 
@@ -99,7 +96,7 @@ def _written(
     layout = replace(table.layout, most_partitions=len(ranges) * table.layout.most_partitions)
     with FileWriter(store, layout, attempt) as writer:
         for range_ in readable.of(ranges):
-            records = counted(read_range(fetching, range_))
+            records = counted(read_range(readable.fetching, range_))
             if plan.transform is None:
                 for batch in records:
                     with stored(table), _named(batch, table.layout):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -14,11 +15,17 @@ from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.errors import stop
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.task import TableMessage, run_task
+from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
-from spark_eos.pipelines.tables.target import Outcome
 from spark_eos.sink.commit import all_received
 from spark_eos.spark.worker_gc import spare_collections
 from spark_eos.spi import Identity, hidden_traceback
+
+
+def to_table(plan: TablePlan, events: Events, was_sent: bool) -> TableStreamWriter:
+    """The writer, which for tasks has credentials that are valid now. ``was_sent``: it is for a commit or an abort.
+    Raises TableError."""
+    return TableStreamWriter(plan if was_sent else replace(plan, table=plan.table.for_tasks()), events)
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):

@@ -1,4 +1,5 @@
-"""Commits a micro-batch's files to a Delta table exactly once, even if requests are lost or drivers are killed.
+"""Commits a micro-batch's files to a Delta table exactly once, even if requests are lost or drivers are killed. See
+`spark_eos.pipelines.tables.commit`.
 
 - *Check and commit use one handle.* delta-rs detects a conflict only with commits after the version that the handle has
   read: a handle that was updated after another driver's commit would commit the micro-batch again. So each try opens
@@ -7,8 +8,6 @@
   delta-rs can tell. The first try, after which most commits are done, lets no version of anybody else come between; and
   behind each commit the table is opened once more. One that has landed in another table is taken back, and no start
   takes it for its own.
-- *An error does not tell the outcome.* The response to a successful commit may be lost, and its retry is then refused
-  as a conflict. So after each error the next try looks into the table.
 - *Every commit has the query's transaction*, even without files: it is what delta-rs compares when it rebases a commit
   on others that came first.
 """
@@ -16,17 +15,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from spark_eos.base import failpoints, system
+from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.base.whole_numbers import whole_number
 from spark_eos.errors import EosError, stop
+from spark_eos.pipelines.tables.commit import FilesCommit
 from spark_eos.pipelines.tables.delta.creation import RETENTION, retention_ms
 from spark_eos.pipelines.tables.delta.memory import (
     check_meant,
@@ -36,12 +36,10 @@ from spark_eos.pipelines.tables.delta.memory import (
     transactions_of,
 )
 from spark_eos.pipelines.tables.delta.table import Location, Table, taken_back, without_secrets
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, behind, has, landed
-from spark_eos.pipelines.tables.target import PATIENCE_S, Outcome, until_known
+from spark_eos.pipelines.tables.micro_batch import Remembered, landed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
 
 #: VACUUM removes files that are in no commit and older than the table's retention. Files have to be younger than the
 #: retention divided by this number: the rest of the time is for wrong clocks and slow commits.
@@ -61,85 +59,40 @@ _AT_ONCE = 8
 _RETRIES = 15
 
 
-def commit_files(
-    table: Table,
-    batch: MicroBatch,
-    files: Sequence[AddAction],
-    rows: int,
-    *,
-    is_there: bool = False,
-    after_restore: int | None = None,
-    patience_s: float = PATIENCE_S,
-) -> Outcome:
-    """Commit the files of a micro-batch unless the table has the micro-batch. ``rows``: in all files.
-
-    ``is_there``: the table had the micro-batch when it was planned, so that tasks have written no files;
-    ``after_restore``: the version of a RESTORE that the user has allowed. Raises TableError: EOS_TABLE_UNCLEAR where no
-    try has succeeded for ``patience_s`` seconds, and the errors of `_Commit.once`.
-    """
-    attempt = _Commit(table, batch, files, rows, is_there, after_restore)
-    cause = partial(without_secrets, location=table.location)
-    return until_known(attempt.once, batch, table.location.path, cause, patience_s)
-
-
 @dataclass(frozen=True)
-class _Commit:
+class DeltaCommit(FilesCommit["DeltaTable"]):
+    """The commit of one micro-batch. ``after_restore``: the version of a RESTORE that the user has allowed."""
+
     table: Table
-    batch: MicroBatch
-    files: Sequence[AddAction]
-    rows: int
-    is_there: bool
     after_restore: int | None
     tries: Iterator[int] = field(default_factory=count, repr=False)
+    removed_after = ", more than a quarter of 'delta.deletedFileRetentionDuration', after which VACUUM may remove it"
 
-    @property
-    def name(self) -> str:
-        return f"query={self.batch.query} batch={self.batch.number}"
+    def look(self) -> DeltaTable:
+        from deltalake.exceptions import TableNotFoundError
 
-    def once(self) -> bool:
-        """Commit the micro-batch unless the table has it. Returns whether it had it.
+        try:
+            return self.table.location.open()
+        except TableNotFoundError:
+            at = f" at {self.path}, where it was when the query started"
+            raise stop("EOS_DELTA_NO_TABLE.path", path=self.path, at=at) from None
 
-        Raises TableError where the table was recreated or has other columns or properties, where its last micro-batch
-        is not the one before this, after a RESTORE, and for files that are too old or gone; and what delta-rs raises.
-        """
-        handle = self._opened()
-        version = handle.version()
-        found = self._remembered(handle)
-        self.table.check(handle)
-        path = self.table.location.path
-        if has(path, found, self.batch):
-            return True
-        if self.is_there:
-            raise behind(path, self.batch.number, found.last)
-        query, number = self.batch.query, self.batch.number
-        check_restored(self.table.location, version, found, query, number, self.after_restore)
-        self._check_age(handle)
-        failpoints.reach("table.asked")
-        self._commit(handle, version)
-        failpoints.reach("table.committed")
-        after = self._opened()
-        self._remembered(after)
-        self._check_there()
-        self._sum_up(after)
-        return False
-
-    def _remembered(self, handle: DeltaTable) -> Remembered:
-        """What the table has of the query. Raises TableError (EOS_OTHER_TABLE) where it is another table, and takes
-        back this micro-batch where that is there."""
-        query, number, path = self.batch.query, self.batch.number, self.table.location.path
+    def remembered(self, handle: DeltaTable) -> Remembered:
+        """See `FilesCommit.remembered`. Takes back this micro-batch where it is in another table."""
+        query, number, path = self.batch.query, self.batch.number, self.path
         table = str(handle.metadata().id)
-        found = remembered(handle.transaction_version, query)
-        if table != self.table.id and found.last == number and is_meant_for(found, self.table.id):
+        memory = remembered(handle.transaction_version, query)
+        if table != self.table.id and memory.last == number and is_meant_for(memory, self.table.id):
             raise self._taken_back(handle)
-        check_meant(path, found, table, query)
+        check_meant(path, memory, table, query)
         if table != self.table.id:
             raise stop("EOS_OTHER_TABLE.recreated", path=path, doing=f"micro-batch {number} was written to it")
-        return found
+        return memory
 
     def _taken_back(self, handle: DeltaTable) -> EosError:
         """Take the micro-batch back from a table that it was not meant for, unless somebody has committed there since.
         Returns the error for it."""
-        newest, path, table = handle.version(), self.table.location.path, str(handle.metadata().id)
+        newest, path, table = handle.version(), self.path, str(handle.metadata().id)
         query, number = self.batch.query, self.batch.number
         if _is_commit_of(_actions(self.table.location, newest), query, number) and taken_back(
             self.table.location, handle
@@ -151,45 +104,30 @@ class _Commit:
             return stop("EOS_OTHER_TABLE.recreated", path=path, doing=doing)
         return landed(path, number, table, query)
 
-    def _sum_up(self, handle: DeltaTable) -> None:
-        """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
-        the whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
-        properties = handle.metadata().configuration
-        try:
-            each = int(properties.get(_CHECKPOINT) or _EACH)
-            if self.batch.number % each == each - 1 and (_CHECKPOINT in properties or self._is_long(handle.version())):
-                handle.create_checkpoint()
-        except Exception as error:
-            cause = without_secrets(error, self.table.location)
-            logger.warning("%s: the table's log was not summed up in a checkpoint: %s", self.name, cause)
+    def check_table(self, handle: DeltaTable) -> None:
+        self.table.check(handle)
 
-    def _is_long(self, version: int) -> bool:
-        """Whether the log since its last checkpoint is long enough for another one. Raises OSError, ValueError and
-        TypeError."""
-        last = self.table.location.last_checkpoint()
-        enough = min(max(_EACH, int(last.get("size", 0)) // _ACTIONS), _MOST)
-        return version - int(last.get("version", -1)) >= enough
+    def check_kept(self, handle: DeltaTable, memory: Remembered) -> None:
+        query, number = self.batch.query, self.batch.number
+        check_restored(self.table.location, handle.version(), memory, query, number, self.after_restore)
 
-    def _opened(self) -> DeltaTable:
-        from deltalake.exceptions import TableNotFoundError
+    def most_hours(self, handle: DeltaTable) -> float:
+        return retention_ms(handle.metadata().configuration.get(RETENTION)) / _SHARE / 3_600_000
 
-        try:
-            return self.table.location.open()
-        except TableNotFoundError:
-            path = self.table.location.path
-            raise stop(
-                "EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}, where it was when the query started"
-            ) from None
+    def has_file(self, handle: DeltaTable, path: str) -> bool:
+        return self.table.location.has(path)
 
-    def _commit(self, handle: DeltaTable, version: int) -> None:
+    def append(self, handle: DeltaTable) -> Callable[[], DeltaTable]:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
+        from spark_eos.pipelines.tables.delta.actions import add_action
+
         now_ms = int(system.time_of_day() * 1000)
-        named = transactions_of(self.batch, version, self.table.id)
+        named = transactions_of(self.batch, handle.version(), self.table.id)
         transactions = [Transaction(name, number, now_ms) for name, number in named]
         metadata = {"isBlindAppend": True, "userMetadata": note_of(self.batch, self.rows)}
         handle.create_write_transaction(
-            list(self.files),
+            [add_action(file) for file in self.files],
             "append",
             handle.schema(),
             partition_by=list(self.table.partition_by) or None,
@@ -197,56 +135,44 @@ class _Commit:
             # A hook that fails would raise an error after a successful commit.
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
+        return self.look
 
-    # What stops a commit
+    def tidy(self, after: DeltaTable) -> None:
+        """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
+        the whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
+        properties, batch = after.metadata().configuration, self.batch
+        try:
+            each = int(properties.get(_CHECKPOINT) or _EACH)
+            if batch.number % each == each - 1 and (_CHECKPOINT in properties or self._is_long(after.version())):
+                after.create_checkpoint()
+        except Exception as error:
+            cause, name = without_secrets(error, self.table.location), f"query={batch.query} batch={batch.number}"
+            logger.warning("%s: the table's log was not summed up in a checkpoint: %s", name, cause)
 
-    def _check_age(self, handle: DeltaTable) -> None:
-        """Check that the files exist, and that VACUUM will not remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
-        oldest = self._oldest()
-        if oldest is None:
-            return
-        path, batch = self.table.location.path, self.batch.number
-        age_ms = system.time_of_day() * 1000 - oldest.modification_time
-        if age_ms > retention_ms(handle.metadata().configuration.get(RETENTION)) / _SHARE:
-            raise stop(
-                "EOS_TABLE_FILES_OLD.late",
-                path=path,
-                batch=batch,
-                hours=age_ms / 3_600_000,
-                limit=", more than a quarter of 'delta.deletedFileRetentionDuration', after which VACUUM may remove it",
-            )
-        if not self.table.location.has(oldest.path):
-            raise stop("EOS_TABLE_FILES_OLD.gone", path=path, batch=batch, file=oldest.path)
-
-    def _check_there(self) -> None:
-        """After the commit, check that no VACUUM has removed the files meanwhile. Raises TableError
-        (EOS_TABLE_FILES_LOST)."""
-        oldest = self._oldest()
-        if oldest is not None and not self.table.location.has(oldest.path):
-            path, batch = self.table.location.path, self.batch.number
-            raise stop("EOS_TABLE_FILES_LOST", path=path, batch=batch, file=oldest.path)
-
-    def _oldest(self) -> AddAction | None:
-        """The file that VACUUM would remove first."""
-        return min(self.files, key=lambda file: file.modification_time, default=None)
+    def _is_long(self, version: int) -> bool:
+        """Return whether the log since its last checkpoint is long enough for another one. Raises OSError, ValueError
+        and TypeError."""
+        last = self.table.location.last_checkpoint()
+        enough = min(max(_EACH, int(last.get("size", 0)) // _ACTIONS), _MOST)
+        return version - int(last.get("version", -1)) >= enough
 
 
 def _is_commit_of(actions: Iterable[Mapping[str, Any]] | None, query: str, batch: int | None) -> bool:
-    """Whether a version with these transactions is the commit of the query's micro-batch with this number."""
+    """Return whether a version with these transactions is the commit of the query's micro-batch with this number."""
     done = (action.get("txn", {}) for action in actions or ())
     return any((each.get("appId"), each.get("version")) == (query, batch) for each in done)
 
 
 def check_restored(
-    location: Location, now: int, found: Remembered, query: str, batch: int, after_restore: int | None
+    location: Location, now: int, memory: Remembered, query: str, batch: int, after_restore: int | None
 ) -> None:
     """Check that the table, at version ``now``, was not restored to one before the query's last commit, which would
     have removed its rows. ``batch``: the micro-batch that is next. Raises TableError (EOS_OTHER_TABLE)."""
-    if found.read is None or now <= found.read + 1:  # the only version since is that commit
+    if memory.read is None or now <= memory.read + 1:  # the only version since is that commit
         return
     committed = None
     # delta-rs's history has the newest versions, however old the handle is, under wrong numbers.
-    oldest = max(found.read, now - _MOST_VERSIONS, after_restore or 0) + 1
+    oldest = max(memory.read, now - _MOST_VERSIONS, after_restore or 0) + 1
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for version, actions in enumerate(pool.map(partial(_actions, location), range(oldest, now + 1)), oldest):
             if any(_removes(each.get("commitInfo", {}), committed) for each in actions or ()):
@@ -257,13 +183,13 @@ def check_restored(
                     option="afterRestore",
                     value=version,
                 )
-            if _is_commit_of(actions, query, found.last):
+            if _is_commit_of(actions, query, memory.last):
                 committed = version
 
 
 def _removes(commit: Mapping[str, Any], version: int | None) -> bool:
-    """Whether a commit is a RESTORE to a version before this one, or to one that is not known. ``version``: None where
-    that is not known."""
+    """Return whether a commit is a RESTORE to a version before this one, or to one that is not known. ``version``: None
+    where that is not known."""
     if commit.get("operation") != "RESTORE":
         return False
     to = whole_number(str(commit.get("operationParameters", {}).get("version")))

@@ -1,4 +1,4 @@
-"""What a Delta table has to be for this way of writing, as far as that is known before one is created."""
+"""Checks of a Delta table that is to be created, as far as that is known before one is created."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_new(
 def check_folder(path: str, settings: HadoopSettings) -> None:
     """Check that a table at this path, where there is none, would have nothing in its folder but its own files: others
     would not be in it, and VACUUM would remove them. Only names that begin with _ or . are left alone by both. Raises
-    TableError (EOS_DELTA_NO_TABLE), and what the store raises."""
+    TableError (EOS_DELTA_NO_TABLE), and errors of the store."""
     store = open_store(path, settings)
     if store.files.get_file_info(store.root).is_file:
         raise stop("EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}: it is a file, and a table is a folder")
@@ -70,8 +70,8 @@ def check_folder(path: str, settings: HadoopSettings) -> None:
 
 
 def _is_kept(schema: pa.Schema, properties: Mapping[str, str], check_kept: CheckKept) -> bool:
-    """Whether a table with these properties would take appends, by creating one in a folder that is then removed: some
-    properties change a table's protocol, in a way that only delta-rs knows."""
+    """Return whether a table with these properties would take appends, by creating one in a folder that is then
+    removed: some properties change a table's protocol, in a way that only delta-rs knows."""
     from deltalake import DeltaTable
 
     if not properties:
@@ -103,7 +103,7 @@ def check_names(there: pa.Schema, wide: pa.Schema) -> None:
 
 
 def _names(type_: pa.DataType) -> Iterator[str]:
-    """Of the fields in a type."""
+    """Yield the names of the fields in a type."""
     for place in range(type_.num_fields):
         field = type_.field(place)
         if types.is_struct(type_):

@@ -3,36 +3,23 @@
 - *It is the version after the one that was read, or nothing.* So delta-rs refuses what it resends after a lost
   response, and the second of two drivers that add columns at the same moment. If the table was recreated meanwhile, and
   is just as long, the new one gets the columns and the old one's id: the version before tells, and they are taken back.
-- *An error does not tell the outcome.* So after each error the table is opened anew. If it has the columns by then,
-  nobody needs to know who has added them.
 - *The query's transactions stay as they are*: columns are no micro-batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as types
 
 from spark_eos.base import failpoints
-from spark_eos.base.log import logger
 from spark_eos.errors import EosError, stop
-from spark_eos.pipelines.tables.delta.table import (
-    Table,
-    check_columns,
-    check_kept,
-    columns_of,
-    differences,
-    refused,
-    taken_back,
-    without_secrets,
-)
-from spark_eos.pipelines.tables.evolution import added, in_words, widened
-from spark_eos.pipelines.tables.target import PATIENCE_S, until_known
+from spark_eos.pipelines.tables.commit import ColumnAddition
+from spark_eos.pipelines.tables.delta.table import Table, check_kept, columns_of, differences, refused, taken_back
+from spark_eos.pipelines.tables.evolution import added
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -40,53 +27,45 @@ if TYPE_CHECKING:
 _NTZ = "timestampNtz"
 
 
-def add_columns(table: Table, schema: pa.Schema, patience_s: float = PATIENCE_S) -> Table:
-    """The table with these columns, of which it is given those that it lacks.
-
-    Raises TableError: EOS_TABLE_DIFFERS where it would have others then, as somebody has changed it meanwhile,
-    EOS_DELTA_TABLE_SETTINGS.columns where the protocol would have to change, and EOS_TABLE_UNCLEAR where no try has
-    succeeded for ``patience_s`` seconds.
-    """
-    location, columns = table.location, columns_of(schema)
-    cause = partial(without_secrets, location=location)
-    until_known(_Addition(table, schema).once, None, location.path, cause, patience_s)
-    with refused(location):
-        check_columns(location, location.open(), columns, table.partition_by)
-    return replace(table, columns=tuple(columns.items()))
-
-
 @dataclass(frozen=True)
-class _Addition:
-    table: Table
-    schema: pa.Schema
+class DeltaAddition(ColumnAddition["DeltaTable"]):
+    """The columns that a table is given. Raises TableError (EOS_DELTA_TABLE_SETTINGS.columns) where its protocol would
+    have to change."""
 
-    def once(self) -> bool:
-        """Add the columns unless the table has them. Returns whether it had them."""
-        location, path = self.table.location, self.table.location.path
+    table: Table
+
+    def look(self) -> DeltaTable:
+        location = self.table.location
         handle = location.open()
         self._check_id(handle)
         check_kept(location, handle)
-        there = pa.schema(handle.schema().to_arrow())
-        wide = widened(there, self.schema)
-        found = differences(columns_of(self.schema), columns_of(wide))
-        if found:
-            raise stop("EOS_TABLE_DIFFERS", path=path, differences="; ".join(found))
-        new = list(added(there, wide))
-        if not new:
-            return True
-        self._check_protocol(handle, new)
+        return handle
+
+    def columns(self, handle: DeltaTable) -> pa.Schema:
+        return pa.schema(handle.schema().to_arrow())
+
+    def differences(self, there: pa.Schema) -> list[str]:
+        return differences(columns_of(self.schema), columns_of(there))
+
+    def add(self, handle: DeltaTable, there: pa.Schema, wide: pa.Schema) -> None:
+        from deltalake import CommitProperties, PostCommitHookProperties
+
+        self._check_protocol(handle, list(added(there, wide)))
+        with refused(self.table.location):  # nothing is committed yet: another try would end in the same way
+            fields = _changed(there, wide)
         failpoints.reach("table.evolving")
         version = handle.version()
-        self._commit(handle, there, wide)
+        handle.alter.add_columns(
+            fields,
+            commit_properties=CommitProperties(max_commit_retries=0),
+            # A hook that fails would raise an error after a successful commit.
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        )
         self._check_same(version)
-        logger.info("table=%s: added %s", path, in_words(name for name, _ in new))
-        failpoints.reach("table.evolved")
-        return False
 
     def _check_id(self, handle: DeltaTable) -> None:
         if str(handle.metadata().id) != self.table.id:
-            path = self.table.location.path
-            raise stop("EOS_OTHER_TABLE.recreated", path=path, doing="columns were to be added to it")
+            raise stop("EOS_OTHER_TABLE.recreated", path=self.path, doing="columns were to be added to it")
 
     def _check_same(self, version: int) -> None:
         """Check that the columns were added behind a version of this table; else take them back. Raises TableError
@@ -99,18 +78,6 @@ class _Addition:
                 taken_back(self.table.location, newest)
             raise
 
-    def _commit(self, handle: DeltaTable, there: pa.Schema, wide: pa.Schema) -> None:
-        from deltalake import CommitProperties, PostCommitHookProperties
-
-        with refused(self.table.location):  # nothing is committed yet: another try would end in the same way
-            fields = _changed(there, wide)
-        handle.alter.add_columns(
-            fields,
-            commit_properties=CommitProperties(max_commit_retries=0),
-            # A hook that fails would raise an error after a successful commit.
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-        )
-
     def _check_protocol(self, handle: DeltaTable, new: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> None:
         """The table's protocol has the types of the new columns. Otherwise delta-rs would change it, and leave out the
         features that the former version implied. Raises TableError."""
@@ -118,8 +85,8 @@ class _Addition:
             return
         for path, type_ in new:
             if _has_ntz(type_):
-                location = self.table.location.path
-                raise stop("EOS_DELTA_TABLE_SETTINGS.columns", path=location, column=".".join(path), feature=_NTZ)
+                column = ".".join(path)
+                raise stop("EOS_DELTA_TABLE_SETTINGS.columns", path=self.path, column=column, feature=_NTZ)
 
 
 def _changed(there: pa.Schema, wide: pa.Schema) -> list[Field]:

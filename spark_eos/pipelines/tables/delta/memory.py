@@ -1,4 +1,4 @@
-"""What a Delta table remembers of a query: transactions (``txn``) in its log, which survive checkpoints and clean-ups.
+"""Memory of a query in a Delta table: transactions (``txn``) in its log, which survive checkpoints and clean-ups.
 
 =====================  ==================================================================================
 application id         version
@@ -51,13 +51,13 @@ def remembered(version_of: TransactionVersion, query: str) -> Remembered:
     return Remembered(version_of(query), *(version_of(query + name) for name in (_DIGEST, _READ, _TABLE)))
 
 
-def is_meant_for(found: Remembered, table: str) -> bool:
-    """Whether the query's last commit says that it was meant for the table with this id."""
-    return found.table == digest_of(table)
+def is_meant_for(memory: Remembered, table: str) -> bool:
+    """Return whether the query's last commit says that it was meant for the table with this id."""
+    return memory.table == digest_of(table)
 
 
-def check_meant(path: str, found: Remembered, table: str, query: str) -> None:
+def check_meant(path: str, memory: Remembered, table: str, query: str) -> None:
     """Check that the table with this id has no commit of the query that was meant for another one. Commits of earlier
     versions do not say which one they were meant for. Raises TableError (EOS_OTHER_TABLE)."""
-    if found.table is not None and not is_meant_for(found, table):
-        raise landed(path, found.last, table, query)
+    if memory.table is not None and not is_meant_for(memory, table):
+        raise landed(path, memory.last, table, query)

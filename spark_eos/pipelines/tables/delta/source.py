@@ -81,18 +81,17 @@ def _check_schema(location: Location, schema: pa.Schema, partition_by: Iterable[
     check_rules(location, [f"the partition column {name} of type timestamp" for name in times])
 
 
-def check_rules(location: Location, found: Iterable[str]) -> None:
+def check_rules(location: Location, rules: Iterable[str]) -> None:
     """Raises TableError for what the table has and readers of its files would have to follow."""
-    rules = "; ".join(found)
-    if rules:
-        raise stop("EOS_DELTA_TABLE_SETTINGS.reading", path=location.path, rules=rules)
+    if listed := "; ".join(rules):
+        raise stop("EOS_DELTA_TABLE_SETTINGS.reading", path=location.path, rules=listed)
 
 
 def of_protocol(reader: int, writer: int, readers: Iterable[str], writers: Iterable[str]) -> list[str]:
-    """What of a table's protocol cannot be read past the JVM, in words."""
+    """Name what of a table's protocol cannot be read past the JVM, in words."""
     unknown = {*(set(readers) - _READER_FEATURES), *(set(writers) - _WRITER_FEATURES)}
-    found = [f"the feature {name}" for name in sorted(unknown)]
-    return found + ([f"protocol {reader}, {writer}"] if reader > 3 or writer > 7 else [])
+    named = [f"the feature {name}" for name in sorted(unknown)]
+    return named + ([f"protocol {reader}, {writer}"] if reader > 3 or writer > 7 else [])
 
 
 def _protocol_of(handle: DeltaTable) -> list[str]:
@@ -103,13 +102,13 @@ def _protocol_of(handle: DeltaTable) -> list[str]:
 
 
 def of_properties(properties: Mapping[str, str]) -> list[str]:
-    """What of a table's properties cannot be read past the JVM, in words."""
+    """Name what of a table's properties cannot be read past the JVM, in words."""
     mode = properties.get(MAPPING, "none")
     return [] if mode == "none" else [f"the property {MAPPING}={mode}"]
 
 
 def records_changes(properties: Mapping[str, str]) -> bool:
-    """Whether a table with these properties records its changes."""
+    """Return whether a table with these properties records its changes."""
     return (properties.get(_RECORDS_CHANGES) or "").lower() == "true"
 
 
@@ -135,8 +134,8 @@ def check_then(table: SourceTable, handle: DeltaTable) -> None:
 
 
 def check_metadata(table: SourceTable, version: int, body: Mapping[str, Any]) -> None:
-    """What a version says of the table, in its log's JSON. The columns are those of the query, or will be: what they
-    were before it started does not matter. Raises TableError."""
+    """Check what a version says of the table, in its log's JSON. The columns are those of the query, or will be: what
+    they were before it started does not matter. Raises TableError."""
     from deltalake import Schema
 
     path = table.location.path

@@ -21,7 +21,7 @@ from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.log import logger
 from spark_eos.base.printable import hidden
 from spark_eos.errors import EosError, invalid_option, stop
-from spark_eos.pipelines.tables import values
+from spark_eos.pipelines.tables import evolution, values
 from spark_eos.pipelines.tables.delta.creation import check_folder, check_new
 from spark_eos.spi import HadoopSettings, Store, absolute, open_store
 
@@ -78,11 +78,11 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a disk of this machine, where a file that exists is never replaced."""
+        """Return whether it is on a disk of this machine, where a file that exists is never replaced."""
         return "://" not in self.uri
 
     def open(self, version: int | None = None) -> DeltaTable:
-        """The table as its log is now, or at a version, on a handle of its own. Raises what delta-rs raises,
+        """The table as its log is now, or at a version, on a handle of its own. Raises errors of delta-rs,
         and TableError for a file, of which that says less."""
         from deltalake import DeltaTable
 
@@ -103,16 +103,16 @@ class Location:
             return None
 
     def last_checkpoint(self) -> Mapping[str, Any]:
-        """What the log says of its last checkpoint, such as ``version``, and ``size`` in actions; nothing where it says
-        nothing. Raises OSError."""
+        """Return what the log says of its last checkpoint, such as ``version``, and ``size`` in actions; nothing where
+        it says nothing. Raises OSError."""
         try:
-            found = json.loads(self.read("_delta_log/_last_checkpoint") or b"{}")
+            checkpoint = json.loads(self.read("_delta_log/_last_checkpoint") or b"{}")
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return checkpoint if isinstance(checkpoint, dict) else {}
 
     def has(self, name: str) -> bool:
-        """Whether the table has a file at this path, whether or not its log names it. Raises OSError."""
+        """Return whether the table has a file at this path, whether or not its log names it. Raises OSError."""
         store = self._store()
         return bool(store.files.get_file_info(f"{store.root}/{name}").is_file)
 
@@ -185,7 +185,7 @@ def _s3(bucket: str, settings: HadoopSettings) -> StorageOptions:
     if endpoint and "://" not in endpoint:
         endpoint = f"{'http' if of('connection.ssl.enabled') == 'false' else 'https'}://{endpoint}"
     by_path = of("path.style.access") == "true"
-    found = {
+    options = {
         "aws_access_key_id": of("access.key"),
         "aws_secret_access_key": of("secret.key"),
         "aws_session_token": of("session.token"),
@@ -194,7 +194,7 @@ def _s3(bucket: str, settings: HadoopSettings) -> StorageOptions:
         "aws_allow_http": "true" if endpoint.startswith("http://") else None,
         "aws_virtual_hosted_style_request": "false" if by_path else None,
     }
-    return StorageOptions({name: value for name, value in found.items() if value} | _PATIENCE)
+    return StorageOptions({name: value for name, value in options.items() if value} | _PATIENCE)
 
 
 # What a table is
@@ -224,16 +224,16 @@ def check_kept(location: Location, handle: DeltaTable) -> None:
         raise stop("EOS_DELTA_TABLE_SETTINGS.forgets", path=path, duration=properties[_FORGETS], name=name)
     protocol = handle.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    found = [f"the feature {name}" for name in sorted(features - _FEATURES)]
+    rules = [f"the feature {name}" for name in sorted(features - _FEATURES)]
     if protocol.min_writer_version > 7 or protocol.min_reader_version > 3:
-        found.append(f"protocol {protocol.min_reader_version}, {protocol.min_writer_version}")
+        rules.append(f"protocol {protocol.min_reader_version}, {protocol.min_writer_version}")
     for name, value in sorted(properties.items()):
         if not (value == "none" if name == MAPPING else _PROPERTIES.match(name)):
-            found.append(f"the property {name}={value}")
+            rules.append(f"the property {name}={value}")
     for name, keys in _rules(json.loads(handle.schema().to_json())["fields"]):
-        found.append(f"{', '.join(keys)} on column {name}")
-    if found:
-        raise stop("EOS_DELTA_TABLE_SETTINGS.rules", path=path, rules="; ".join(found))
+        rules.append(f"{', '.join(keys)} on column {name}")
+    if rules:
+        raise stop("EOS_DELTA_TABLE_SETTINGS.rules", path=path, rules="; ".join(rules))
 
 
 def _rules(fields: Sequence[Mapping[str, Any]], above: str = "") -> Iterator[tuple[str, list[str]]]:
@@ -276,29 +276,24 @@ def check_columns(
     location: Location, handle: DeltaTable, written: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """The table has exactly these columns and partition columns. Raises TableError."""
-    found = differences(written, columns_in(handle.schema().to_json()))
+    unlike = differences(written, columns_in(handle.schema().to_json()))
     folders = list(handle.metadata().partition_columns)
     if folders != list(partition_by):
-        found.append(f"it is partitioned by {', '.join(folders) or 'nothing'}, not by {', '.join(partition_by)}")
-    if found:
-        raise stop("EOS_TABLE_DIFFERS", path=location.path, differences="; ".join(found))
+        unlike.append(f"it is partitioned by {', '.join(folders) or 'nothing'}, not by {', '.join(partition_by)}")
+    if unlike:
+        raise stop("EOS_TABLE_DIFFERS", path=location.path, differences="; ".join(unlike))
 
 
 def differences(written: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """In words, what differs between columns that are written and those of a table, both as of `columns_in`."""
-    found = [f"{name} is not there" for name in written if name not in there]
-    found += [f"{name} is not written" for name in there if name not in written]
-    for name in written.keys() & there.keys():
-        if written[name] != there[name]:
-            found.append(f"{name} is {_kind(there[name])} there, and written as {_kind(written[name])}")
-    return found
+    """See `evolution.differences`; both are as of `columns_in`."""
+    return evolution.differences(written, there, _kind)
 
 
 def _kind(text: str) -> str:
     """A type for messages."""
-    found = json.loads(text)
-    kind = found["type"] if isinstance(found["type"], str) else json.dumps(found["type"])
-    return kind if found["nullable"] else f"{kind} NOT NULL"
+    column = json.loads(text)
+    kind = column["type"] if isinstance(column["type"], str) else json.dumps(column["type"])
+    return kind if column["nullable"] else f"{kind} NOT NULL"
 
 
 def taken_back(location: Location, handle: DeltaTable) -> bool:
@@ -385,7 +380,7 @@ def check_creatable(
     properties: Mapping[str, str] | None = None,
 ) -> None:
     """Check that a table with these columns can be created at the location, where there is none. Writes nothing there.
-    Raises TableError and SchemaError, and what the store raises."""
+    Raises TableError and SchemaError, and errors of the store."""
     check_folder(location.path, location.settings)
     check_new(location.path, schema, partition_by, properties, partial(check_kept, location))
 

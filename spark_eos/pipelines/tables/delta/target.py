@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from spark_eos.pipelines.tables.delta.table import (
     Location,
     Table,
     check_creatable,
+    columns_of,
     columns_there,
     known,
     refused,
@@ -22,16 +24,20 @@ from spark_eos.pipelines.tables.delta.table import (
 )
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
-from spark_eos.pipelines.tables.target import Outcome, TableColumns
+from spark_eos.pipelines.tables.target import TableColumns, Target
 from spark_eos.pipelines.tables.values import check_columns, table_schema
 from spark_eos.spi import Store, open_store
+
+if TYPE_CHECKING:
+    from spark_eos.pipelines.tables.delta.commit import DeltaCommit
+    from spark_eos.pipelines.tables.delta.evolution import DeltaAddition
 
 
 @dataclass(frozen=True)
 class DeltaPlace:
     """See `spark_eos.pipelines.tables.target.Place`. ``partition_by`` and ``properties`` are for a table that is
     created; ``after_restore``: see
-    `spark_eos.pipelines.tables.delta.commit.commit_files`."""
+    `spark_eos.pipelines.tables.delta.commit.DeltaCommit`."""
 
     location: Location
     partition_by: tuple[str, ...] = ()
@@ -47,9 +53,9 @@ class DeltaPlace:
         return None if there is None else TableColumns(*there)
 
     def remembered(self, query: str) -> Remembered:
-        found = _remembered(self.location, query)
-        if found.last is not None:
-            return found
+        memory = _remembered(self.location, query)
+        if memory.last is not None:
+            return memory
         # The job kafka_to_delta merges under another name, by Spark.
         return _remembered(self.location, MERGES.format(query))
 
@@ -58,8 +64,8 @@ class DeltaPlace:
 
         with refused(self.location):
             handle = self.location.open()
-            found = remembered(handle.transaction_version, query)
-            check_restored(self.location, handle.version(), found, query, batch, self.after_restore)
+            memory = remembered(handle.transaction_version, query)
+            check_restored(self.location, handle.version(), memory, query, batch, self.after_restore)
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         columns = table_schema(schema)
@@ -90,19 +96,20 @@ class DeltaPlace:
 
 
 @dataclass(frozen=True)
-class DeltaTarget:
+class DeltaTarget(Target):
     """See `spark_eos.pipelines.tables.target.Target`."""
 
     table: Table
-    layout: FileLayout
+    file_layout: FileLayout
     after_restore: int | None = None
 
     @property
     def name(self) -> str:
         return self.table.location.path
 
-    def for_tasks(self) -> DeltaTarget:
-        return self
+    @property
+    def layout(self) -> FileLayout:
+        return self.file_layout
 
     def store(self) -> Store:
         return open_store(self.table.location.path, self.table.location.settings)
@@ -110,32 +117,26 @@ class DeltaTarget:
     def cause(self, error: BaseException) -> str:
         return without_secrets(error, self.table.location)
 
-    def last(self, query: str) -> int | None:
-        return _remembered(self.table.location, query).last
+    def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> DeltaCommit:
+        from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 
-    def evolved(self, schema: pa.Schema) -> DeltaTarget:
-        from spark_eos.pipelines.tables.delta.evolution import add_columns
+        return DeltaCommit(self.name, batch, files, rows, is_there, self.table, self.after_restore)
 
-        return replace(self, table=add_columns(self.table, schema), layout=replace(self.layout, schema=schema))
+    def column_addition(self, schema: pa.Schema) -> DeltaAddition:
+        from spark_eos.pipelines.tables.delta.evolution import DeltaAddition
 
-    def commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, *, is_there: bool) -> Outcome:
-        # delta-rs, which tasks have no use for
-        from spark_eos.pipelines.tables.delta.actions import add_action
-        from spark_eos.pipelines.tables.delta.commit import commit_files
+        return DeltaAddition(self.name, schema, self.table)
 
-        return commit_files(
-            self.table,
-            batch,
-            [add_action(file) for file in files],
-            rows,
-            is_there=is_there,
-            after_restore=self.after_restore,
-        )
+    def with_columns(self, schema: pa.Schema) -> DeltaTarget:
+        table = replace(self.table, columns=tuple(columns_of(schema).items()))
+        with refused(table.location):
+            table.check(table.location.open())
+        return replace(self, table=table, file_layout=replace(self.layout, schema=schema))
 
 
 def _remembered(location: Location, query: str) -> Remembered:
-    """What the table has of a query. Raises TableError: EOS_DELTA_NO_TABLE where there is none, and EOS_OTHER_TABLE
-    where the query's last commit was meant for another one."""
+    """Return what the table has of a query. Raises TableError: EOS_DELTA_NO_TABLE where there is none, and
+    EOS_OTHER_TABLE where the query's last commit was meant for another one."""
     from deltalake.exceptions import TableNotFoundError
 
     with refused(location):
@@ -143,6 +144,6 @@ def _remembered(location: Location, query: str) -> Remembered:
             handle = location.open()
         except TableNotFoundError:
             raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, at=f" at {location.path}") from None
-        found = remembered(handle.transaction_version, query)
-    check_meant(location.path, found, str(handle.metadata().id), query)
-    return found
+        memory = remembered(handle.transaction_version, query)
+    check_meant(location.path, memory, str(handle.metadata().id), query)
+    return memory

@@ -45,7 +45,7 @@ class VersionFiles:
 
 @dataclass(frozen=True)
 class _Actions:
-    """What changes rows, as the log has it."""
+    """Actions of a version that change rows, as the log has them."""
 
     adds: Sequence[Mapping[str, Any]]
     removes: Sequence[Mapping[str, Any]]
@@ -73,17 +73,17 @@ def files_of(table: SourceTable, version: int, data: bytes) -> VersionFiles:
 
 
 def _actions(table: SourceTable, version: int, data: bytes) -> _Actions:
-    found: dict[str, list[Mapping[str, Any]]] = {"add": [], "remove": [], "cdc": []}
+    actions: dict[str, list[Mapping[str, Any]]] = {"add": [], "remove": [], "cdc": []}
     operation = "unknown"
     for line in data.splitlines():
         if not line.strip():
             continue
         ((kind, body),) = json.loads(line).items()
-        if kind == "cdc" or (kind in found and body["dataChange"]):
+        if kind == "cdc" or (kind in actions and body["dataChange"]):
             if kind == "remove" and not table.changes:
                 cause = f"version {version} of {table.location.path} removes rows (operation {operation})"
                 raise stop("EOS_DELTA_ROWS_CHANGED", cause=cause)
-            found[kind].append(body)
+            actions[kind].append(body)
         elif kind == "metaData":
             check_metadata(table, version, body)
         elif kind == "protocol":
@@ -92,7 +92,7 @@ def _actions(table: SourceTable, version: int, data: bytes) -> _Actions:
             check_rules(table.location, of_protocol(reader, writer, *features))
         elif kind == "commitInfo":
             operation = body.get("operation", operation)
-    return _Actions(found["add"], found["remove"], found["cdc"])
+    return _Actions(actions["add"], actions["remove"], actions["cdc"])
 
 
 def _files(table: SourceTable, version: int, kind: str, bodies: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:

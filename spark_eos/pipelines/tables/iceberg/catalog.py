@@ -13,6 +13,7 @@ from spark_eos.base.caches import process_cache
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.printable import hidden
 from spark_eos.errors import EosError, stop
+from spark_eos.pipelines.tables.files import FileLayout
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -65,18 +66,34 @@ class TableName:
         return without_secrets(text, self.properties, store, known)[:_LONGEST].rstrip(".:")
 
 
+@dataclass(frozen=True)
+class KnownTable:
+    """A table as its query knows it since it began: plain data, which travels to tasks without pyiceberg.
+
+    ``id``: the table's, which another one of its name does not have; ``folder``: where its files are, as its metadata
+    has it; ``after_rollback``: the query's snapshot that a rollback has removed from the main branch, after which the
+    query goes on.
+    """
+
+    name: TableName
+    id: str
+    layout: FileLayout
+    folder: str
+    after_rollback: int | None = None
+
+
 def _message(error: BaseException) -> str:
     """The error's text. Where an answer is not as it has to be, pydantic's would show parts of it, with credentials."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
         return str(error)
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or error.title}: {each['msg']}" for each in found)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or error.title}: {each['msg']}" for each in problems)
 
 
 def opened(name: TableName) -> Catalog:
-    """The catalog. Raises TableError (EOS_ICEBERG_TABLE.catalog) for one of another kind, and what pyiceberg raises."""
+    """The catalog. Raises TableError (EOS_ICEBERG_TABLE.catalog) for one of another kind, and errors of pyiceberg."""
     catalog = _connection(name.catalog, name.properties).catalog()
     kind = type(catalog).__module__, type(catalog).__name__
     if kind not in _CATALOGS:
@@ -85,7 +102,7 @@ def opened(name: TableName) -> Catalog:
 
 
 def _configured(name: str) -> Mapping[str, Any]:
-    """What pyiceberg's file and environment have of a catalog."""
+    """Return the properties of a catalog in pyiceberg's file and environment."""
     from pyiceberg.utils.config import Config
 
     try:
@@ -107,7 +124,7 @@ class _Connection:
         self._catalog: Catalog | None = None
 
     def catalog(self) -> Catalog:
-        """Raises what pyiceberg raises, and Overdue."""
+        """Raises pyiceberg's errors, and Overdue."""
         from pyiceberg.catalog import load_catalog
 
         from spark_eos.pipelines.tables.iceberg.rest import opened_in_time
@@ -130,9 +147,9 @@ def _connection(name: str, properties: Properties) -> _Connection:
 def without_secrets(text: str, *properties: Mapping[str, Any]) -> str:
     """The text with secret values replaced by ``***``, and the user information of addresses. ``properties``: texts,
     sections of them, and objects that pyiceberg keeps among them."""
-    found = [each for one in properties for each in _texts(one)]
-    secrets = [value for name, value in found if any(part in name.lower() for part in _SECRET)]
-    return hidden(text, [*secrets, *map(unquote, secrets)], [value for _, value in found])
+    texts = [each for one in properties for each in _texts(one)]
+    secrets = [value for name, value in texts if any(part in name.lower() for part in _SECRET)]
+    return hidden(text, [*secrets, *map(unquote, secrets)], [value for _, value in texts])
 
 
 def _texts(properties: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:

@@ -36,8 +36,8 @@ def entry(
 ) -> Entry:
     """The manifest's entry of a file. ``folder``: where files are, as the table's metadata has it; ``properties``: the
     table's."""
-    found = list(_counted(file, schema, properties))
-    bounded = [(field, one, type_) for field, one, type_, mode in found if one.low is not None and mode != "counts"]
+    counted = list(_counted(file, schema, properties))
+    bounded = [(field, one, type_) for field, one, type_, mode in counted if one.low is not None and mode != "counts"]
     return Entry.from_args(
         content=DataFileContent.DATA,
         file_path=f"{folder}/{file.path}",
@@ -46,9 +46,9 @@ def entry(
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,
         column_sizes=None,
-        value_counts={field: file.rows for field, *_ in found},
-        null_value_counts={field: one.nulls for field, one, *_ in found},
-        nan_value_counts={field: one.nans for field, one, *_ in found if one.nans is not None},
+        value_counts={field: file.rows for field, *_ in counted},
+        null_value_counts={field: one.nulls for field, one, *_ in counted},
+        nan_value_counts={field: one.nans for field, one, *_ in counted if one.nans is not None},
         lower_bounds={field: to_bytes(type_, _value(one.low, type_)) for field, one, type_ in bounded},
         upper_bounds={field: to_bytes(type_, _value(one.high, type_)) for field, one, type_ in bounded},
         key_metadata=None,
@@ -73,10 +73,10 @@ def _counted(
 
 def _field(fields: Sequence[NestedField], names: Sequence[str]) -> NestedField:
     """The field of a name, and of those below it within structs."""
-    found = next(field for field in fields if field.name == names[0])
-    if isinstance(found.field_type, StructType) and len(names) > 1:
-        return _field(found.field_type.fields, names[1:])
-    return found
+    field = next(field for field in fields if field.name == names[0])
+    if isinstance(field.field_type, StructType) and len(names) > 1:
+        return _field(field.field_type.fields, names[1:])
+    return field
 
 
 def _key(file: DataFile, name: str, layout: FileLayout) -> Any:  # noqa: ANN401  # what a key's type has

@@ -1,4 +1,4 @@
-"""What an Iceberg table remembers of a query: a tag, ``eos-QUERY``, on the snapshot of its last micro-batch.
+"""Memory of a query in an Iceberg table: a tag, ``eos-QUERY``, on the snapshot of its last micro-batch.
 
 The snapshot's summary says which one that is. The tag is moved in the commit of the files, and keeps its snapshot when
 others expire.
@@ -41,26 +41,26 @@ def tag_of(query: str) -> str:
 
 
 def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int], table: str) -> dict[str, str]:
-    """What the summary of the micro-batch's snapshot has besides. ``ends``: `Memory.ends` before it; ``table``: the
-    table's id."""
-    ranges = json.dumps({place: (end, end) for place, end in ends.items()} | batch.places, separators=(",", ":"))
+    """Return further entries for the summary of the micro-batch's snapshot. ``ends``: `Memory.ends` before it;
+    ``table``: the table's id."""
+    ranges = {partition: (end, end) for partition, end in ends.items()} | batch.places
     return {
         _QUERY: batch.query,
         _BATCH: str(batch.number),
         _DIGEST: f"{batch.digest:x}",
         _ROWS: str(rows),
-        _RANGES: ranges,
+        _RANGES: json.dumps(ranges, separators=(",", ":")),
         _TABLE: table,
     }
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a table has of a query. ``snapshot``: that of the last micro-batch, None without one; ``is_in_main``:
+    """A table's memory of a query. ``snapshot``: that of the last micro-batch, None without one; ``is_in_main``:
     whether the main branch still descends from it, as far as the snapshots that have not expired can tell; ``ends``:
     ``topic/partition`` → end offset."""
 
-    found: Remembered
+    remembered: Remembered
     snapshot: int | None = None
     is_in_main: bool = True
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -81,18 +81,20 @@ def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
         raise landed(path, last, table, query)
     # From the newest snapshot back to those before the tag's: no later micro-batch of the query may be among them.
     newest = None if main is None else snapshots[main.snapshot_id]
-    place = newest
-    while place is not None and (tagged is None or _sequence(place) > _sequence(tagged)):
-        if _own(place, query):
-            batch = _summary(place, _BATCH)
-            raise stop("EOS_ICEBERG_TAG.behind", path=path, tag=tag_of(query), batch=batch, snapshot=place.snapshot_id)
+    snapshot = newest
+    while snapshot is not None and (tagged is None or _sequence(snapshot) > _sequence(tagged)):
+        if _own(snapshot, query):
+            batch = _summary(snapshot, _BATCH)
+            raise stop(
+                "EOS_ICEBERG_TAG.behind", path=path, tag=tag_of(query), batch=batch, snapshot=snapshot.snapshot_id
+            )
         # None, too, where it has expired: some writers then take it for that of a first snapshot.
-        place = None if place.parent_snapshot_id is None else snapshots.get(place.parent_snapshot_id)
+        snapshot = None if snapshot.parent_snapshot_id is None else snapshots.get(snapshot.parent_snapshot_id)
     if tagged is None:
         return Memory(Remembered(None, None))
     remembered = Remembered(last, int(_summary(tagged, _DIGEST), 16))
-    is_gone = newest is None or (place is not None and place.snapshot_id != tagged.snapshot_id)
-    ends = {place: end for place, (_, end) in json.loads(_summary(tagged, _RANGES)).items()}
+    is_gone = newest is None or (snapshot is not None and snapshot.snapshot_id != tagged.snapshot_id)
+    ends = {partition: end for partition, (_, end) in json.loads(_summary(tagged, _RANGES)).items()}
     return Memory(remembered, tagged.snapshot_id, not is_gone, ends)
 
 

@@ -48,7 +48,7 @@ def opened_in_time(open_: Callable[[], Catalog], overdue: Callable[[], object]) 
     `REQUEST_S` seconds and `MOST_BYTES`, as is the making of any catalog to that time.
 
     ``overdue``: called when a request took longer. The thread that sent it still uses the catalog, and may hold its
-    locks, so that the next request is for another one. Raises Overdue, and what pyiceberg raises.
+    locks, so that the next request is for another one. Raises Overdue, and errors of pyiceberg.
     """
     catalog = within(REQUEST_S, open_, "spark-eos-iceberg")
     from pyiceberg.catalog.rest import RestCatalog

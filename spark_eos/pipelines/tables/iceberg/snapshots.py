@@ -40,7 +40,7 @@ def append(table: Table, staged: Staged, tag: str) -> TableMetadata:
     """Commit a snapshot that adds files to the main branch, and move the tag to it. Returns the metadata after it.
 
     It is one request, which succeeds only if table, columns, partition fields, main branch and tag still are what
-    ``table`` has read. Raises what pyiceberg raises; then the outcome is unknown.
+    ``table`` has read. Raises pyiceberg's errors; then the outcome is unknown.
     """
     metadata = table.metadata
     snapshot, updates = staged
@@ -85,7 +85,7 @@ class _Staging(Transaction):
 
 def stage(table: Table, files: Sequence[Entry], summary: Mapping[str, str]) -> Staged:
     """Write the manifests of a snapshot, which no reader sees yet; many small ones are merged if the table's
-    ``commit.manifest-merge.enabled`` says so. Raises what pyiceberg raises."""
+    ``commit.manifest-merge.enabled`` says so. Raises pyiceberg's errors."""
     producer = _Staging(table).update_snapshot(snapshot_properties=dict(summary)).merge_append()
     for file in files:
         producer.append_data_file(file)

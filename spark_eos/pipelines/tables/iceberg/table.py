@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, Par
 from pyiceberg.transforms import parse_transform
 
 from spark_eos.errors import stop
+from spark_eos.pipelines.tables import evolution
 from spark_eos.pipelines.tables.files import Codec, FileLayout
 from spark_eos.pipelines.tables.iceberg.catalog import TableName, opened
 from spark_eos.pipelines.tables.iceberg.columns import NoColumn, arrow_schema, iceberg_schema
@@ -35,26 +36,26 @@ _DECODED = re.compile(r"[?#%\\\x00-\x1f\x7f]")
 def layout_of(metadata: TableMetadata, path: str) -> FileLayout:
     """How the table's files are written. ``path``: the table, for messages. Raises TableError (EOS_ICEBERG_TABLE.rules)
     for what an append of such files would not follow, and SchemaError."""
-    schema, found = metadata.schema(), []
+    schema, rules = metadata.schema(), []
     if metadata.format_version != _VERSION:
-        found.append(f"version {metadata.format_version} of the format")
+        rules.append(f"version {metadata.format_version} of the format")
     for name, value in sorted(metadata.properties.items()):
         if name.startswith("encryption.") or (name == _FORMAT and value.lower() != "parquet"):
-            found.append(f"the property {name}={value}")
+            rules.append(f"the property {name}={value}")
     columns = pa.schema([])
     try:
         columns = arrow_schema(schema)
     except NoColumn as error:
-        found.append(str(error))
+        rules.append(str(error))
     keys = []
     for field in metadata.spec().fields:
         key = _key(field, schema)
         if key is not None and key.column in columns.names and key.fits(columns.field(key.column).type):
             keys.append(key)
         else:
-            found.append(f"the partition field {field.name} by {field.transform}")
-    if found:
-        raise stop("EOS_ICEBERG_TABLE.rules", path=path, rules="; ".join(found))
+            rules.append(f"the partition field {field.name} by {field.transform}")
+    if rules:
+        raise stop("EOS_ICEBERG_TABLE.rules", path=path, rules="; ".join(rules))
     check_columns(columns)
     codec: Codec = "snappy" if metadata.properties.get(_CODEC, "").lower() == "snappy" else "zstd"
     return FileLayout(columns, codec=codec, statistics_columns=_STATISTICS_COLUMNS, keys=tuple(keys))
@@ -82,23 +83,19 @@ def folder_of(metadata: TableMetadata, path: str) -> str:
 
 def check_same(layout: FileLayout, now: FileLayout, path: str) -> None:
     """The table takes what tasks have written by ``layout``. Raises TableError (EOS_TABLE_DIFFERS)."""
-    found = differences(layout.schema, now.schema)
-    if not found and not layout.schema.equals(now.schema, check_metadata=True):
-        found.append("a column was dropped and added again")
+    unlike = differences(layout.schema, now.schema)
+    if not unlike and not layout.schema.equals(now.schema, check_metadata=True):
+        unlike.append("a column was dropped and added again")
     if layout.keys != now.keys:
-        found.append("its partition fields have changed")
-    if found:
-        raise stop("EOS_TABLE_DIFFERS", path=path, differences="; ".join(found))
+        unlike.append("its partition fields have changed")
+    if unlike:
+        raise stop("EOS_TABLE_DIFFERS", path=path, differences="; ".join(unlike))
 
 
 def differences(written: pa.Schema, there: pa.Schema) -> list[str]:
-    """In words, what differs between columns that are written and those of a table."""
-    found = [f"{name} is not there" for name in written.names if name not in there.names]
-    found += [f"{name} is not written" for name in there.names if name not in written.names]
-    for column in written:
-        if column.name in there.names and not column.equals(there.field(column.name)):
-            found.append(f"{column.name} is {_kind(there.field(column.name))} there, and written as {_kind(column)}")
-    return found
+    """See `evolution.differences`."""
+    ours, theirs = ({field.name: field for field in schema} for schema in (written, there))
+    return evolution.differences(ours, theirs, _kind)
 
 
 def _kind(column: pa.Field) -> str:
@@ -108,7 +105,7 @@ def _kind(column: pa.Field) -> str:
 def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
     """The table, created with these columns unless somebody else creates it meanwhile; its namespace is created where
     there is none. ``partition_by``: as `spark_eos.pipelines.tables.keys.key_of` takes it. Raises OptionError and
-    SchemaError, and what pyiceberg raises."""
+    SchemaError, and errors of pyiceberg."""
     check_columns(schema)
     catalog, columns = opened(name), iceberg_schema(schema)
     spec = partitioned(columns, schema, partition_by)

@@ -13,15 +13,17 @@ from spark_eos.base.caches import process_cache
 from spark_eos.base.retry import retrying
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables import evolution
+from spark_eos.pipelines.tables.commit import PATIENCE_S
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
-from spark_eos.pipelines.tables.iceberg.catalog import Properties, TableName, opened, refused
-from spark_eos.pipelines.tables.iceberg.known import KnownTable
+from spark_eos.pipelines.tables.iceberg.catalog import KnownTable, Properties, TableName, opened, refused
 from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
-from spark_eos.pipelines.tables.target import PATIENCE_S, Outcome, TableColumns, until_known
+from spark_eos.pipelines.tables.target import TableColumns, Target
 from spark_eos.pipelines.tables.values import check_columns, table_schema
 from spark_eos.spi import Store
 
 if TYPE_CHECKING:
+    from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
+    from spark_eos.pipelines.tables.iceberg.evolution import IcebergAddition
     from spark_eos.pipelines.tables.iceberg.memory import Memory
 
 #: Prefixes of the properties that pyiceberg's file systems take for S3.
@@ -48,7 +50,7 @@ def place_of(
 @dataclass(frozen=True)
 class IcebergPlace:
     """See `spark_eos.pipelines.tables.target.Place`. ``partition_by`` is for a table that is created;
-    ``after_rollback``: see `spark_eos.pipelines.tables.iceberg.known.KnownTable`."""
+    ``after_rollback``: see `spark_eos.pipelines.tables.iceberg.catalog.KnownTable`."""
 
     table: TableName
     partition_by: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ class IcebergPlace:
             return TableColumns(layout.schema, keys=layout.keys)
 
     def remembered(self, query: str) -> Remembered:
-        return self._memory(query).found
+        return self._memory(query).remembered
 
     def check_kept(self, query: str, batch: int) -> None:
         from spark_eos.pipelines.tables.iceberg.memory import check_in_main
@@ -114,9 +116,9 @@ class IcebergPlace:
             table = self.table.load()
             metadata = table.metadata
             layout, folder = layout_of(metadata, self.name), folder_of(metadata, self.name)
-            found = differences(schema, layout.schema)
-            if found:
-                raise stop("EOS_TABLE_DIFFERS", path=self.name, differences="; ".join(found))
+            unlike = differences(schema, layout.schema)
+            if unlike:
+                raise stop("EOS_TABLE_DIFFERS", path=self.name, differences="; ".join(unlike))
             store = _store_properties(table.io.properties)
             known = KnownTable(self.table, str(metadata.table_uuid), layout, folder, self.after_rollback)
             with_table = store != _store_properties(table.catalog.properties)
@@ -124,7 +126,7 @@ class IcebergPlace:
 
 
 @dataclass(frozen=True)
-class IcebergTarget:
+class IcebergTarget(Target):
     """See `spark_eos.pipelines.tables.target.Target`. ``properties``: of the store where its files are; ``with_table``:
     the catalog hands out some of them with the table, such as credentials, which expire."""
 
@@ -152,30 +154,24 @@ class IcebergTarget:
     def cause(self, error: BaseException) -> str:
         return self.table.name.cause(error, self.properties)
 
-    def last(self, query: str) -> int | None:
-        from spark_eos.pipelines.tables.iceberg.memory import memory_of
+    def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> IcebergCommit:
+        from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
+
+        return IcebergCommit(self.name, batch, files, rows, is_there, self.table)
+
+    def column_addition(self, schema: pa.Schema) -> IcebergAddition:
+        from spark_eos.pipelines.tables.iceberg.evolution import IcebergAddition
+
+        return IcebergAddition(self.name, schema, self.table)
+
+    def with_columns(self, schema: pa.Schema) -> IcebergTarget:
+        from spark_eos.pipelines.tables.iceberg.table import differences, layout_of
 
         with refused(self.table.name):
-            return memory_of(self.table.name.load().metadata, query, self.name).found.last
-
-    def evolved(self, schema: pa.Schema) -> IcebergTarget:
-        from spark_eos.pipelines.tables.iceberg.evolution import add_columns
-
-        return replace(self, table=add_columns(self.table, schema, self.cause))
-
-    def commit(
-        self,
-        batch: MicroBatch,
-        files: Sequence[DataFile],
-        rows: int,
-        *,
-        is_there: bool,
-        patience_s: float = PATIENCE_S,
-    ) -> Outcome:
-        from spark_eos.pipelines.tables.iceberg.commit import Commit
-
-        commit = Commit(self.table, batch, files, rows, is_there)
-        return until_known(commit.once, batch, self.name, self.cause, patience_s)
+            layout = layout_of(self.table.name.load().metadata, self.name)
+        if unlike := differences(schema, layout.schema):
+            raise stop("EOS_TABLE_DIFFERS", path=self.name, differences="; ".join(unlike))
+        return replace(self, table=replace(self.table, layout=layout))
 
 
 def _store_properties(of_files: Mapping[str, str]) -> Properties:
@@ -184,7 +180,7 @@ def _store_properties(of_files: Mapping[str, str]) -> Properties:
 
 def _handed_out(name: TableName) -> Properties:
     """The store's properties, as the catalog hands them out now. A catalog that does not answer is asked for
-    `PATIENCE_S` seconds. Raises what pyiceberg raises, and TableError."""
+    `PATIENCE_S` seconds. Raises pyiceberg's errors, and TableError."""
     from spark_eos.pipelines.tables.iceberg.rest import is_passing
 
     error = None

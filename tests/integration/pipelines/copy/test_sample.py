@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.errors import RowError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SourceOptions, stream_options
 from spark_eos.pipelines.copy.sample import sample
 from spark_eos.pipelines.copy.transforming import Chunk
@@ -49,7 +50,8 @@ def test_a_transform_that_is_none_of_each_row_is_refused_before_anything_is_writ
 
 def by_place(options: SourceOptions) -> dict[tuple[str, int], Chunk]:
     """The sample, by topic and partition."""
-    return {(one.rows["topic"][0].as_py(), one.rows["partition"][0].as_py()): one for one in sample(options)}
+    taken = sample(broker_client(options.kafka), options)
+    return {(one.rows["topic"][0].as_py(), one.rows["partition"][0].as_py()): one for one in taken}
 
 
 def test_the_newest_committed_records_of_some_partitions_are_the_sample(reads, topic, write, transactions):

@@ -95,14 +95,13 @@ def test_a_group_is_given_offsets_by_one_side_only():
     assert caught.value.condition == "EOS_OPTION_CONFLICT"
 
 
-def test_two_clusters_do_not_share_offsets(monkeypatch):
+def test_two_clusters_do_not_share_offsets():
     """The group is the source's, a report that no query begins at."""
-    monkeypatch.setattr(checks, "cluster_id", lambda kafka: "target")
-    assert conflict(checks.check_clusters, source(), sink(offsets__group__id="g"), "source") == "offsets.group.id"
+    assert conflict(checks.check_clusters, source(), sink(offsets__group__id="g"), same=False) == "offsets.group.id"
     reports = {"offsets__group__id": "g", "kafka__group__id": "g", "startingOffsets": "group"}
-    assert conflict(checks.check_clusters, source(**reports), sink(), "source") == "startingOffsets"
-    assert not checks.check_clusters(source(**reports | {"kafka__group__id": "other"}), sink(), "source")
-    assert checks.check_clusters(source(**reports), sink(offsets__group__id="g"), "target")
+    assert conflict(checks.check_clusters, source(**reports), sink(), same=False) == "startingOffsets"
+    checks.check_clusters(source(**reports | {"kafka__group__id": "other"}), sink(), same=False)
+    checks.check_clusters(source(**reports), sink(offsets__group__id="g"), same=True)
 
 
 def test_no_topic_is_copied_to_itself():

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed, EosError, RowError, SchemaError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import stream_options
 from spark_eos.pipelines.copy import sample
-from spark_eos.pipelines.copy.by_row import Outcome, Piece, differing
+from spark_eos.pipelines.copy.by_row import differing
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, Transform
 from spark_eos.pipelines.copy.sample import check_by_sample, check_chunk, check_chunks, check_here, types_by_sample
 from spark_eos.pipelines.copy.sql import SqlTransform
-from spark_eos.pipelines.copy.transforming import Chunk, checked, transformed
+from spark_eos.pipelines.copy.transforming import Chunk, Transformed, checked, transformed
 from spark_eos.source.schema import arrow_schema
 
 EMPTY = pa.RecordBatch.from_pylist([], schema=arrow_schema(False))
@@ -192,12 +193,12 @@ def test_only_the_first_halves_are_tried_in_any_case(for_s, pieces, monkeypatch)
 def test_a_sample_that_cannot_be_had_is_no_error(error, monkeypatch):
     """The query may do without it."""
 
-    def broken(options: object) -> Any:
+    def broken(*_: object) -> Any:
         raise error
 
     monkeypatch.setattr(sample, "sample", broken)
     options = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "in"})
-    check_by_sample(options, checked(sorted_backwards, "f", EMPTY, "out"))
+    check_by_sample(broker_client(options.kafka), options, checked(sorted_backwards, "f", EMPTY, "out"))
 
 
 @given(st.integers(1, 40), st.lists(st.integers(1, 9), max_size=40), st.integers(0, 40), st.integers(1, 12))
@@ -205,19 +206,21 @@ def test_the_first_piece_that_differs_is_found_wherever_it_is(count, sizes, at, 
     """A transform that is wrong for pieces of one size which have one record; whatever the cuts."""
     batch = records(count, first=0)
 
-    def apply(piece: pa.RecordBatch) -> Outcome:
+    def apply(piece: pa.RecordBatch) -> Transformed:
         offsets = piece.column("offset").to_pylist()
         is_wrong = piece.num_rows == wrong_size and at in offsets
-        return Outcome(pa.RecordBatch.from_pydict({"value": [b"%d" % (n + is_wrong) for n in offsets]}), {})
+        return Transformed(pa.RecordBatch.from_pydict({"value": [b"%d" % (n + is_wrong) for n in offsets]}), {})
 
-    whole = Outcome(pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(count)]}), {})
+    whole = Transformed(pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(count)]}), {})
     cuts = []
     for size in sizes:
         if sum(cuts) < count:
             cuts.append(min(size, count - sum(cuts)))
     cuts += [1] * (count - sum(cuts))
-    pieces = [Piece(sum(cuts[:n]), cuts[n]) for n in range(len(cuts))]
-    expected = [one for one in pieces if one.count == wrong_size and one.first <= at < one.first + one.count]
+    firsts = [sum(cuts[:n]) for n in range(len(cuts))]
+    expected = [
+        first for first, size in zip(firsts, cuts, strict=True) if size == wrong_size and first <= at < first + size
+    ]
     assert differing(apply, batch, whole, cuts) == (expected[0] if expected else None)
 
 

@@ -16,6 +16,7 @@ from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import readable, task
 from spark_eos.pipelines.copy.copying import Copied
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
+from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.registry import unknown_ids
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import Part
@@ -53,7 +54,11 @@ def parts(fail: bool = True) -> Iterator[Any]:
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
     nothing: Any = object.__new__(ArrowProducer)
     writer: Any = SimpleNamespace(client=None, look_up=lambda _: None)
-    return task.Parts(plan, writer, nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
+    return task.Parts(plan, reading(plan), writer, nothing, Digest.BATCHES).of([HERE])
+
+
+def reading(plan: CopyPlan) -> ReadableRanges:
+    return ReadableRanges.in_task(plan.source, "c", {"in": "id"})
 
 
 def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):
@@ -103,7 +108,7 @@ def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]]
     options = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
     plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, "c", transform)
     nothing: Any = object()
-    return task.Parts(plan, writer, nothing, Digest.CHUNKS, {"in": "id"}, **noted)
+    return task.Parts(plan, reading(plan), writer, nothing, Digest.CHUNKS, **noted)
 
 
 RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("in", 2, 0, 9))

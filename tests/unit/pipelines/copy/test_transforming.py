@@ -27,8 +27,8 @@ from spark_eos.pipelines.copy.transforming import (
     chunks,
     columns_of,
     conformed,
+    digest_at,
     letters_of,
-    of_place,
     transformed,
     without_rejected,
 )
@@ -74,9 +74,11 @@ def test_large_records_make_smaller_chunks_wherever_they_came_apart(sizes, at, m
 def test_places_tell_rows_apart_by_partition_offset_and_order():
     """Two rows that change places, in one chunk or between two partitions, have other digests."""
     ranges = [OffsetRange("t", 0, 0, 9), OffsetRange("t", 1, 0, 9), OffsetRange("u", 0, 0, 9)]
-    found = [place for r in ranges for first in (0, 1, 8192) for place in Chunk(EMPTY, first).places(r, 100).tolist()]
+    found = [
+        place for r in ranges for first in (0, 1, 8192) for place in Chunk(EMPTY, first).row_numbers(r, 100).tolist()
+    ]
     assert len(set(found)) == len(found)
-    assert len({of_place(7, "t", p, start) for p in range(9) for start in range(9)}) == 81
+    assert len({digest_at(7, "t", p, start) for p in range(9) for start in range(9)}) == 81
 
 
 def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():

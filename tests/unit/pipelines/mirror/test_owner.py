@@ -29,7 +29,7 @@ TOPICS = ("a", "b", "c")
 def plan_of(query: str) -> MirrorPlan:
     reads = stream_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "a"})
     writes = sink_options({"kafka.bootstrap.servers": "there:9092", "checkpointLocation": f"/{query}"})
-    return MirrorPlan(reads, writes, "here", None, True, Targets("p."), "there")
+    return MirrorPlan(reads, writes, "here", None, Targets("p."), "there")
 
 
 CLIENTS = MirrorClients.of(plan_of("").source.kafka, plan_of("").sink.kafka)

@@ -129,7 +129,7 @@ def test_what_the_table_remembers_of_a_query_stays(kind) -> None:
     commit(created(kind), FIRST)
     commit(created(kind), SECOND)
     target = evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
-    assert target.last(QUERY) == 1
+    assert kind.place().remembered(QUERY).last == 1
     assert target.commit(SECOND, (), 0, is_there=True).again
     commit(target, THIRD, c=7)
     assert [(row["offset"], row["c"]) for row in readers(kind)[0]] == [(n, 7 if n == 4 else None) for n in range(5)]

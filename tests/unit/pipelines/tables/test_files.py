@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 from decimal import Decimal
 from pathlib import Path
@@ -122,13 +121,12 @@ def test_names_are_used_once_and_tell_who_wrote(store: Store) -> None:
     """Another attempt, and this one again, have other names."""
     files = [file for _ in range(3) for file in written(store, FileLayout(SCHEMA, ("p",)), [rows(0, 1)])]
     assert len({file.path for file in files}) == 3
-    assert {Attempt.of_name(file.path) for file in files} == {ATTEMPT}
+    assert all(is_of(ATTEMPT, file.path) for file in files)
 
 
-@pytest.mark.parametrize("name", ["part-0.parquet", "eos-q-1-2-3.parquet", "eos-q-1-2-3-0123456789abcdeg.parquet", ""])
-def test_names_of_others_are_known(name: str) -> None:
-    """Who sweeps leaves these alone."""
-    assert Attempt.of_name(name) is None
+def is_of(attempt: Attempt, path: str) -> bool:
+    name = f"eos-{attempt.query}-{attempt.batch}-{attempt.partition}-{attempt.attempt}-"
+    return path.rpartition("/")[2].startswith(name)
 
 
 def test_a_query_whose_name_is_no_part_of_a_path_is_refused() -> None:
@@ -237,11 +235,11 @@ def test_a_file_that_cannot_be_finished_is_an_error() -> None:
         writer.write(rows(0, 1))
         writer.close()
     (path,) = handler.deleted
-    assert Attempt.of_name(path) == ATTEMPT
+    assert is_of(ATTEMPT, path)
 
 
-def test_data_files_go_through_pickle_and_json() -> None:
-    """From a task to the driver, and into a file."""
+def test_data_files_go_through_pickle() -> None:
+    """From a task to the driver."""
     file = DataFile(
         "p=x/eos.parquet",
         10,
@@ -251,7 +249,6 @@ def test_data_files_go_through_pickle_and_json() -> None:
         (ColumnStatistics(("s", "t"), 1, "a", "b"), ColumnStatistics(("d",), 0, Decimal("1.50"), Decimal("2.00"))),
     )
     assert pickle.loads(pickle.dumps(file)) == file
-    assert DataFile.from_json(json.loads(json.dumps(file.as_json()))) == file
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -48,7 +48,8 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = begin()
     writer = RowWriter(plan.sink, producer, broker_client(kafka))
-    parts = task.Parts(plan, writer, producer, Digest.BATCHES, {name: before[name].id})
+    reading = readable.ReadableRanges.in_task(source, "", {name: before[name].id})
+    parts = task.Parts(plan, reading, writer, producer, Digest.BATCHES)
     with pytest.raises(KafkaError) as caught:
         print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
     assert caught.value.condition == "EOS_SOURCE_RECREATED"

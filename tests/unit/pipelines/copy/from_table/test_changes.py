@@ -12,7 +12,7 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
-from spark_eos.pipelines.copy.from_table.files import TableFile
+from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS
 from spark_eos.pipelines.tables.reading import Piece
 from spark_eos.source.schema import ARROW_HEADERS

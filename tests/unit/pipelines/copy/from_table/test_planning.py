@@ -209,10 +209,10 @@ def test_tasks_have_all_files_in_order(sizes, tasks) -> None:
     log = MadeUpLog([sizes, [1]], [], there=2)
     start = beginning("id", 0, None, None)
     dealt_to = dealt(files_between(log, start, Position("id", 2), "t"), tasks)
-    rows = [row for task in dealt_to for row in task.rows]
-    assert [row[3] for row in rows] == [path for *_, path in log.everything(with_first=False)]
-    assert len(dealt_to) <= tasks and all(task.rows for task in dealt_to)
-    assert {row[-1] for row in rows} == {len(dealt_to)}
+    paths = [file.path for task in dealt_to for file in task.ranges]
+    assert paths == [path for *_, path in log.everything(with_first=False)]
+    assert len(dealt_to) <= tasks and all(task.ranges for task in dealt_to)
+    assert {task.tasks for task in dealt_to} == {len(dealt_to)}
 
 
 def test_offsets_of_others_are_none_of_ours() -> None:

@@ -39,7 +39,7 @@ def kind(request, tmp_path) -> TableKind:
 def topic(monkeypatch) -> list[Chunk]:
     """The sample that the topics have: none, unless a test puts some there."""
     found: list[Chunk] = []
-    monkeypatch.setattr(sample, "sample", lambda options: iter(found))
+    monkeypatch.setattr(sample, "sample", lambda *_: iter(found))
     monkeypatch.setattr(topics, "cluster_id", lambda client: "c")
     return found
 

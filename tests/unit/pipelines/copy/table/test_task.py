@@ -15,11 +15,10 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import EosError
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.source import RangesOfTask, RangeStreamReader
+from spark_eos.pipelines.copy.rows import RangeReader, RangesOfTask
 from spark_eos.pipelines.copy.table import task
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.task import TableMessage, run_task
-from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.tables.files import FileLayout
 from spark_eos.pipelines.tables.keys import Key
 from spark_eos.pipelines.tables.partitions import NULL
@@ -49,7 +48,7 @@ def written(
     patch.setattr(task, "spare_collections", lambda: None)
     store = open_store(str(folder), HadoopSettings({}))
     table: Any = SimpleNamespace(store=lambda: store, layout=layout)
-    spark = RangeStreamReader(SOURCE, LastWritten()).read(RangesOfTask(tuple(ranges), 1))
+    spark = RangeReader().read(RangesOfTask(tuple(ranges), 1))
     return run_task(TablePlan(SOURCE, "c", table), Identity("q", "r", 0, 0, 0), spark)
 
 

@@ -6,8 +6,7 @@ import json
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,13 +19,18 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, OptionError, RowError, TableError
 from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.options.parse import stream_options
+from spark_eos.pipelines.copy.rows import RangeReader, RangesOfTask
 from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.pipelines.copy.table import task
-from spark_eos.pipelines.copy.table.options import DeltaOptions, IcebergOptions, table_options
+from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import TableTransform
 from spark_eos.pipelines.copy.table.writer import TableStreamWriter
 from spark_eos.pipelines.copy.written import LastWritten
+from spark_eos.pipelines.tables.delta.table import location_of
+from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.iceberg.catalog import Properties, TableName
+from spark_eos.pipelines.tables.iceberg.target import IcebergPlace
 from spark_eos.sink.job import Identity
 from spark_eos.source.schema import arrow_schema
 from tests.support.tables.table_kinds import KINDS, TableKind
@@ -38,14 +42,7 @@ COLUMNS = arrow_schema(include_headers=False)
 @pytest.fixture(autouse=True)
 def broker(monkeypatch) -> None:
     """Has each record of every range that is asked for."""
-
-    class Readable:
-        def __init__(self, *_: object) -> None: ...
-
-        def of(self, ranges: tuple[OffsetRange, ...]) -> Iterator[OffsetRange]:
-            yield from ranges
-
-    monkeypatch.setattr(task, "ReadableRanges", Readable)
+    monkeypatch.setattr(task.ReadableRanges, "of", lambda self, ranges: iter(ranges))
     monkeypatch.setattr(task, "read_range", lambda fetching, range_: iter([rows(range_)]))
 
 
@@ -74,8 +71,7 @@ def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.Tab
     """The messages of the tasks, as they come to the driver."""
     found = []
     for number, ranges in enumerate(tasks):
-        given = [{**asdict(r), "tasks": len(tasks)} for r in ranges]
-        batches = iter([pa.RecordBatch.from_pylist(given)] if given else [])
+        batches = RangeReader().read(RangesOfTask(tuple(ranges), len(tasks)))
         message = task.run_task(pickle.loads(pickle.dumps(plan)), Identity("q", "r", batch, number, 0), batches)
         found.append(pickle.loads(pickle.dumps(message)))
     return found
@@ -208,20 +204,20 @@ def test_options_of_a_table() -> None:
     """In any case; settings of file systems are the query's before the session's."""
     given = {"format": "delta", "PATH": "s3a://b/t", "partitionby": "topic, partition", "afterRestore": "7"}
     storage = {"fs.s3a.access.key": "own", "delta.appendOnly": "true"}
-    assert table_options(given | storage, {"fs.s3a.access.key": "session's"}) == DeltaOptions(
-        "s3a://b/t",
-        ("topic", "partition"),
-        7,
-        {"delta.appendOnly": "true"},
-        HadoopSettings({"fs.s3a.access.key": "own"}),
-    )
+    found = table_options(given | storage, {"fs.s3a.access.key": "session's"})
+    assert found.storage == HadoopSettings({"fs.s3a.access.key": "own"}) and not found.evolves
+    location = location_of("s3a://b/t", found.storage)
+    assert found.place(found.storage) == DeltaPlace(location, ("topic", "partition"), {"delta.appendOnly": "true"}, 7)
+    assert found.mark == {"format": "delta", "path": "s3a://b/t"}
 
 
 def test_options_of_an_iceberg_table() -> None:
     """Properties of the catalog, some of which are secrets, are in no text of the options."""
     given = {"format": "ICEBERG", "TABLE": "a.b", "catalog": "lake", "partitionby": "topic, day(timestamp)"}
     found = table_options(given | {"catalog.token": "secret", "afterRollback": "7"}, {})
-    assert found == IcebergOptions("a.b", "lake", ("topic", "day(timestamp)"), 7, {"token": "secret"})
+    assert found.mark == {"format": "iceberg", "table": "a.b", "catalog": "lake"}
+    table = TableName("a.b", "lake", Properties({"token": "secret"}))
+    assert found.place(HadoopSettings()) == IcebergPlace(table, ("topic", "day(timestamp)"), 7)
     assert "secret" not in repr(found) + repr(found.place(HadoopSettings()))
 
 

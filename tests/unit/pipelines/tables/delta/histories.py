@@ -27,12 +27,12 @@ from deltalake.schema import Field, PrimitiveType
 from spark_eos.base import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.delta import commit, evolution
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.tables.delta_files import (
     SCHEMA,
     Record,
+    add_columns,
     files_in,
     files_of,
     grown_older,
@@ -42,6 +42,7 @@ from tests.support.tables.delta_files import (
     read_by_deltalake,
     read_by_log,
     records,
+    targeted,
 )
 from tests.support.waiting import TIMEOUT
 
@@ -145,7 +146,7 @@ class History:
         try:
             files = files_of(on_disk(table.location), batch)
             self._reach("files written")
-            commit.commit_files(table, batch, files, len(records(batch)), patience_s=TIMEOUT)
+            targeted(table).commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
         except (Dead, OSError):  # an error of a task, which leaves its files
             return
         except TableError as error:
@@ -174,7 +175,7 @@ class History:
         before = self._start()
         wide = pa.schema([*self._columns(), (f"c{len(before.columns)}", pa.int32())])
         try:
-            self._table = evolution.add_columns(before, wide, patience_s=TIMEOUT)
+            self._table = add_columns(before, wide)
         except Dead:
             return
         except TableError as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from spark_eos.base import failpoints, system
+from spark_eos.base import failpoints
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
-from spark_eos.pipelines.tables.delta.commit import commit_files, retention_ms
+from spark_eos.pipelines.tables.delta.actions import add_action
+from spark_eos.pipelines.tables.delta.commit import DeltaCommit
+from spark_eos.pipelines.tables.delta.creation import retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
-from spark_eos.pipelines.tables.delta.target import DeltaTarget
-from spark_eos.pipelines.tables.files import FileLayout
+from spark_eos.pipelines.tables.delta.target import DeltaPlace
 from tests.support.tables.delta_files import (
     QUERY,
     SCHEMA,
@@ -31,6 +30,7 @@ from tests.support.tables.delta_files import (
     read_by_deltalake,
     read_by_log,
     records,
+    targeted,
     written,
 )
 from tests.support.waiting import TIMEOUT
@@ -46,9 +46,8 @@ def table(tmp_path) -> Table:
 
 def committed(table: Table, batch, **more):
     """The outcome for a micro-batch whose files were written just now."""
-    return commit_files(
-        table, batch, files_of(on_disk(table.location), batch), len(records(batch)), patience_s=TIMEOUT, **more
-    )
+    files = files_of(on_disk(table.location), batch)
+    return targeted(table, **more).commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
 
 
 def condition_of(table: Table, batch, **more) -> str:
@@ -66,46 +65,6 @@ def rows(table: Table) -> Counter:
     found = read_by_deltalake(table.location)
     assert found == read_by_log(files_in(table.location.uri))
     return found
-
-
-def test_micro_batches_are_in_the_table_once_however_often_they_are_committed(table) -> None:
-    """Also those without rows, and without a range."""
-    batches = [FIRST, SECOND, micro_batch(2), micro_batch(3, (0, 5, 5))]
-    for batch in batches:
-        assert not committed(table, batch).again
-        assert committed(table, batch).again
-    assert rows(table) == Counter(records(FIRST) + records(SECOND))
-    found = DeltaTable(table.location.uri)
-    assert found.transaction_version(QUERY) == 3 and found.transaction_version(f"{QUERY}#t-1") == 2
-    note = json.loads(found.history(4)[3]["userMetadata"])["spark-eos"]
-    assert (note["batch"], note["rows"], note["ranges"]) == (0, 5, {"t/0": [0, 3], "t/1": [0, 2]})
-
-
-def test_three_drivers_at_once_commit_each_micro_batch_once(table) -> None:
-    """While others append and compact. Each driver hears that the table has it."""
-    drivers, batches = 3, [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(20)]
-    together, outcomes = threading.Barrier(drivers), list[bool]()
-
-    def drive() -> None:
-        for batch in batches:
-            files = files_of(on_disk(table.location), batch)
-            together.wait()
-            outcomes.append(commit_files(table, batch, files, 2).again)
-
-    def disturb() -> None:
-        for n in range(6):
-            data = pa.Table.from_pylist([{"topic": "foreign", "partition": n, "offset": 0}], SCHEMA)
-            write_deltalake(table.location.uri, data, mode="append")
-            DeltaTable(table.location.uri).optimize.compact()
-
-    threads = [threading.Thread(target=work) for work in (*[drive] * drivers, disturb)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert Counter(outcomes) == {False: len(batches), True: len(batches) * (drivers - 1)}
-    expected = [record for batch in batches for record in records(batch)]
-    assert rows(table) == Counter(expected + [("foreign", n, 0) for n in range(6)])
 
 
 @pytest.mark.parametrize("each", [None, 3])
@@ -157,21 +116,6 @@ def test_a_log_that_cannot_be_summed_up_stops_nothing(table, monkeypatch, caplog
     assert caplog.text.count("the disk is full") == 2
 
 
-def test_the_table_is_asked_again_after_an_error(table, monkeypatch) -> None:
-    """Whatever failed: here, after the commit has landed."""
-    reached = []
-
-    def fail_once(point: str) -> None:
-        reached.append(point)
-        if reached.count("table.committed") == 1 and point == "table.committed":
-            raise OSError("the connection was closed")
-
-    monkeypatch.setattr(failpoints, "reach", fail_once)
-    outcome = committed(table, FIRST)
-    assert outcome.again and outcome.tries == 2
-    assert rows(table) == Counter(records(FIRST))
-
-
 def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(table, monkeypatch) -> None:
     """The error says that a restart helps, and has no secrets."""
     secret = Location(
@@ -179,107 +123,16 @@ def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(table, monkeypatch
     )
     monkeypatch.setattr(Location, "open", lambda self: (_ for _ in ()).throw(OSError("refused: hush!")))
     with pytest.raises(TableError) as error:
-        commit_files(Table(secret, table.id, table.columns), FIRST, [], 0, patience_s=0.01)
+        targeted(Table(secret, table.id, table.columns)).commit(FIRST, [], 0, patience_s=0.01)
     assert error.value.condition == "EOS_TABLE_UNCLEAR" and error.value.restart_helps
     assert "refused: ***" in str(error.value) and "hush" not in repr(secret)
-
-
-def test_another_micro_batch_of_the_same_number_stops_the_query(table) -> None:
-    """A copy of the checkpoint has gone on with other offsets."""
-    committed(table, FIRST)
-    committed(table, SECOND)
-    assert condition_of(table, micro_batch(1, (0, 3, 6))) == "EOS_TABLE_TWO_QUERIES"
-
-
-def test_a_later_micro_batch_or_a_missing_one_stops_the_query(table) -> None:
-    """The checkpoint is old, or the table lacks a commit."""
-    committed(table, FIRST)
-    assert condition_of(table, micro_batch(2, (0, 5, 6))) == "EOS_OTHER_TABLE.behind"
-    committed(table, SECOND)
-    assert condition_of(table, FIRST) == "EOS_TABLE_CHECKPOINT_BEHIND"
-
-
-def test_queries_do_not_meet_in_a_table(table) -> None:
-    """Each has its own numbers."""
-    other = micro_batch(0, (0, 0, 1), topic="u", query="another")
-    committed(table, FIRST)
-    committed(table, other)
-    committed(table, SECOND)
-    assert rows(table) == Counter(records(FIRST) + records(SECOND) + records(other))
 
 
 # Other tables, other rules
 
 
-def recreated(table: Table) -> None:
-    shutil.rmtree(table.location.uri)
-    DeltaTable.create(table.location.uri, SCHEMA)
-
-
-def with_a_column_more(table: Table) -> None:
-    from deltalake.schema import Field, PrimitiveType
-
-    DeltaTable(table.location.uri).alter.add_columns([Field("more", PrimitiveType("string"))])
-
-
-def forgetful(table: Table) -> None:
-    properties = {"delta.setTransactionRetentionDuration": "interval 1 day"}
-    DeltaTable(table.location.uri).alter.set_table_properties(properties, raise_if_not_exists=False)
-
-
-def constrained(table: Table) -> None:
-    DeltaTable(table.location.uri).alter.add_constraint({"small": "offset < 3"})
-
-
 def restored(table: Table) -> None:
     DeltaTable(table.location.uri).restore(0)
-
-
-@pytest.mark.parametrize(
-    ("change", "entry"),
-    [
-        (recreated, "EOS_OTHER_TABLE.recreated"),
-        (lambda table: shutil.rmtree(table.location.uri), "EOS_DELTA_NO_TABLE.path"),
-        (with_a_column_more, "EOS_TABLE_DIFFERS"),
-        (forgetful, "EOS_DELTA_TABLE_SETTINGS.forgets"),
-        (constrained, "EOS_DELTA_TABLE_SETTINGS.rules"),
-        (restored, "EOS_OTHER_TABLE.restored"),
-    ],
-)
-def test_a_table_that_was_changed_meanwhile_is_refused(table, change, entry) -> None:
-    """By name, and nothing is committed."""
-    committed(table, FIRST)
-    change(table)
-    with pytest.raises(TableError) as error:
-        files = [] if entry == "EOS_DELTA_NO_TABLE.path" else files_of(on_disk(table.location), SECOND)
-        commit_files(table, SECOND, files, 2, patience_s=1)
-    assert error.value.entry == entry
-    if Path(table.location.uri).exists():
-        assert not read_by_deltalake(table.location).keys() & set(records(SECOND))
-
-
-def dropped(table: Table) -> None:
-    shutil.rmtree(table.location.uri)
-
-
-@pytest.mark.parametrize("change", [recreated, dropped, restored, with_a_column_more, constrained])
-def test_a_change_after_the_table_was_asked_is_noticed(table, monkeypatch, change) -> None:
-    """The commit is refused, and the next look says why: no log gets a version that is of another table."""
-    committed(table, FIRST)
-    reached: list[str] = []
-
-    def meanwhile(point: str) -> None:
-        reached.append(point)
-        if reached == ["table.asked"]:
-            change(table)
-
-    monkeypatch.setattr(failpoints, "reach", meanwhile)
-    with pytest.raises(TableError) as error:
-        committed(table, SECOND)
-    assert reached == ["table.asked"] and error.value.condition != "EOS_TABLE_UNCLEAR"
-    assert DeltaTable.is_deltatable(table.location.uri) == (change is not dropped)
-    if change is not dropped:
-        assert not rows(table).keys() & set(records(SECOND))
 
 
 OTHERS = [micro_batch(number, (0, number, number + 1), topic="u", query="another") for number in range(4)]
@@ -315,13 +168,13 @@ def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
 
 def last_in(table: Table) -> int | None:
     """What a start of the query finds."""
-    return DeltaTarget(table, FileLayout(SCHEMA)).last(QUERY)
+    return DeltaPlace(table.location).remembered(QUERY).last
 
 
 @pytest.mark.parametrize("removed", ["_delta_log", ""])
-@pytest.mark.parametrize(("versions", "taken_back"), [(0, False), (1, True), (2, False)])
+@pytest.mark.parametrize("versions", [0, 1, 2])
 def test_a_driver_that_wakes_up_in_front_of_another_table_leaves_nothing_there(
-    table, meanwhile, removed, versions, taken_back
+    table, meanwhile, removed, versions
 ) -> None:
     """Whether that is shorter than the old table, as long, or longer. Its own query goes on, and readers need no file
     that is gone."""
@@ -330,12 +183,12 @@ def test_a_driver_that_wakes_up_in_front_of_another_table_leaves_nothing_there(
     with pytest.raises(TableError) as error:
         committed(table, SECOND)
     assert error.value.entry == "EOS_OTHER_TABLE.recreated" and not error.value.restart_helps
-    assert ("was taken back" in error.value.message) is taken_back
+    assert ("was taken back" in error.value.message) == (versions == 1)
     other = known(table.location, SCHEMA)
     for batch in OTHERS[versions:3]:
         committed(other, batch)
     assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS[:3] for record in records(batch))
-    if taken_back:
+    if versions == 1:
         assert table.id in error.value.message and other.id in error.value.message
         assert refused_start(other)
 
@@ -453,7 +306,7 @@ def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(tab
     with pytest.raises(TableError) as error:
         committed(table, SECOND)
     assert error.value.entry == "EOS_OTHER_TABLE.restored"
-    assert "Version 2 of" in error.value.message
+    assert "version 2 of" in error.value.message
     committed(table, SECOND, after_restore=2)
     assert rows(table) == Counter(records(SECOND))
 
@@ -475,42 +328,6 @@ def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None
 # Files
 
 
-def test_files_that_vacuum_may_remove_are_not_committed(table, monkeypatch) -> None:
-    """A quarter of a week after they were written."""
-    files = files_of(on_disk(table.location), FIRST)
-    now = system.time_of_day()
-    monkeypatch.setattr(system, "time_of_day", lambda: now + 43 * 3600)
-    with pytest.raises(TableError) as error:
-        commit_files(table, FIRST, files, 5)
-    assert error.value.entry == "EOS_TABLE_FILES_OLD.late" and "43.0 hours" in error.value.message
-    assert error.value.restart_helps
-    monkeypatch.setattr(system, "time_of_day", lambda: now + 41 * 3600)
-    assert not commit_files(table, FIRST, files, 5).again
-
-
-def test_files_that_were_removed_are_not_committed(table) -> None:
-    """Before their commit; and the query stops where it was just after."""
-    files = files_of(on_disk(table.location), FIRST)
-    Path(table.location.uri, files[0].path).unlink()
-    with pytest.raises(TableError) as error:
-        commit_files(table, FIRST, files, 5)
-    assert error.value.entry == "EOS_TABLE_FILES_OLD.gone"
-
-
-def test_files_that_are_removed_while_they_are_committed_stop_the_query(table, monkeypatch) -> None:
-    """A VACUUM without any retention."""
-    files = files_of(on_disk(table.location), FIRST)
-
-    def vacuum(point: str) -> None:
-        if point == "table.asked":
-            Path(table.location.uri, files[0].path).unlink()
-
-    monkeypatch.setattr(failpoints, "reach", vacuum)
-    with pytest.raises(TableError) as error:
-        commit_files(table, FIRST, files, 5)
-    assert error.value.entry == "EOS_TABLE_FILES_LOST" and not error.value.restart_helps
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -530,7 +347,7 @@ def test_retention_is_read_as_delta_writes_it(text, expected) -> None:
 
 def test_a_commit_by_spark_under_the_same_number_is_another_querys(table) -> None:
     """It says nothing of offsets, and the checkpoint of this query says that its rows never passed through Spark."""
-    file = written(on_disk(table.location), records(FIRST))
+    file = add_action(written(on_disk(table.location), records(FIRST)))
     properties = CommitProperties({}, app_transactions=[Transaction(QUERY, 0, 1)])
     DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
     assert condition_of(table, FIRST) == "EOS_TABLE_TWO_QUERIES"
@@ -541,10 +358,10 @@ def test_a_commit_by_spark_under_the_same_number_is_another_querys(table) -> Non
 
 def test_a_handle_that_is_opened_after_the_question_doubles_rows(table, monkeypatch) -> None:
     """So the question and the commit have to be on one: these tests would notice."""
-    right = commit_module._Commit._commit
+    right = DeltaCommit.append
 
-    def on_another_handle(self, handle, version) -> None:
-        right(self, self._opened(), version)
+    def on_another_handle(self, handle):
+        return right(self, self.look())
 
     beaten = []
 
@@ -557,7 +374,7 @@ def test_a_handle_that_is_opened_after_the_question_doubles_rows(table, monkeypa
     assert committed(table, FIRST).again
     assert rows(table) == Counter(records(FIRST))
     beaten.clear()
-    monkeypatch.setattr(commit_module._Commit, "_commit", on_another_handle)
+    monkeypatch.setattr(DeltaCommit, "append", on_another_handle)
     committed(table, SECOND)
     beaten.clear()
     third = micro_batch(2, (0, 5, 6))

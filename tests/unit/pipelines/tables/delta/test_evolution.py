@@ -15,12 +15,10 @@ from spark_eos.base import failpoints
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta import evolution
-from spark_eos.pipelines.tables.delta.commit import commit_files
-from spark_eos.pipelines.tables.delta.evolution import add_columns
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaPlace
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
-from tests.support.tables.delta_files import QUERY, SCHEMA, files_of, micro_batch, on_disk
+from tests.support.tables.delta_files import QUERY, SCHEMA, add_columns, files_of, micro_batch, on_disk, targeted
 from tests.support.waiting import TIMEOUT
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
@@ -58,7 +56,7 @@ def refusal(table: Table, given: pa.Schema) -> EosError:
 
 def test_the_commit_has_nothing_but_the_columns(table) -> None:
     """The query's own transactions stay, and so does what the table has else: comments, properties, protocol."""
-    commit_files(table, FIRST, files_of(on_disk(table.location), FIRST), 3)
+    targeted(table).commit(FIRST, files_of(on_disk(table.location), FIRST), 3)
     handle = DeltaTable(table.location.uri)
     handle.alter.set_table_properties({"delta.appendOnly": "true"})
     handle.alter.set_column_metadata("topic", {"comment": "where it comes from"})
@@ -92,7 +90,7 @@ def test_columns_within_a_struct_keep_its_comments(tmp_path) -> None:
 @pytest.mark.parametrize("versions", [0, 1, 2])
 def test_a_table_that_was_recreated_meanwhile_stays_as_it_is(table, monkeypatch, versions) -> None:
     """Its columns, its id and its rows, whether it is shorter than the one before, as long, or longer."""
-    commit_files(table, FIRST, files_of(on_disk(table.location), FIRST), 3)
+    targeted(table).commit(FIRST, files_of(on_disk(table.location), FIRST), 3)
 
     def recreated(point: str) -> None:
         if point == "table.evolving":

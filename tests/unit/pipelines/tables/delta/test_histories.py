@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_eos.pipelines.tables import micro_batch
-from spark_eos.pipelines.tables.delta import commit, evolution, table
+from spark_eos.pipelines.tables import commit, micro_batch
+from spark_eos.pipelines.tables.delta import memory, table
+from spark_eos.pipelines.tables.delta.commit import DeltaCommit
+from spark_eos.pipelines.tables.delta.evolution import DeltaAddition
+from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from tests.unit.pipelines.tables.delta.histories import History, Wrong
 
 SCHEDULES = 25
@@ -36,8 +41,8 @@ def test_every_row_is_in_the_table_once(seed, tmp_path) -> None:
 
 def another_handle(patch: pytest.MonkeyPatch) -> None:
     """The table is asked, and then opened anew for the commit."""
-    right = commit._Commit._commit
-    patch.setattr(commit._Commit, "_commit", lambda self, handle, version: right(self, self._opened(), version))
+    right = DeltaCommit.append
+    patch.setattr(DeltaCommit, "append", lambda self, handle: right(self, self.look()))
 
 
 def not_asked(patch: pytest.MonkeyPatch) -> None:
@@ -47,34 +52,37 @@ def not_asked(patch: pytest.MonkeyPatch) -> None:
 
 def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
     """An error is taken for a refusal, and the driver goes on as if another one had done its work."""
-    right = commit._Commit.once
+    right = DeltaCommit.once
 
-    def once(self: commit._Commit) -> bool:
+    def once(self: DeltaCommit) -> bool:
         try:
             return right(self)
         except OSError:
             return True
 
-    patch.setattr(commit._Commit, "once", once)
+    patch.setattr(DeltaCommit, "once", once)
 
 
 def errors_are_new_columns(patch: pytest.MonkeyPatch) -> None:
     """An error is taken for another start that has added them."""
-    right = evolution._Addition.once
+    right = DeltaAddition.once
 
-    def once(self: evolution._Addition) -> bool:
+    def once(self: DeltaAddition) -> bool:
         try:
             return right(self)
         except OSError:
             return True
 
-    patch.setattr(evolution._Addition, "once", once)
-    patch.setattr(evolution, "check_columns", lambda *_: None)
+    def with_columns(self: DeltaTarget, schema: pa.Schema) -> DeltaTarget:
+        return replace(self, table=replace(self.table, columns=tuple(table.columns_of(schema).items())))
+
+    patch.setattr(DeltaAddition, "once", once)
+    patch.setattr(DeltaTarget, "with_columns", with_columns)
 
 
 def restores_are_let_be(patch: pytest.MonkeyPatch) -> None:
     """Rows that a RESTORE has taken are not missed."""
-    patch.setattr(commit, "check_restored", lambda *_: None)
+    patch.setattr(DeltaCommit, "check_kept", lambda *_: None)
 
 
 def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
@@ -84,16 +92,16 @@ def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
     def has(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> bool:
         return found.last is not None and right(path, found, batch)
 
-    def found(self: commit._Commit, handle: DeltaTable) -> micro_batch.Remembered:
-        return commit.remembered(handle.transaction_version, self.batch.query)
+    def found(self: DeltaCommit, handle: DeltaTable) -> micro_batch.Remembered:
+        return memory.remembered(handle.transaction_version, self.batch.query)
 
     patch.setattr(commit, "has", has)
-    patch.setattr(commit._Commit, "_remembered", found)
+    patch.setattr(DeltaCommit, "remembered", found)
 
 
 def commits_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Whichever table they have landed in."""
-    patch.setattr(commit._Commit, "_taken_back", lambda self, handle: micro_batch.landed("", 0, "", ""))
+    patch.setattr(DeltaCommit, "_taken_back", lambda self, handle: micro_batch.landed("", 0, "", ""))
 
 
 def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
@@ -108,8 +116,8 @@ def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
 
 def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:
     """Whether or not they are there."""
-    patch.setattr(commit._Commit, "_check_age", lambda self, handle: None)
-    patch.setattr(commit._Commit, "_check_there", lambda self: None)
+    patch.setattr(DeltaCommit, "check_age", lambda self, handle: None)
+    patch.setattr(DeltaCommit, "check_there", lambda self, handle: None)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta.memory import note_of, remembered, transactions_of
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, Standing, check_start, digest_of, standing
+from spark_eos.pipelines.tables.micro_batch import (
+    BatchPresence,
+    MicroBatch,
+    Remembered,
+    check_start,
+    digest_of,
+    presence_of,
+)
 from tests.support.tables.delta_files import QUERY, micro_batch
 
 BATCH = micro_batch(4, (0, 10, 20), (1, 5, 6))
@@ -68,16 +75,16 @@ def test_another_topic_of_the_same_name_has_another_digest() -> None:
 @pytest.mark.parametrize(
     ("last", "digest", "expected"),
     [
-        (3, None, Standing.NEW),
-        (3, BATCH.digest, Standing.NEW),
-        (4, BATCH.digest, Standing.THERE),
-        (4, 1, Standing.UNCLEAR),
-        (4, None, Standing.UNCLEAR),
+        (3, None, BatchPresence.NEW),
+        (3, BATCH.digest, BatchPresence.NEW),
+        (4, BATCH.digest, BatchPresence.THERE),
+        (4, 1, BatchPresence.UNCLEAR),
+        (4, None, BatchPresence.UNCLEAR),
     ],
 )
 def test_whether_a_micro_batch_is_there(last, digest, expected) -> None:
     """By its number and its digest."""
-    assert standing("/t", Remembered(last, digest, None), BATCH) is expected
+    assert presence_of("/t", Remembered(last, digest, None), BATCH) is expected
 
 
 @pytest.mark.parametrize(
@@ -87,13 +94,13 @@ def test_whether_a_micro_batch_is_there(last, digest, expected) -> None:
 def test_numbers_have_no_gaps(last, condition) -> None:
     """A later micro-batch is an old checkpoint; a missing one is another table, or one that has lost a commit."""
     with pytest.raises(TableError) as error:
-        standing("/t", Remembered(last, None, None), BATCH)
+        presence_of("/t", Remembered(last, None, None), BATCH)
     assert error.value.condition == condition and "/t" in error.value.message
 
 
 def test_a_new_query_begins_in_any_table() -> None:
     """Whatever other queries have written there."""
-    assert standing("/t", Remembered(None, None, None), micro_batch(0)) is Standing.NEW
+    assert presence_of("/t", Remembered(None, None, None), micro_batch(0)) is BatchPresence.NEW
     check_start("/t", None, finished=None, planned=None)
 
 

@@ -9,11 +9,18 @@ import pytest
 
 from spark_eos.base import failpoints
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.delta import commit as commit_module
-from spark_eos.pipelines.tables.delta.commit import commit_files
+from spark_eos.pipelines.tables import commit as commit_module
 from spark_eos.pipelines.tables.delta.table import Table, known
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
-from tests.support.tables.delta_files import SCHEMA, files_of, micro_batch, read_by_deltalake, read_by_log, records
+from tests.support.tables.delta_files import (
+    SCHEMA,
+    files_of,
+    micro_batch,
+    read_by_deltalake,
+    read_by_log,
+    records,
+    targeted,
+)
 from tests.support.waiting import TIMEOUT
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2)) for n in range(6)]
@@ -44,7 +51,7 @@ def rows(store: S3StandIn, table: Table) -> Counter:
 
 
 def committed(store: S3StandIn, table: Table, batch):
-    return commit_files(table, batch, files_of(kept_in(store), batch), len(records(batch)), patience_s=TIMEOUT)
+    return targeted(table).commit(batch, files_of(kept_in(store), batch), len(records(batch)), patience_s=TIMEOUT)
 
 
 def expected(batches=BATCHES) -> Counter:
@@ -88,7 +95,7 @@ def test_a_request_that_is_applied_after_the_query_has_given_up_is_found_by_the_
     store.fault = lambda key: LATE if "_delta_log/" in key else FINE
     batch = BATCHES[0]
     with pytest.raises(TableError) as error:
-        commit_files(table, batch, files_of(kept_in(store), batch), 2, patience_s=0.01)
+        targeted(table).commit(batch, files_of(kept_in(store), batch), 2, patience_s=0.01)
     assert error.value.condition == "EOS_TABLE_UNCLEAR"
     store.fault = lambda key: FINE
     store.apply_late()
@@ -105,7 +112,7 @@ def test_three_drivers_on_a_store_that_loses_replies_commit_each_micro_batch_onc
         for batch in BATCHES:
             files = files_of(kept_in(store), batch)
             together.wait()
-            commit_files(table, batch, files, 2)
+            targeted(table).commit(batch, files, 2)
 
     threads = [threading.Thread(target=drive) for _ in range(3)]
     for thread in threads:
@@ -140,6 +147,6 @@ def test_a_commit_that_does_not_ask_first_doubles_rows(store, table, monkeypatch
     monkeypatch.setattr(failpoints, "reach", after_the_commit)
     batch = BATCHES[0]
     files = files_of(kept_in(store), batch)
-    commit_files(table, batch, files, 2)
-    commit_files(table, batch, files_of(kept_in(store), batch), 2)
+    targeted(table).commit(batch, files, 2)
+    targeted(table).commit(batch, files_of(kept_in(store), batch), 2)
     assert read_by_deltalake(table.location)["t", 0, 0] > 1

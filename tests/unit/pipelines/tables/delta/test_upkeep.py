@@ -14,8 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.pipelines.tables.delta.actions import add_action
-from spark_eos.pipelines.tables.delta.commit import commit_files
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaPlace
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
@@ -31,6 +29,7 @@ from tests.support.tables.delta_files import (
     on_disk,
     read_by_deltalake,
     records,
+    targeted,
 )
 from tests.support.waiting import TIMEOUT
 
@@ -41,7 +40,7 @@ WEEKS = 8.0
 def committed(table: Table, batch: MicroBatch) -> bool:
     """Whether the table already had it."""
     files = files_of(on_disk(table.location), batch)
-    return commit_files(table, batch, files, len(records(batch)), patience_s=TIMEOUT).again
+    return targeted(table).commit(batch, files, len(records(batch)), patience_s=TIMEOUT).again
 
 
 def expected(batches: list[MicroBatch]) -> Counter:
@@ -124,12 +123,12 @@ def test_a_table_on_s3_is_looked_after(tmp_path) -> None:
         table = known(store.location("t"), SCHEMA)
         for batch in BATCHES[:3]:
             files = files_of(lambda path, content: store.keep(f"t/{path}", content), batch)
-            commit_files(table, batch, files, len(records(batch)))
+            targeted(table).commit(batch, files, len(records(batch)))
         store.keep(f"t/eos-{QUERY}-1-0-1-0123456789abcdef.parquet", b"of a task that was killed")
         looked_after(table.location)
         assert not [key for key in store.objects if key.startswith("t/eos-")]
         assert read_by_deltalake(table.location) == expected(BATCHES[:3])
-        assert commit_files(table, BATCHES[2], [], 0).again
+        assert targeted(table).commit(BATCHES[2], [], 0).again
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["without the column", "as tables are"])
@@ -142,7 +141,7 @@ def test_the_bounds_of_a_compacted_column_with_infinity_hide_rows_unless_it_has_
     target = DeltaPlace(location, (), properties).target(schema, create=True)
     for number, values in enumerate([[1.0, float("nan")], [7.0, float("inf")]]):
         rows = pa.RecordBatch.from_pydict({"v": values, "n": [number, number]}, schema)
-        commit_files(target.table, micro_batch(number, (0, number, number + 1)), [add_action(written(target, rows))], 2)
+        target.commit(micro_batch(number, (0, number, number + 1)), [written(target, rows)], 2)
 
     def found() -> int:
         return int(DeltaTable(location.uri).to_pyarrow_dataset().to_table(filter=ds.field("v") > 5).num_rows)

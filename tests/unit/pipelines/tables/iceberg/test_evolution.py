@@ -10,12 +10,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import IntegerType
 
 from spark_eos.errors import EosError, TableError
-from spark_eos.pipelines.tables.iceberg import evolution
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
 from tests.support.servers.rest_catalog import CatalogServer, Fault, RestIceberg, serving, soon_overdue
 from tests.support.tables.delta_files import SCHEMA, micro_batch
-from tests.support.tables.table_kinds import Iceberg
-from tests.unit.pipelines.tables.iceberg.test_commit import files_of, targeted
+from tests.support.tables.table_kinds import Iceberg, files_of
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
 
@@ -33,7 +31,7 @@ def server(kind):
 
 @pytest.fixture
 def target(kind, server) -> IcebergTarget:
-    return targeted(kind)
+    return kind.target()
 
 
 def columns(kind: Iceberg) -> list[str]:
@@ -64,7 +62,7 @@ def test_columns_that_are_added_after_the_query_has_given_up_are_found_by_the_ne
     """Nothing is added again."""
     server.faults = [Fault("commit", 504, "late")] * 9
     with pytest.raises(TableError) as error:
-        evolution.add_columns(target.table, WIDE, target.cause, patience_s=0.001)
+        target.evolved(WIDE, patience_s=0.001)
     assert error.value.entry == "EOS_TABLE_UNCLEAR" and "new columns" in error.value.message
     server.faults = []
     assert server.catch_up()[0] == 200
@@ -77,7 +75,7 @@ def test_a_late_request_gives_no_id_that_another_column_had(kind, server, target
     that the request gives, and its values would come back under the new name."""
     server.faults = [Fault("commit", 504, "late")]
     with pytest.raises(TableError):
-        evolution.add_columns(target.table, WIDE, target.cause, patience_s=0.001)
+        target.evolved(WIDE, patience_s=0.001)
     with kind.load().update_schema() as update:
         update.add_column("gone", IntegerType())
     with kind.load().update_schema() as update:
@@ -90,7 +88,7 @@ def test_a_late_request_gives_no_id_that_another_column_had(kind, server, target
 def test_a_table_whose_files_are_read_by_names_is_refused(tmp_path) -> None:
     """Without the column in that property, too, readers would not find it in such files."""
     kind = Iceberg(tmp_path)
-    target = targeted(kind)
+    target = kind.target()
     with kind.load().transaction() as transaction:
         transaction.set_properties({"schema.name-mapping.default": "[]"})
     with pytest.raises(EosError) as error:
@@ -110,7 +108,7 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path
             kind.place(partitionBy=transform).target(pa.schema([*SCHEMA, (column, pa.string())]), create=True)
         assert error.value.entry == "EOS_TABLE_COLUMNS.name" and column in error.value.message
         assert not kind.is_there()
-    target = targeted(kind, partitionBy=transform)
+    target = kind.target(partitionBy=transform)
     for column in (name, name.upper()):
         with pytest.raises(EosError) as error:
             target.evolved(pa.schema([*SCHEMA, (column, pa.string())]))
@@ -121,7 +119,7 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path
 @pytest.mark.parametrize("within", ["evolution._schema", "commit.entry", "commit.stage"])
 def test_what_fails_before_the_catalog_is_asked_is_no_unknown_outcome(tmp_path, monkeypatch, within) -> None:
     """It would fail again; an error of a store may pass."""
-    target = targeted(Iceberg(tmp_path))
+    target = Iceberg(tmp_path).target()
     batch = micro_batch(0, (0, 0, 2))
     files, failed = files_of(target, batch), [OSError("the store is away"), ValueError("a name of somebody else's")]
     monkeypatch.setattr(f"spark_eos.pipelines.tables.iceberg.{within}", lambda *_: (_ for _ in ()).throw(failed.pop(0)))

@@ -20,28 +20,19 @@ from spark_eos.base import failpoints
 from spark_eos.base.metrics_events import NOWHERE
 from spark_eos.errors import TableError
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.source import data_source_of
+from spark_eos.pipelines.copy.source import RangeDataSource, RangeJob, RangeStreamReader, data_source_of
 from spark_eos.pipelines.copy.table.plan import TablePlan
-from spark_eos.pipelines.copy.table.source import TableDataSource
+from spark_eos.pipelines.copy.table.writer import to_table
 from spark_eos.pipelines.deadline import Overdue
+from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
-from spark_eos.pipelines.tables.target import Outcome
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.servers.rest_catalog import SHORT_S, CatalogServer, Fault, RestIceberg, serving, soon_overdue
 from tests.support.tables.delta_files import QUERY, micro_batch
+from tests.support.tables.table_kinds import FOREIGN, beside_others, committed, expected, files_of
 from tests.support.waiting import wait_for
-from tests.unit.pipelines.tables.iceberg.test_commit import (
-    FIRST,
-    FOREIGN,
-    SECOND,
-    THIRD,
-    beside_others,
-    committed,
-    expected,
-    files_of,
-    targeted,
-)
+from tests.unit.pipelines.tables.test_committing import FIRST, SECOND, THIRD
 
 SILENT = ("hung", "dripping")
 LARGE = bytes(8 << 20)
@@ -60,7 +51,7 @@ def server(kind):
 
 @pytest.fixture
 def target(kind, server) -> IcebergTarget:
-    return targeted(kind)
+    return kind.target()
 
 
 @pytest.fixture
@@ -160,7 +151,7 @@ def test_a_driver_that_wakes_up_in_front_of_another_table_is_stopped(
         if point in left:
             left.clear()
             kind.load().catalog.drop_table(kind.table)
-            other = targeted(kind)
+            other = kind.target()
             for number in range(others):
                 committed(other, micro_batch(number, (9, number, number + 1), query="another"))
 
@@ -173,7 +164,7 @@ def test_a_driver_that_wakes_up_in_front_of_another_table_is_stopped(
         return
     assert error.value.entry == "EOS_OTHER_TABLE.landed"
     with pytest.raises(TableError) as error:
-        targeted(kind).last(QUERY)
+        kind.place().remembered(QUERY)
     assert error.value.entry == "EOS_OTHER_TABLE.landed"
 
 
@@ -230,10 +221,10 @@ def test_a_query_starts_in_time_or_not_at_all(kind, server, short, to, answer) -
     """And starts again once the catalog answers, whatever was created of the table."""
     server.faults = [Fault(to, answer, "never" if to in ("config", "exists", "load") else "before")]
     with pytest.raises(TableError) as error:
-        targeted(kind)
+        kind.target()
     assert error.value.condition == "EOS_ICEBERG_UNREACHABLE" and error.value.restart_helps
     assert (f"no answer within {SHORT_S} s" in error.value.message) == (answer in SILENT)
-    target = targeted(kind)
+    target = kind.target()
     committed(target, FIRST)
     assert kind.places() == expected(FIRST)
 
@@ -278,7 +269,7 @@ def test_every_request_that_pyiceberg_sends_is_limited(kind, server, monkeypatch
 
     monkeypatch.setattr(rest, "within", within)
     server.token = "rosebud"
-    target = targeted(RestWith(kind, credential="user:swordfish"))
+    target = RestWith(kind, credential="user:swordfish").target()
     assert isinstance(catalog.opened(target.table.name), RestCatalog)
     opening = server.kinds.index("exists")
     assert set(server.kinds[:opening]) == {"token", "config"} and limited[0] == rest.REQUEST_S == 30
@@ -306,12 +297,14 @@ def test_an_answer_may_be_packed(server, target) -> None:
     ],
     ids=["packed", "plain", "packed twice", "deflate"],
 )
-def test_an_answer_that_would_fill_the_memory_is_not_read(server, target, monkeypatch, encoding, pack, said) -> None:
+def test_an_answer_that_would_fill_the_memory_is_not_read(
+    kind, server, target, monkeypatch, encoding, pack, said
+) -> None:
     """Two megabytes of gzip can be two gigabytes."""
     monkeypatch.setattr(rest, "MOST_BYTES", 1 << 20)
     server.packed = (encoding, pack)
     with pytest.raises(TableError, match=said) as error:
-        target.last(QUERY)
+        kind.place().remembered(QUERY)
     assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps
 
 
@@ -342,8 +335,8 @@ def test_credentials_that_the_catalog_hands_out_open_the_store(tmp_path, caplog)
             server.of_table = place | {"s3.access-key-id": "of nobody", "s3.secret-access-key": "swordfish"}
             server.storage_credentials = [{"prefix": f"s3://{store.bucket}", "config": properties}]
             with pytest.raises(TableError):
-                targeted(kind)
-            target = pickle.loads(pickle.dumps(targeted(RestWith(kind, token="rosebud"))))
+                kind.target()
+            target = pickle.loads(pickle.dumps(RestWith(kind, token="rosebud").target()))
             assert dict(target.properties) == properties | place
             server.faults = [Fault("commit", "garbled", "before")]
             assert committed(target, FIRST).again
@@ -356,13 +349,14 @@ def test_credentials_that_the_catalog_hands_out_open_the_store(tmp_path, caplog)
         assert not {secret for secret in ("rosebud", "swordfish", SECRET_KEY) if secret in text}
 
 
-def source_of(target: IcebergTarget) -> TableDataSource:
+def source_of(target: IcebergTarget) -> RangeDataSource:
     """The data source of a query to the table, as Spark makes one for each micro-batch."""
     source = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
-    return data_source_of(TablePlan(source, "c", target), "of-the-test", NOWHERE, TableDataSource)({})
+    job = RangeJob(TablePlan(source, "c", target), RangeStreamReader, to_table)
+    return data_source_of(job, "of-the-test", NOWHERE)({})
 
 
-def for_tasks(source: TableDataSource) -> IcebergTarget:
+def for_tasks(source: RangeDataSource) -> IcebergTarget:
     """The table as the tasks of the next micro-batch get it."""
     writer = pickle.loads(pickle.dumps(source.streamWriter(None, False)))
     return writer._plan.table
@@ -371,7 +365,7 @@ def for_tasks(source: TableDataSource) -> IcebergTarget:
 def test_only_for_tasks_is_a_catalog_asked_for_credentials_and_asked_again(kind, server) -> None:
     """Not for a commit, to which the data source is sent; and as long as for a commit."""
     server.of_table = {"s3.session-token": "of yesterday"}
-    source = source_of(targeted(kind))
+    source = source_of(kind.target())
     server.kinds.clear()
     cloudpickle.loads(cloudpickle.dumps(source)).streamWriter(None, False)
     assert not server.kinds

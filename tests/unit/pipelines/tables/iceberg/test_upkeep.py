@@ -15,13 +15,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.base import system
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.iceberg.commit import Commit
+from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.runs.page_programs import run_program
 from tests.support.tables.delta_files import QUERY, micro_batch
-from tests.support.tables.table_kinds import Iceberg
+from tests.support.tables.table_kinds import Iceberg, committed, expected, files_of
 from tests.support.waiting import TIMEOUT
-from tests.unit.pipelines.tables.iceberg.test_commit import committed, expected, files_of, targeted
 
 WEEK_S = 7 * 24 * 3600.0
 _NAMES = {'load_catalog("default")': "opened", '"lake.flights"': "name"}
@@ -52,7 +51,7 @@ def sweep(kind: Iceberg) -> None:
 
 def test_snapshots_expire_beside_a_driver(kind) -> None:
     """The last micro-batch is known again."""
-    target = targeted(kind)
+    target = kind.target()
     committed(target, BATCHES[0])
     driver = threading.Thread(target=lambda: [committed(target, batch) for batch in BATCHES[1:]])
     driver.start()
@@ -74,7 +73,7 @@ class History:
     """Drivers of one query, what others do, and time that passes, drawn from a seed."""
 
     def __init__(self, seed: int, kind: Iceberg, patch: pytest.MonkeyPatch) -> None:
-        self.chance, self.kind, self.target = random.Random(seed), kind, targeted(kind)
+        self.chance, self.kind, self.target = random.Random(seed), kind, kind.target()
         self.done, self.foreign, self.later_s = 0, 0, 0.0
         self.others = [self.append, self.expire, self.sweep, self.sweep, self.weeks_pass, self.weeks_pass]
         now = system.time_of_day
@@ -150,8 +149,8 @@ def test_what_is_swept_is_in_no_snapshot(tmp_path, seed) -> None:
 
 def test_files_of_any_age_that_are_committed_are_found(tmp_path, monkeypatch) -> None:
     """Put back, this mistake is seen: a driver that slept names files that were swept."""
-    monkeypatch.setattr(Commit, "_check_age", lambda self, table: None)
-    monkeypatch.setattr(Commit, "_check_there", lambda self, table: None)
+    monkeypatch.setattr(IcebergCommit, "check_age", lambda self, table: None)
+    monkeypatch.setattr(IcebergCommit, "check_there", lambda self, table: None)
 
     def is_read(seed: int) -> bool:
         try:
