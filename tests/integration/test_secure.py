@@ -306,7 +306,7 @@ def run_telltale(what: Mapping[str, object], folder: Path) -> dict[str, bytes]:
     removes what it has in the folder, is gone, too."""
     folder.mkdir()
     program, seen, family, next_look = Path(telltale.__file__), set(), [], 0.0
-    environment = os.environ | {"PYTHONPATH": str(program.parents[2]), "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | {"PYTHONPATH": str(program.parents[3]), "PYSPARK_PYTHON": sys.executable}
     with (folder / "printed").open("wb") as printed:
         command = [sys.executable, str(program), str(folder)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=printed, stderr=printed, env=environment)

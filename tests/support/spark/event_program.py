@@ -1,6 +1,6 @@
 """A program with a query that works and one that fails, which tells all that Spark tells about them.
 
-``python telltale_program.py FOLDER < what``: JSON with ``good`` and ``bad``, the ``kafka.*`` options of each,
+``python event_program.py FOLDER < what``: JSON with ``good`` and ``bad``, the ``kafka.*`` options of each,
 ``input``, ``output``, and ``redacted``, a regular expression for Spark. Event log, checkpoints, Spark's own log and
 files are in the folder; plans and progress are printed.
 """
