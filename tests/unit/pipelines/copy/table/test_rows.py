@@ -19,6 +19,7 @@ from spark_eos.base import system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import EosError, OptionError, RowError, SchemaError
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import stream_options
 from spark_eos.pipelines.copy import sample
 from spark_eos.pipelines.copy.plan import Function, RowTransform
@@ -32,10 +33,8 @@ from spark_eos.pipelines.copy.values import SchemaTransform
 from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
-from spark_eos.pipelines.tables.delta.actions import add_action
-from spark_eos.pipelines.tables.delta.commit import commit_files
 from spark_eos.pipelines.tables.delta.table import known, location_of
-from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.delta.target import DeltaPlace, DeltaTarget
 from spark_eos.pipelines.tables.files import Attempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.values import table_schema
@@ -132,7 +131,7 @@ def test_a_record_whose_row_has_no_partition_is_rejected(
     function = SqlTransform(f"SELECT {sql} AS c FROM input")
     transform = RowTransform(function, "f", on_malformed=on_malformed)
     for _ in range(2):
-        made = fitting(transform, READS, place)
+        made = fitting(transform, broker_client(READS.kafka), READS, place)
         if on_malformed == "fail":
             with pytest.raises(RowError, match=rf"offset 41 of t-3: the table cannot .*{reason}"):
                 list(rows_of(made, [records(values)]))
@@ -190,14 +189,15 @@ SQL = (
 def fitted(folder: Path, function: Function | str, partition_by: tuple[str, ...] = ()) -> TableTransform:
     made = SqlTransform(function) if isinstance(function, str) else function
     location = location_of(str(folder / "table"), HadoopSettings())
-    return fitting(RowTransform(made, "f"), READS, DeltaPlace(location, partition_by))
+    place = DeltaPlace(location, partition_by)
+    return fitting(RowTransform(made, "f"), broker_client(READS.kafka), READS, place)
 
 
 @pytest.fixture
 def topic(monkeypatch) -> list[Chunk]:
     """The sample that the topics have: none, unless a test puts some there."""
     found: list[Chunk] = []
-    monkeypatch.setattr(sample, "sample", lambda options: iter(found))
+    monkeypatch.setattr(sample, "sample", lambda *_: iter(found))
     return found
 
 
@@ -290,12 +290,7 @@ def test_decoded_values_are_columns_of_the_table(tmp_path, topic) -> None:
         ("SELECT 1 AS n FROM input GROUP BY value", (), "EOS_TRANSFORM_SQL.not_by_row", "groups"),
         ("SELECT NULL AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "null"),
         ("SELECT time '10:00' AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "time"),
-        (
-            lambda batch: pa.table({"n": batch["offset"], "N": batch["offset"]}),
-            (),
-            "EOS_TABLE_COLUMNS.twice",
-            "name n;",
-        ),
+        (lambda batch: pa.table({"n": batch["offset"], "N": batch["offset"]}), (), "EOS_TABLE_COLUMNS.twice", "me n;"),
         ("SELECT 1 AS n FROM input", ("day",), "EOS_TABLE_COLUMNS.partition", "day: its columns are n"),
         ("SELECT value AS n, 1 AS m FROM input", ("n",), "EOS_TABLE_COLUMNS.partition", "n: the column is"),
         ("SELECT 1 AS n FROM input", ("n",), "EOS_TABLE_COLUMNS.partition", "n: these are all"),
@@ -374,7 +369,7 @@ def test_readers_of_the_table_find_the_rows_that_another_engine_computes(numbers
                 writer.write(done.rows)
             files = writer.close()
         batch = MicroBatch("q", 0, ())
-        commit_files(table, batch, [add_action(file) for file in files], sum(file.rows for file in files))
+        DeltaTarget(table, FileLayout(schema)).commit(batch, files, sum(file.rows for file in files))
         assert location.open().to_pyarrow_table().to_pylist() == expected
         if files:
             read = connection.read_parquet(location.open().file_uris()).to_arrow_table()
