@@ -100,9 +100,11 @@ class ProtobufReader(_Message):
     def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
         messages = own_bytes(values, begin)
         good = np.ones(len(messages), bool)
-        good[[row for row in _with_long_varints(messages) if self._official(messages[row].as_py()) is None]] = False
-        batch = self._parsed(kept(messages, good))
-        if batch is None:
+        suspects = _with_long_varints(messages)
+        batch = self._parsed(messages)
+        # Messages one behind the other are a message, which is read at once.
+        if batch is None or self._official(b"".join(messages.take(pa.array(suspects)).to_pylist())) is None:
+            good[[row for row in suspects if self._official(messages[row].as_py()) is None]] = False
             good[list(damaged(messages, lambda piece: self._parsed(piece) is not None))] = False
             batch = self._handler.array_to_record_batch(kept(messages, good))
         # ptars reads a null as a message without fields, which is made null again.
