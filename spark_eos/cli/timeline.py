@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import Annotated
 
 import typer
 
 from spark_eos.cli.options import Format, Output, connection, print_answer, print_error
 from spark_eos.errors import EosError
-
-if TYPE_CHECKING:
-    from spark_eos.ops.answer import Answer
 
 EventSource = Annotated[
     str,
@@ -23,14 +21,7 @@ QueryName = Annotated[
 
 
 def plot(
-    context: typer.Context,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="a file of events, the address of a query's metrics (http://HOST:9400), or a checkpoint",
-        ),
-    ],
+    source: EventSource,
     to: Annotated[str, typer.Option("--to", metavar="FILE", help="the picture: .png, .svg or .pdf")] = "query.png",
     query: QueryName = None,
     last: Annotated[
@@ -41,20 +32,11 @@ def plot(
     """Draw a query: steps, kills, lag, throughput.
 
     A timeline of its micro-batches with prepare, decide and EndTxn, and how its runs ended; its lag to the last stable
-    offsets over time; its rows per second. Of a query without recorded events: what its checkpoint and the ledger
-    show. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
+    offsets over time; its rows per second. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
     """
-    from spark_eos.ops.plot import is_checkpoint, plot_checkpoint
     from spark_eos.ops.plot import plot as draw
 
-    at = connection(context)
-
-    def answer() -> Answer:
-        if at.servers is None or not is_checkpoint(source):
-            return draw(source, to, query, last)
-        return plot_checkpoint(at.checkpoint(source), at.cluster(), to, last)
-
-    return print_answer(output, answer)
+    return print_answer(output, lambda: draw(source, to, query, last))
 
 
 def top(
@@ -71,15 +53,13 @@ def top(
     last stable offset. With --once or --format json it is printed once. Ctrl-C ends it. Exit code: 0, or 2 if there is
     nothing to watch.
     """
-    import sys
-
-    from spark_eos.ops import top as live
+    from spark_eos.ops import top as ops
 
     try:
         at = connection(context)
         cluster = at.cluster() if at.servers else None
         if once or output is Format.JSON or not sys.stdout.isatty():
-            return print_answer(output, lambda: live.top(source, query, cluster))
-        return live.watch(source, query, cluster, every)
+            return print_answer(output, lambda: ops.top(source, query, cluster))
+        return ops.watch(source, query, cluster, every)
     except EosError as error:
         return print_error(output, error, 2)

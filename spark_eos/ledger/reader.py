@@ -207,12 +207,6 @@ class LedgerReader:
         others = self.elsewhere() if epoch else []
         return [*((other, None) for other in others), (self.partition, encode(head))]
 
-    def history(self) -> Iterator[StoredHead]:
-        """The query's heads that compaction has kept, the oldest first. Raises as `read`."""
-        partition, name = self.partition, self.query.encode()
-        span = _Span(partition, self._log.begin(partition), self._end(partition))
-        return (dated for key, dated in self._dated(span) if key == name)
-
     def follows(self, partition: int, offset: int) -> bool:
         """Whether there is no head of the query between what this process has read or published and a record that was
         acknowledged at this offset.

@@ -1,6 +1,6 @@
-"""The timeline of a query, from its events: runs, micro-batches with their steps, lag.
+"""The timeline of a query, for `spark-eos plot` and `spark-eos top`: runs, micro-batches with their steps, and lag.
 
-The events come from a file that `spark_eos.metrics` writes, or from the endpoint that it serves.
+It is made of the events that `spark_eos.metrics` writes to a file, or serves at its endpoint.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 
-from spark_eos.base.whole_numbers import plain_number
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.ops.metrics.hub import Event, parsed
 from spark_eos.ops.metrics.queries import BATCH_WRITE, Queries, is_held
 from spark_eos.ops.metrics.recording import EventFile
@@ -24,28 +23,23 @@ _TIMEOUT_S = 10.0
 #: Begin and end, in seconds since 1970.
 Span = tuple[float, float]
 
+#: The steps of a micro-batch, in their order.
+STEPS = ("prepare", "verify", "decide", "EndTxn")
+
 
 @dataclass(frozen=True)
 class BatchAttempt:
-    """One attempt of a run at a micro-batch. ``prepare`` to ``end``: its steps, None where it did not reach them;
-    ``whole``: all of it, by Spark. ``outcome``: "committed", "replayed", "repaired", "cut off", or the condition of the
+    """An attempt of a run at a micro-batch. ``steps``: the time of each of `STEPS` that it has reached; ``whole``: that
+    of the micro-batch, by Spark. ``outcome``: "committed", "replayed", "repaired", "cut off", or the condition of the
     error that ended it; empty while it runs."""
 
     number: int
     run: str
     sink: str
     rows: int
-    prepare: Span
-    outcome: str
-    verify: Span | None = None
-    decide: Span | None = None
-    end: Span | None = None
+    steps: Mapping[str, Span]
+    outcome: str = ""
     whole: Span | None = None
-
-    @property
-    def steps(self) -> dict[str, Span | None]:
-        """The steps by their names, in order."""
-        return {"prepare": self.prepare, "verify": self.verify, "decide": self.decide, "EndTxn": self.end}
 
     @property
     def done(self) -> bool:
@@ -55,7 +49,7 @@ class BatchAttempt:
     @property
     def span(self) -> Span:
         """``whole``, or else from the begin of the first task to the end of the last step."""
-        return self.whole or (self.prepare[0], (self.end or self.verify or self.prepare)[1])
+        return self.whole or (self.steps["prepare"][0], list(self.steps.values())[-1][1])
 
     @property
     def seconds(self) -> float:
@@ -65,8 +59,8 @@ class BatchAttempt:
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One start of the query. ``how`` it ended: "killed", "stopped", the condition of an error, or None if it has not
-    ended; ``end``: then the time of its last event."""
+    """A start of the query. ``how`` it ended: "killed", "stopped", the condition of an error, or None if it has not
+    ended; ``end``: the time of its last event."""
 
     id: str
     begin: float
@@ -76,38 +70,36 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class TopicLag:
-    """The lag of one topic in offsets. ``stable``: to the last stable offsets; ``high``: to the high watermarks;
-    ``stalled``: the seconds for which an open transaction has held back a last stable offset; ``source``: whose it
-    is, which tells it of all its topics at once."""
+    """The lag of a topic in offsets: ``stable`` to the last stable offsets, ``high`` to the high watermarks.
+    ``stalled``: the seconds for which an open transaction has held back a last stable offset, of the partitions
+    ``held``; ``source``: the source that reads the topic, and reports the lag of all its topics at once."""
 
     at: float
     topic: str
     stable: int
     high: int
     stalled: float
+    held: Sequence[int]
     source: str
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happened to a query, in the order of time. ``unknown``: sentences on what is not known, if no events were
-    recorded (`spark_eos.ops.checkpoint_timeline`); then ``prepare`` is from Spark's plan to the decision, and
-    ``decide`` has no length."""
+    """Runs, attempts at micro-batches, and lag of a query, in the order of time."""
 
     query: str
     runs: Sequence[QueryRun]
     batches: Sequence[BatchAttempt]
     lags: Sequence[TopicLag]
-    unknown: Sequence[str] = ()
 
     @property
     def done(self) -> list[BatchAttempt]:
         """The attempts by which each sink has committed, without replays of what was committed before."""
-        found: dict[tuple[str, str, int], BatchAttempt] = {}
+        first: dict[tuple[str, str, int], BatchAttempt] = {}
         for batch in self.batches:
             if batch.done:
-                found.setdefault((batch.sink, *self._micro_batch(batch)), batch)
-        return list(found.values())
+                first.setdefault((batch.sink, *self._micro_batch(batch)), batch)
+        return list(first.values())
 
     def count(self, attempts: Iterable[BatchAttempt]) -> int:
         """How many micro-batches these are: within foreachBatch, each sink has an attempt."""
@@ -127,12 +119,13 @@ class EventReader:
         self._file = None if source.startswith(("http://", "https://")) else EventFile(Path(source), most)
 
     def read(self) -> list[Event]:
-        """The events by now, without those of another program or version, which lack what is needed of them. Raises
-        OptionError."""
+        """The events by now, without lines of other programs and versions. Raises OptionError."""
         try:
-            return [event for event in (self._ask() if self._file is None else self._file.read()) if _is_whole(event)]
+            return [event for event in (self._ask() if self._file is None else self._file.read()) if _is_known(event)]
         except (OSError, ValueError, HTTPException) as error:  # most errors of urllib are OSErrors
-            raise _unreadable(self.source, error) from None
+            is_url = isinstance(error, urllib.error.URLError)
+            why = error.reason if is_url else getattr(error, "strerror", None) or error
+            raise stop("EOS_PLOT_IMPOSSIBLE.unreadable", source=self.source, why=why) from None
 
     def _ask(self) -> list[Event]:
         address = f"{self.source.rstrip('/').removesuffix('/metrics')}/events"
@@ -140,66 +133,57 @@ class EventReader:
             return list(parsed(answer.read()))
 
 
-_TEXT, _MAYBE_TEXT, _NUMBER = (str,), (str, type(None)), (int, float)
-#: The fields that are used of each kind of event, with their types.
-_NEEDED: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+_TEXT, _MAYBE_TEXT, _WHOLE, _NUMBER = (str,), (str, type(None)), (int,), (int, float)
+_PREPARED = {"run": _TEXT, "batch": _WHOLE, "rows": _WHOLE, "prepare_began": _NUMBER, "prepare_ended": _NUMBER}
+_TIMES = dict.fromkeys(("verify_s", "decide_s", "end_s"), _NUMBER)
+#: The fields of each kind of event that a timeline is made of, with their types.
+_FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "started": {"run": _TEXT},
     "terminated": {"condition": _MAYBE_TEXT},
-    "progress": {"run": _TEXT, "batch": (int,), "ran": (bool,), "began": _NUMBER, "batch_s": _NUMBER},
-    "failed": {"run": _TEXT, "batch": (int,), "condition": _TEXT},
-    "lag": {"source": _TEXT},
+    "progress": {
+        "run": _TEXT,
+        "batch": _WHOLE,
+        "ran": (bool,),
+        "began": _NUMBER,
+        "batch_s": _NUMBER,
+        "sources": (list,),
+    },
+    "failed": {"run": _TEXT, "batch": _WHOLE, "condition": _TEXT},
+    "lag": {"source": _TEXT, "lag": (dict,)},
+    "prepared": _PREPARED,
+    "committed": {**_PREPARED, **_TIMES, "replayed": (bool,), "transactions": _WHOLE},
 }
-_PREPARED = {"run": _TEXT, "batch": (int,), "rows": (int,), "prepare_began": _NUMBER, "prepare_ended": _NUMBER}
-_COMMITTED = {"verify_s": _NUMBER, "decide_s": _NUMBER, "end_s": _NUMBER, "replayed": (bool,), "transactions": (int,)}
-_FIELDS = {**_NEEDED, "prepared": _PREPARED, "committed": {**_PREPARED, **_COMMITTED}}
-_ANY = dict.fromkeys(("query", "run", "sink", "name"), _MAYBE_TEXT)
 
 
-def _is_whole(event: Event) -> bool:
-    """Whether an event has what a timeline takes from it, so that a line of another program is no error."""
+def _is_known(event: Event) -> bool:
+    """Whether an event has all that a timeline is made of."""
     kind = event["event"]
     if not isinstance(kind, str) or not _is(event["at"], _NUMBER):
         return False
-    if not all(_is(event.get(name), types) for name, types in _ANY.items()):
+    if not all(_is(event.get(name), _MAYBE_TEXT) for name in ("query", "run", "sink", "name")):
         return False
     if not all(name in event and _is(event[name], types) for name, types in _FIELDS.get(kind, {}).items()):
         return False
     if kind == "progress":
-        sources = event.get("sources")
-        return isinstance(sources, list) and all(isinstance(source, str) for source in sources)
-    return kind != "lag" or _is_lag(event.get("lag"))
+        return all(isinstance(source, str) for source in event["sources"])
+    try:
+        return kind != "lag" or all(_is(lag.stable + lag.high + lag.stalled, _NUMBER) for lag in _lags(event))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
 
 
 def _is(value: object, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _is_lag(lag: object) -> bool:
-    return isinstance(lag, dict) and all(isinstance(places, dict) and _are_places(places) for places in lag.values())
-
-
-def _are_places(places: Mapping[str, object]) -> bool:
-    return all(
-        plain_number(number) is not None
-        and isinstance(place, dict)
-        and all(_is(place.get(name), (int,)) for name in ("stable", "high", "heldMs"))
-        for number, place in places.items()
-    )
-
-
-def _unreadable(source: str, error: Exception) -> EosError:
-    why = error.reason if isinstance(error, urllib.error.URLError) else getattr(error, "strerror", None) or error
-    return stop("EOS_PLOT_IMPOSSIBLE.unreadable", source=source, why=why)
-
-
 def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
     """The label of the query to show: ``query``, or the one with most events. Raises OptionError."""
-    there = queries_in(events)
-    if not there:
+    labels = queries_in(events)
+    if not labels:
         raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query="every query", then=" yet")
-    if query is not None and query not in there:
-        raise stop("EOS_PLOT_IMPOSSIBLE.no_query", source=source, query=query, queries=", ".join(there))
-    return query or there[-1]
+    if query is not None and query not in labels:
+        raise stop("EOS_PLOT_IMPOSSIBLE.no_query", source=source, query=query, queries=", ".join(labels))
+    return query or labels[-1]
 
 
 def queries_in(events: Sequence[Event]) -> list[str]:
@@ -207,25 +191,20 @@ def queries_in(events: Sequence[Event]) -> list[str]:
     known = _learnt(events)
     counts: dict[str, int] = {}
     for event in events:
-        if event["event"] in ("prepared", "committed", "lag"):
-            label = _label(known, event)
-            if label is not None:
-                counts[label] = counts.get(label, 0) + 1
+        label = _label(known, event) if event["event"] in ("prepared", "committed", "lag") else None
+        if label is not None:
+            counts[label] = counts.get(label, 0) + 1
     return sorted(counts, key=lambda label: counts[label])
 
 
 def timeline_of(events: Sequence[Event], query: str) -> Timeline:
     """The timeline of the query with this label, as in `queries_in`."""
     known = _learnt(events)
-    own = sorted((e for e in events if _label(known, e) == query), key=lambda e: float(e["at"]))
+    own = sorted((event for event in events if _label(known, event) == query), key=lambda event: float(event["at"]))
     processes = [(float(e["at"]), e["event"] == "exit") for e in events if e["event"] in ("process", "exit")]
-    runs = _runs(own, processes)
-    return Timeline(
-        query,
-        runs,
-        _batches(own, {run.id: run for run in runs}),
-        [lag for event in own if event["event"] == "lag" for lag in _lags(event)],
-    )
+    runs = _runs(own, processes, are_batches=query == BATCH_WRITE)
+    lags = [lag for event in own if event["event"] == "lag" for lag in _lags(event)]
+    return Timeline(query, runs, _attempts(own, {run.id for run in runs if run.how is None}), lags)
 
 
 def cut(timeline: Timeline, begin: float) -> Timeline:
@@ -249,64 +228,55 @@ def _label(known: Queries, event: Event) -> str | None:
     if event["event"] == "lag":
         query = known.of_source(event["source"])
         return None if query is None else known.label(query)
-    if "query" not in event:
-        return None
-    return BATCH_WRITE if event["query"] is None else known.label(event["query"])
+    return known.label(event["query"]) if "query" in event else None
 
 
-def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> list[QueryRun]:
-    """``processes``: the times at which a process began, or, with True, ended by itself."""
+def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]], *, are_batches: bool) -> list[QueryRun]:
+    """``processes``: the times at which a process began, or, with True, ended by itself. ``are_batches``: batch writes,
+    whose end is no event of Spark."""
     runs: dict[str, QueryRun] = {}
     for event in events:
         id = event.get("run")
-        if id is None:
-            continue
-        run = runs.setdefault(id, QueryRun(id, event["at"], event["at"], None))
-        how = run.how
-        if event["event"] == "terminated":
-            how = event["condition"] or "stopped"
-        runs[id] = replace(run, end=event["at"], how=how)
+        if id is not None:
+            run = runs.setdefault(id, QueryRun(id, event["at"], event["at"], None))
+            how = (event["condition"] or "stopped") if event["event"] == "terminated" else run.how
+            runs[id] = replace(run, end=event["at"], how=how)
     ordered = sorted(runs.values(), key=lambda run: run.begin)
-    if events and events[0].get("query", "") is None:  # batch writes, whose end is no event of Spark
-        return [replace(run, how=run.how or "stopped") for run in ordered]
-    return [replace(run, how=run.how or _end_of(run, ordered[-1], processes)) for run in ordered]
+
+    def end_of(run: QueryRun) -> str | None:
+        """How a run has ended: without an event of that, with its process, which ended by itself or was killed."""
+        later = [by_itself for at, by_itself in processes if at >= run.end]
+        if run.how is not None or are_batches:
+            return run.how or "stopped"
+        if later:
+            return "stopped" if later[0] else "killed"
+        return None if run is ordered[-1] else "killed"
+
+    return [replace(run, how=end_of(run)) for run in ordered]
 
 
-def _end_of(run: QueryRun, last: QueryRun, processes: Sequence[tuple[float, bool]]) -> str | None:
-    """How a run without a terminated event ended: with its process, which ended by itself, or was killed."""
-    later = [by_itself for at, by_itself in processes if at >= run.end]
-    if later:
-        return "stopped" if later[0] else "killed"
-    return None if run is last else "killed"
-
-
-def _batches(events: Sequence[Event], runs: Mapping[str, QueryRun]) -> list[BatchAttempt]:
-    tries: dict[tuple[str, int], dict[str, BatchAttempt]] = {}  # by run and micro-batch, then by sink
+def _attempts(events: Sequence[Event], running: Collection[str]) -> list[BatchAttempt]:
+    """The attempts, in the order of their first events. ``running``: the runs that have not ended."""
+    attempts: dict[tuple[str, int], dict[str, BatchAttempt]] = {}  # by run and micro-batch, then by sink
     for event in events:
-        if event["event"] in ("prepared", "committed", "failed", "progress"):
-            _add(tries.setdefault((event["run"], event["batch"]), {}), event)
+        kind, sink = event["event"], event.get("sink") or ""
+        if kind not in ("prepared", "committed", "failed", "progress"):
+            continue
+        by_sink = attempts.setdefault((event["run"], event["batch"]), {})
+        if kind in ("prepared", "committed"):
+            prepare = {"prepare": (event["prepare_began"], event["prepare_ended"])}
+            attempt = by_sink.get(sink) or BatchAttempt(event["batch"], event["run"], sink, event["rows"], prepare)
+            by_sink[sink] = _committed(attempt, event) if kind == "committed" else attempt
+        elif kind == "failed" and sink in by_sink:
+            by_sink[sink] = replace(by_sink[sink], outcome=event["condition"])
+        elif kind == "progress" and event["ran"]:
+            whole = event["began"], event["began"] + event["batch_s"]
+            by_sink |= {name: replace(attempt, whole=whole) for name, attempt in by_sink.items()}
     return [
-        replace(batch, outcome="cut off") if batch.outcome == "" and _is_over(runs.get(batch.run)) else batch
-        for by_sink in tries.values()
-        for batch in by_sink.values()
+        attempt if attempt.outcome or attempt.run in running else replace(attempt, outcome="cut off")
+        for by_sink in attempts.values()
+        for attempt in by_sink.values()
     ]
-
-
-def _is_over(run: QueryRun | None) -> bool:
-    return run is None or run.how is not None
-
-
-def _add(by_sink: dict[str, BatchAttempt], event: Event) -> None:
-    sink = event.get("sink") or ""
-    if event["event"] in ("prepared", "committed"):
-        span = event["prepare_began"], event["prepare_ended"]
-        known = by_sink.setdefault(sink, BatchAttempt(event["batch"], event["run"], sink, event["rows"], span, ""))
-        by_sink[sink] = _committed(known, event) if event["event"] == "committed" else known
-    elif event["event"] == "failed" and sink in by_sink:
-        by_sink[sink] = replace(by_sink[sink], outcome=event["condition"])
-    elif event["event"] == "progress" and event["ran"]:
-        whole = event["began"], event["began"] + event["batch_s"]
-        by_sink |= {name: replace(batch, whole=whole) for name, batch in by_sink.items()}
 
 
 def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
@@ -314,26 +284,21 @@ def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
     ended = event["at"]
     decided = ended - event["end_s"]
     verified = decided - event["decide_s"]
-    repaired = event["replayed"] and event["transactions"]
-    only_compared = event["replayed"] and not repaired
-    return replace(
-        batch,
-        verify=(verified - event["verify_s"], verified),
-        decide=None if only_compared else (verified, decided),
-        end=None if only_compared else (decided, ended),
-        outcome="repaired" if repaired else "replayed" if event["replayed"] else "committed",
-    )
+    steps = {**batch.steps, "verify": (verified - event["verify_s"], verified)}
+    if event["replayed"] and not event["transactions"]:  # it was only compared with the decision
+        return replace(batch, steps=steps, outcome="replayed")
+    steps |= {"decide": (verified, decided), "EndTxn": (decided, ended)}
+    return replace(batch, steps=steps, outcome="repaired" if event["replayed"] else "committed")
 
 
 def _lags(event: Event) -> list[TopicLag]:
-    return [
-        TopicLag(
-            event["at"],
-            topic,
-            sum(place["stable"] for place in partitions.values()),
-            sum(place["high"] for place in partitions.values()),
-            max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000,
-            event["source"],
-        )
-        for topic, partitions in event["lag"].items()
-    ]
+    """The lag of each topic of a source. Raises KeyError, TypeError, ValueError or AttributeError where a field is
+    missing, or of another type."""
+    lags = []
+    for topic, by_number in event["lag"].items():
+        partitions = {int(number): partition for number, partition in by_number.items()}
+        held = [number for number, partition in partitions.items() if is_held(partition)]
+        stalled = max((partitions[number]["heldMs"] for number in held), default=0) / 1000
+        stable, high = (sum(partition[end] for partition in partitions.values()) for end in ("stable", "high"))
+        lags.append(TopicLag(event["at"], topic, stable, high, stalled, held, event["source"]))
+    return lags
