@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.checkpoint.settings import HadoopSettings
     from spark_eos.kafka.config.properties import KafkaProperties
+    from spark_eos.kafka.net.client import BrokerClient
     from spark_eos.ledger.owners import Cluster
     from spark_eos.ops.answer import Answer
 
@@ -29,37 +31,30 @@ if TYPE_CHECKING:
 _LONGEST_S = 1e9
 
 
-def _check_values(command: TyperCommand | TyperGroup, context: typer.Context) -> None:
-    """Raise BadParameter for a value without a text, as a variable of a script that is not set leaves it: a command
-    would take some of them for options that are not there, and do something else than was meant. And for a number of
-    seconds, as all fractions here are, for which nobody can wait."""
-    parameters: list[Any] = command.params
-    for parameter in parameters:
-        value = context.params.get(parameter.name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, str) and not each.strip():
-                raise typer.BadParameter("it is empty", ctx=context, param=parameter)
-            if isinstance(each, float) and not abs(each) <= _LONGEST_S:
-                raise typer.BadParameter(f"{each} is no time in seconds", ctx=context, param=parameter)
-
-
-class _Command(TyperCommand):
-    """A command that checks its values, unless they are for what it starts."""
+class _Checked:
+    """Refuses an empty value of an option, as of an unset variable of a script: a command would take it for an option
+    that is not given, and do something else than was meant. Also refuses a number of seconds for which nobody can wait;
+    all fractions here are seconds."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
-        rest: list[str] = super().parse_args(ctx, args)
-        if not ctx.ignore_unknown_options:
-            _check_values(self, ctx)
+        command: Any = self
+        rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # of the class that this is mixed into
+        for parameter in () if ctx.ignore_unknown_options else command.params:
+            value = ctx.params.get(parameter.name)
+            for each in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(each, str) and not each.strip():
+                    raise typer.BadParameter("it is empty", ctx=ctx, param=parameter)
+                if isinstance(each, float) and not abs(each) <= _LONGEST_S:
+                    raise typer.BadParameter(f"{each} is no time in seconds", ctx=ctx, param=parameter)
         return rest
 
 
-class _Group(TyperGroup):
+class _Command(_Checked, TyperCommand):
+    """A command that checks its values, unless they are for the job that it runs."""
+
+
+class _Group(_Checked, TyperGroup):
     """A group of commands that checks the values of its own options."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
-        rest: list[str] = super().parse_args(ctx, args)
-        _check_values(self, ctx)
-        return rest
 
 
 class _App(typer.Typer):
@@ -120,24 +115,32 @@ def setting(text: str) -> Setting:
     return Setting(key.strip(), value)
 
 
-Kafka = typer.Option(
-    "--kafka", metavar="KEY=VALUE", parser=setting, help="client property (repeat)", show_default=False
-)
+def option(flag: str, metavar: str, help_: str, **more: Any) -> Any:  # noqa: ANN401  # as typer.Option takes and returns
+    """An option with a value, of which the help shows no default."""
+    return typer.Option(flag, metavar=metavar, help=help_, **{"show_default": False, **more})
+
+
+def argument(metavar: str, help_: str) -> Any:  # noqa: ANN401  # as typer.Argument returns
+    """An argument, of which the help shows no default."""
+    return typer.Argument(metavar=metavar, help=help_, show_default=False)
+
+
+def switch(flag: str, help_: str) -> Any:  # noqa: ANN401  # as typer.Option returns
+    """An option without a value."""
+    return typer.Option(flag, help=help_)
+
+
+_CHECKPOINT = argument("CHECKPOINT", "checkpointLocation, as Spark has it")
 Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
-Location = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
-]
-Yes = Annotated[bool, typer.Option("--yes", help="do it; without it, only print what would be done")]
-
-
-def topic_option(flag: str, help_: str) -> object:
-    """An option that takes a topic."""
-    return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
+Location = Annotated[str, _CHECKPOINT]
+MaybeLocation = Annotated[str | None, _CHECKPOINT]
+Yes = Annotated[bool, switch("--yes", "do it; without it, only print what would be done")]
 
 
 @dataclass(frozen=True)
 class Connection:
-    """The options before the command, by which the cluster, the ledger and the checkpoint's file system are reached.
+    """The options by which a cluster, the ledger and the checkpoint's file system are reached. Each command makes one,
+    with one client.
 
     Values of `kafka` and `storage` may be secrets, so they are not in the repr.
     """
@@ -149,13 +152,31 @@ class Connection:
     prefix: str | None = None
     storage: Sequence[Setting] = ()
 
-    def client(self) -> KafkaProperties:
-        """The client's properties. Raises BadParameter without brokers, and OptionError, without the value of any."""
+    @cached_property
+    def properties(self) -> KafkaProperties:
+        """The client's properties, in lower case; options count more than lines of the file. Raises BadParameter
+        without brokers, and OptionError, without the value of a secret."""
+        from spark_eos.kafka.config.librdkafka import check
+        from spark_eos.kafka.config.properties import KafkaProperties
+
         if not self.servers:
             raise typer.BadParameter(
                 f"name the brokers: spark-eos --bootstrap-servers HOST:PORT COMMAND, or set {SERVERS_VARIABLE}"
             )
-        return client(self.servers, self.kafka, self.kafka_file)
+        of_file, of_options = (
+            _once((each.key.lower().removeprefix("kafka."), each) for each in given)
+            for given in (_settings_in(self.kafka_file) if self.kafka_file else (), self.kafka)
+        )
+        properties = KafkaProperties({**of_file, **of_options, "bootstrap.servers": self.servers})
+        check(properties, "consumer")
+        return properties
+
+    @cached_property
+    def client(self) -> BrokerClient:
+        """The client of the cluster. Raises what `properties` does."""
+        from spark_eos.kafka.net.client import broker_client
+
+        return broker_client(self.properties)
 
     @property
     def ledger(self) -> str:
@@ -167,12 +188,10 @@ class Connection:
     def cluster(self) -> Cluster:
         """The cluster with the query's ledger. Raises what `client` does, and, before any other request,
         ConnectionFailed where no broker answers."""
-        from spark_eos.kafka.net.client import broker_client
         from spark_eos.ledger.owners import Cluster
 
-        properties = self.client()
-        broker_client(properties).reach()
-        return Cluster(broker_client(properties), self.ledger, self.prefix or None)
+        self.client.reach()
+        return Cluster(self.client, self.ledger, self.prefix or None)
 
     def hadoop(self) -> HadoopSettings:
         """The settings of the checkpoint's file system, by their canonical names, and those of a catalog. Raises
@@ -202,6 +221,14 @@ class Connection:
 
 
 SERVERS_VARIABLE = "SPARK_EOS_BOOTSTRAP_SERVERS"
+_FILE_VARIABLE, _LEDGER_VARIABLE = "SPARK_EOS_KAFKA_FILE", "SPARK_EOS_LEDGER_TOPIC"
+_SERVERS = "brokers of the cluster; of a mirror, of its target"
+_FILE = "client properties, one KEY=VALUE a line: for secrets, as other users can see a command line"
+_LEDGER = "ledger.topic of the query, if it is not the default"
+_PREFIX = (
+    "transactionalIdPrefix of a query that has not run yet; of others, the ledger has it, and another one is refused"
+)
+_STORAGE = "setting of the checkpoint's or a table's store, as in Hadoop; or catalog.…=VALUE of Iceberg (repeat)"
 
 
 def connect(
@@ -210,56 +237,15 @@ def connect(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     servers: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-servers",
-            metavar="HOST:PORT[,…]",
-            envvar=SERVERS_VARIABLE,
-            help="brokers of the cluster; of a mirror, of its target",
-            show_default=False,
-        ),
+        str | None, option("--bootstrap-servers", "HOST:PORT[,…]", _SERVERS, envvar=SERVERS_VARIABLE)
     ] = None,
-    kafka: Annotated[list[Setting] | None, Kafka] = None,
-    kafka_file: Annotated[
-        str | None,
-        typer.Option(
-            "--kafka-file",
-            metavar="FILE",
-            envvar="SPARK_EOS_KAFKA_FILE",
-            help="client properties, one KEY=VALUE a line: for secrets, as other users can see a command line",
-            show_default=False,
-        ),
+    kafka: Annotated[
+        list[Setting] | None, option("--kafka", "KEY=VALUE", "client property (repeat)", parser=setting)
     ] = None,
-    ledger_topic: Annotated[
-        str | None,
-        typer.Option(
-            "--ledger-topic",
-            metavar="TOPIC",
-            envvar="SPARK_EOS_LEDGER_TOPIC",
-            help="ledger.topic of the query, if it is not the default",
-            show_default=False,
-        ),
-    ] = None,
-    prefix: Annotated[
-        str | None,
-        typer.Option(
-            "--prefix",
-            metavar="PREFIX",
-            help="transactionalIdPrefix of a query that has not run yet; of others, the ledger has it, and another "
-            "one is refused",
-            show_default=False,
-        ),
-    ] = None,
-    storage: Annotated[
-        list[Setting] | None,
-        typer.Option(
-            "--storage",
-            metavar="fs.…=VALUE",
-            parser=setting,
-            help="setting of the checkpoint's or a table's store, as in Hadoop; or catalog.…=VALUE of Iceberg (repeat)",
-            show_default=False,
-        ),
-    ] = None,
+    kafka_file: Annotated[str | None, option("--kafka-file", "FILE", _FILE, envvar=_FILE_VARIABLE)] = None,
+    ledger_topic: Annotated[str | None, option("--ledger-topic", "TOPIC", _LEDGER, envvar=_LEDGER_VARIABLE)] = None,
+    prefix: Annotated[str | None, option("--prefix", "PREFIX", _PREFIX)] = None,
+    storage: Annotated[list[Setting] | None, option("--storage", "fs.…=VALUE", _STORAGE, parser=setting)] = None,
 ) -> None:
     """The options of the root: every command takes the connection from here."""
     context.obj = Connection(servers, kafka or (), kafka_file, ledger_topic, prefix, storage or ())
@@ -267,36 +253,18 @@ def connect(
 
 def connection(context: typer.Context) -> Connection:
     """The connection that `connect` has made of the options."""
-    found = context.obj
-    return found if isinstance(found, Connection) else Connection()
-
-
-def client(servers: str, kafka: Sequence[Setting] | None, kafka_file: str | None) -> KafkaProperties:
-    """The properties of a client, in lower case, checked; options count more than lines of the file. Raises
-    OptionError, without the value of a secret."""
-    from spark_eos.kafka.config.librdkafka import check
-    from spark_eos.kafka.config.properties import KafkaProperties
-
-    of_file, of_options = (
-        _once((each.key.lower().removeprefix("kafka."), each) for each in given)
-        for given in (_settings_in(kafka_file) if kafka_file else (), kafka or ())
-    )
-    properties = KafkaProperties({**of_file, **of_options, "bootstrap.servers": servers})
-    check(properties, "consumer")
-    return properties
+    made = context.obj
+    return made if isinstance(made, Connection) else Connection()
 
 
 def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
     """The values by these names. Raises OptionError for a name that is there twice, with different values."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, each in given:
-        if found.setdefault(name, each.value) != each.value:
-            raise stop(
-                "EOS_OPTION_CONFLICT.both",
-                given=f"Different values of option '{name}', in which capital letters make no difference,",
-                option=name,
-            )
-    return found
+        if values.setdefault(name, each.value) != each.value:
+            both = f"Different values of option '{name}', in which capital letters make no difference,"
+            raise stop("EOS_OPTION_CONFLICT.both", given=both, option=name)
+    return values
 
 
 def _settings_in(file: str) -> Iterator[Setting]:
@@ -309,12 +277,11 @@ def _settings_in(file: str) -> Iterator[Setting]:
         ) from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            try:
-                found = setting(line)
-            except typer.BadParameter:
-                why = f"{file}, whose line {number} is not KEY=VALUE"
-                raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line") from None
-            yield Setting(found.key, found.value.strip())
+            key, equals, value = line.partition("=")
+            if not equals or not key.strip():
+                why = f"line {number} of {file} is not KEY=VALUE"
+                raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line")
+            yield Setting(key.strip(), value.strip())
 
 
 def print_answer(

@@ -6,31 +6,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Location, Output, Yes, connection, print_answer
+from spark_eos.cli.options import Format, Location, Output, Yes, connection, option, print_answer, switch
 
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
-
-def _text(flag: str, metavar: str, help_: str) -> object:
-    return typer.Option(flag, metavar=metavar, help=help_, show_default=False)
+_TIMESTAMP = "back to the first rows of this time: milliseconds, or ISO 8601"
+_OFFSETS = 'back to {"topic": {"0": 23}}; other partitions stay where they are'
 
 
 def replay(
     context: typer.Context,
     checkpoint: Location,
-    new: Annotated[str, _text("--new", "LOCATION", "location of the new checkpoint")],
-    to_batch: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="back to the end of micro-batch N", show_default=False)
+    new: Annotated[str, option("--new", "LOCATION", "location of the new checkpoint")],
+    to_batch: Annotated[int | None, option("--to-batch", "N", "back to the end of micro-batch N", min=0)] = None,
+    to_timestamp: Annotated[str | None, option("--to-timestamp", "T", _TIMESTAMP)] = None,
+    to_offsets: Annotated[str | None, option("--to-offsets", "JSON", _OFFSETS)] = None,
+    again: Annotated[bool, switch("--again", "write to the same topics, and retire the old query")] = False,
+    topic: Annotated[
+        str | None, option("--topic", "TOPIC", "write to this topic; the old query stays as it is")
     ] = None,
-    to_timestamp: Annotated[
-        str | None, _text("--to-timestamp", "T", "back to the first rows of this time: milliseconds, or ISO 8601")
-    ] = None,
-    to_offsets: Annotated[
-        str | None, _text("--to-offsets", "JSON", 'back to {"topic": {"0": 23}}; other partitions stay where they are')
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="write to the same topics, and retire the old query")] = False,
-    topic: Annotated[str | None, _text("--topic", "TOPIC", "write to this topic; the old query stays as it is")] = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> int:
@@ -44,9 +39,8 @@ def replay(
     from spark_eos.ops.replay import replay as run
     from spark_eos.ops.replay_plan import ReplayRequest
 
-    at = connection(context)
-
     def answer() -> Answer:
+        at = connection(context)
         request = ReplayRequest(absolute(new), to_batch, to_timestamp, to_offsets, again, topic)
         return run(checkpoint, request, at.cluster(), at.hadoop(), yes=yes)
 

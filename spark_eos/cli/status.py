@@ -1,24 +1,29 @@
-"""``spark-eos status`` and ``spark-eos recover``: the state of queries, and what their next start would do first."""
+"""``spark-eos status`` and ``spark-eos recover``: the state of queries, and the first steps of their next start."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, Output, Yes, connection, print_answer
+from spark_eos.cli.options import Format, MaybeLocation, Output, Yes, connection, option, print_answer, switch
 
-MaybeLocation = Annotated[
-    str | None, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
-]
-Queries = Annotated[
-    list[str] | None,
-    typer.Option("--query", metavar="ID", help="id of the query, instead of a checkpoint (repeat)", show_default=False),
-]
+if TYPE_CHECKING:
+    from spark_eos.ops.answer import Answer
+
+Queries = Annotated[list[str] | None, option("--query", "ID", "id of the query, instead of a checkpoint (repeat)")]
 Quiet = Annotated[
     float, typer.Option("--quiet", min=0, metavar="S", help="count signs of a run that are younger than S seconds")
 ]
 _WATCH_S = 3.0
+_WATCH = "seconds between two looks, for signs of a run"
+_ABORT_BROKEN = (
+    "abort a decided micro-batch that has lost rows in one partition (EOS_DECISION_BROKEN), so that the query writes "
+    "all of it again"
+)
+_DROP_PLANNED = (
+    "instead: drop the planned micro-batch if it is not decided, as it is too large; the next start plans it anew"
+)
 
 
 def status(
@@ -26,20 +31,10 @@ def status(
     checkpoint: MaybeLocation = None,
     query: Queries = None,
     open_for: Annotated[
-        float | None,
-        typer.Option(
-            "--open-for", min=0, metavar="S", help="only transactions open for at least S seconds", show_default=False
-        ),
+        float | None, option("--open-for", "S", "only transactions open for at least S seconds", min=0)
     ] = None,
     watch: Annotated[
-        float | None,
-        typer.Option(
-            "--watch",
-            min=0,
-            metavar="S",
-            help=f"seconds between two looks, for signs of a run (default: {_WATCH_S:g}, or 0 for all queries)",
-            show_default=False,
-        ),
+        float | None, option("--watch", "S", f"{_WATCH} (default: {_WATCH_S:g}, or 0 for all queries)", min=0)
     ] = None,
     quiet: Quiet = 60.0,
     output: Output = Format.TEXT,
@@ -56,17 +51,11 @@ def status(
     at = connection(context)
     watch_s = watch if watch is not None else _WATCH_S if checkpoint or query else 0.0
 
-    return print_answer(
-        output,
-        lambda: ops.status(
-            at.cluster(),
-            at.checkpoint(checkpoint) if checkpoint else None,
-            query or [],
-            watch_s=watch_s,
-            quiet_s=quiet,
-            open_for_s=open_for,
-        ),
-    )
+    def answer() -> Answer:
+        named = at.checkpoint(checkpoint) if checkpoint else None
+        return ops.status(at.cluster(), named, query or [], watch_s=watch_s, quiet_s=quiet, open_for_s=open_for)
+
+    return print_answer(output, answer)
 
 
 def recover(
@@ -75,31 +64,15 @@ def recover(
     query: Queries = None,
     yes: Yes = False,
     abort_only: Annotated[
-        bool, typer.Option("--abort-only", help="only close the query and abort undecided transactions")
+        bool, switch("--abort-only", "only close the query and abort undecided transactions")
     ] = False,
-    settle_only: Annotated[bool, typer.Option("--settle-only", help="only commit decided transactions")] = False,
-    abort_broken: Annotated[
-        bool,
-        typer.Option(
-            "--abort-broken",
-            help="abort a decided micro-batch that has lost rows in one partition (EOS_DECISION_BROKEN), so that the "
-            "query writes all of it again",
-        ),
-    ] = False,
-    drop_planned: Annotated[
-        bool,
-        typer.Option(
-            "--drop-planned",
-            help="instead: drop the planned micro-batch if it is not decided, as it is too large; the next start "
-            "plans it anew",
-        ),
-    ] = False,
+    settle_only: Annotated[bool, switch("--settle-only", "only commit decided transactions")] = False,
+    abort_broken: Annotated[bool, switch("--abort-broken", _ABORT_BROKEN)] = False,
+    drop_planned: Annotated[bool, switch("--drop-planned", _DROP_PLANNED)] = False,
     even_if_running: Annotated[
-        bool, typer.Option("--even-if-running", help="also if the query seems to be running; its run then stops")
+        bool, switch("--even-if-running", "also if the query seems to be running; its run then stops")
     ] = False,
-    watch: Annotated[
-        float, typer.Option("--watch", min=0, metavar="S", help="seconds between two looks, for signs of a run")
-    ] = _WATCH_S,
+    watch: Annotated[float, typer.Option("--watch", min=0, metavar="S", help=_WATCH)] = _WATCH_S,
     quiet: Quiet = 60.0,
     output: Output = Format.TEXT,
 ) -> int:
@@ -125,10 +98,12 @@ def recover(
         return print_answer(output, lambda: drop(checkpoint, at.hadoop(), at.cluster(), yes=yes))
     part = ops.Part.ABORT if abort_only else ops.Part.SETTLE if settle_only else ops.Part.ALL
     wanted = ops.Wanted(part, yes, even_if_running, abort_broken, watch_s=watch, quiet_s=quiet)
-    return print_answer(
-        output,
-        lambda: ops.recover(at.cluster(), at.checkpoint(checkpoint) if checkpoint else None, query or [], wanted),
-    )
+
+    def answer() -> Answer:
+        named = at.checkpoint(checkpoint) if checkpoint else None
+        return ops.recover(at.cluster(), named, query or [], wanted)
+
+    return print_answer(output, answer)
 
 
 def _check_one(checkpoint: str | None, queries: list[str] | None) -> None:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
+from spark_eos.base.printable import in_lines
+from spark_eos.ops.answer import Answer
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
 
 ResourceType = Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID"]
 Operation = Literal["READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS", "TWO_PHASE_COMMIT"]
-
-_FLAGS: dict[ResourceType, str] = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
-_OPERATIONS: dict[Operation, str] = {
-    "READ": "Read",
-    "WRITE": "Write",
-    "CREATE": "Create",
-    "DESCRIBE_CONFIGS": "DescribeConfigs",
-    "TWO_PHASE_COMMIT": "TwoPhaseCommit",
-}
 
 
 @dataclass(frozen=True)
@@ -53,33 +46,43 @@ class Acl:
     prefixed: bool = False
 
 
+def rights(query: Query, principal: str, servers: str) -> Answer:
+    """The rights that a query needs, and the commands that grant them."""
+    acls = needed(query)
+    return Answer(
+        [{"principal": principal, **asdict(acl)} for acl in acls], in_lines(as_commands(acls, principal, servers))
+    )
+
+
 def needed(query: Query) -> list[Acl]:
     """The rights that a query needs; without one of them, it stops with an error that names it."""
-    result = [Acl("TOPIC", topic, "READ") for topic in query.inputs]
-    operations: list[Operation] = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
+    of_output: tuple[Operation, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS")
+    of_ledger: tuple[Operation, ...] = (
+        "READ",
+        "WRITE",
+        "DESCRIBE_CONFIGS",
+        *(["CREATE"] if query.creates_ledger else []),
+    )
     outputs = query.outputs if query.dead_letters is None else [*query.outputs, query.dead_letters]
-    result += [Acl("TOPIC", topic, operation) for topic in outputs for operation in operations]
+    acls = [Acl("TOPIC", topic, "READ") for topic in query.inputs]
+    acls += [Acl("TOPIC", topic, operation) for topic in outputs for operation in of_output]
     if query.ledger is not None:
-        result += _of_transactions(query, query.ledger)
+        own = [query.ledger] if query.notes is None else [query.ledger, query.notes]
+        acls += [Acl("TOPIC", topic, operation) for topic in own for operation in of_ledger]
+        acls += _of_ids(query)
     if query.group is not None:
-        result.append(Acl("GROUP", query.group, "READ"))
-    return list(dict.fromkeys(result))
+        acls.append(Acl("GROUP", query.group, "READ"))
+    return list(dict.fromkeys(acls))
 
 
-def _of_transactions(query: Query, ledger: str) -> list[Acl]:
-    operations: list[Operation] = ["READ", "WRITE", "DESCRIBE_CONFIGS"]
-    if query.creates_ledger:
-        operations.append("CREATE")
-    own = [ledger] if query.notes is None else [ledger, query.notes]
-    result = [Acl("TOPIC", topic, operation) for topic in own for operation in operations]
+def _of_ids(query: Query) -> list[Acl]:
+    operations: tuple[Operation, ...] = ("WRITE", "TWO_PHASE_COMMIT") if query.two_phase else ("WRITE",)
     ids = f"{query.prefix}-" if query.id is None else f"{query.prefix}-{query.id}-"
-    result.append(Acl("TRANSACTIONAL_ID", ids, "WRITE", prefixed=True))
-    if query.two_phase:
-        result.append(Acl("TRANSACTIONAL_ID", ids, "TWO_PHASE_COMMIT", prefixed=True))
-        if query.id is not None:
-            trial = f"{query.prefix}-{TWO_PHASE_TRIAL}"
-            result += [Acl("TRANSACTIONAL_ID", trial, operation) for operation in ("WRITE", "TWO_PHASE_COMMIT")]
-    return result
+    acls = [Acl("TRANSACTIONAL_ID", ids, operation, prefixed=True) for operation in operations]
+    if query.two_phase and query.id is not None:
+        trial = f"{query.prefix}-{TWO_PHASE_TRIAL}"
+        acls += [Acl("TRANSACTIONAL_ID", trial, operation) for operation in operations]
+    return acls
 
 
 def as_commands(acls: Iterable[Acl], principal: str, servers: str) -> list[str]:
@@ -90,7 +93,8 @@ def as_commands(acls: Iterable[Acl], principal: str, servers: str) -> list[str]:
     commands = []
     for (resource, name, prefixed), operations in by_resource.items():
         words = ["kafka-acls.sh", "--bootstrap-server", servers, "--add", "--allow-principal", principal]
-        words += [word for operation in operations for word in ("--operation", _OPERATIONS[operation])]
-        words += [_FLAGS[resource], name, *(["--resource-pattern-type", "prefixed"] if prefixed else [])]
-        commands.append(shlex.join(words))
+        for operation in operations:
+            words += ["--operation", operation.title().replace("_", "")]
+        words += [f"--{resource.lower().replace('_', '-')}", name]
+        commands.append(shlex.join([*words, *(["--resource-pattern-type", "prefixed"] if prefixed else [])]))
     return commands

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from spark_eos.base.printable import in_lines
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 
 
@@ -23,9 +24,12 @@ class Severity(StrEnum):
     OK = "ok"
 
 
+ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
+
+
 @dataclass(frozen=True)
 class Finding:
-    """``check``: the name of the check, for scripts; ``subject``: the topic, broker or user; ``what`` was found;
+    """``check``: the name of the check, for scripts; ``subject``: the topic, broker or user; ``what``: its state;
     ``why`` that can lose or double rows, or stop the query; ``fix``: commands that correct it; ``condition``: of the
     sink's own check, if that has failed."""
 
@@ -39,12 +43,33 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class PlannedQuery:
-    """The query to check. ``options``: its sink's; ``inputs``: the topics that it reads; ``outputs``: those that it
-    writes, without dead letters and ledger; ``longest_stop_s``: for how long it may be stopped; ``principal``: who
-    runs it; ``tables``: those that it writes, each by the options that name it; ``storage``: settings of their stores
-    and catalogs."""
+class Fault:
+    """``what``: the state, where the check's own words for it do not fit; the rest as in `Finding`."""
 
+    severity: Severity
+    why: str
+    fix: str = ""
+    what: str = ""
+
+
+def finding(check: str, subject: str, what: str, *faults: Fault | Literal[False]) -> Finding:
+    """The finding of a check with the first of these faults that it has, or else that all is well."""
+    for fault in faults:
+        if fault:
+            return Finding(
+                check, subject, fault.severity, fault.what or what, fault.why, (fault.fix,) if fault.fix else ()
+            )
+    return Finding(check, subject, OK, what)
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """The query to check. ``client``: of its cluster; ``options``: its sink's; ``inputs``: the topics that it reads;
+    ``outputs``: the topics that it writes, without dead letters and ledger; ``longest_stop_s``: for how long it may be
+    stopped; ``principal``: the user that runs it; ``tables``: the tables that it writes, each by the options that name
+    it; ``storage``: settings of their stores and catalogs."""
+
+    client: BrokerClient
     options: SinkOptions
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -74,18 +99,15 @@ class Tools:
 
     def set_of_topic(self, topic: str, setting: str) -> str:
         """The command that changes a topic's setting. ``setting``: KEY=VALUE."""
-        return self._command(
-            "kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", setting
-        )
+        entity = ("--alter", "--entity-type", "topics", "--entity-name", topic)
+        return self._command("kafka-configs.sh", *entity, "--add-config", setting)
 
     def create(self, topic: str, brokers: int) -> str:
         """The command that creates a topic, with three replicas, or as many as there are ``brokers``."""
         replicas = min(3, brokers)
-        settings = ["--config", f"min.insync.replicas={min(2, replicas)}"]
-        return self._command(
-            *("kafka-topics.sh", "--create", "--topic", topic, "--partitions", "4"),
-            *("--replication-factor", str(replicas), *settings),
-        )
+        sizes = ("--partitions", "4", "--replication-factor", str(replicas))
+        in_sync = f"min.insync.replicas={min(2, replicas)}"
+        return self._command("kafka-topics.sh", "--create", "--topic", topic, *sizes, "--config", in_sync)
 
     def upgrade(self, feature: str, level: int) -> str:
         """The command that upgrades a feature of the cluster, such as ``transaction.version``."""
@@ -97,53 +119,45 @@ def in_properties(setting: str) -> str:
     return f"# in server.properties of every broker, then restart them one by one: {setting}"
 
 
-_WORST_FIRST = (Severity.ERROR, Severity.UNKNOWN, Severity.WARNING, Severity.OK)
-_PLURALS = {Severity.ERROR: "error(s)", Severity.WARNING: "warning(s)"}
+_WORST_FIRST = (ERROR, UNKNOWN, WARNING, OK)
+_PLURALS = {ERROR: "error(s)", WARNING: "warning(s)"}
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
     """The findings by severity, the worst first; within a severity in the order of the checks."""
-    return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+    return sorted(findings, key=lambda each: _WORST_FIRST.index(each.severity))
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
     """1 with an error, else 2 if something could not be determined, else 0."""
-    severities = {finding.severity for finding in findings}
-    return 1 if Severity.ERROR in severities else 2 if Severity.UNKNOWN in severities else 0
+    severities = {each.severity for each in findings}
+    return 1 if ERROR in severities else 2 if UNKNOWN in severities else 0
 
 
 def verdict(findings: Sequence[Finding]) -> str:
     """The last line of a report, with how many findings there are of each severity."""
-    counts = {severity: [f.severity for f in findings].count(severity) for severity in _WORST_FIRST}
+    counts = {severity: sum(each.severity is severity for each in findings) for severity in _WORST_FIRST}
     counted = ", ".join(f"{count} {_PLURALS.get(severity, severity.value)}" for severity, count in counts.items())
-    if counts[Severity.ERROR]:
+    if counts[ERROR]:
         return f"The exactly-once requirements are not met here: {counted}."
-    if counts[Severity.UNKNOWN]:
+    if counts[UNKNOWN]:
         return f"No error was found, but not everything could be checked: {counted}."
     return f"The exactly-once requirements are met here: {counted}."
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
     """The report as JSON."""
-    return {
-        "verdict": verdict(findings),
-        "findings": [{**asdict(finding), "fix": list(finding.fix)} for finding in in_order(findings)],
-    }
+    ordered = [{**asdict(each), "fix": list(each.fix)} for each in in_order(findings)]
+    return {"verdict": verdict(findings), "findings": ordered}
 
 
 def as_text(findings: Sequence[Finding]) -> str:
     """The report as text."""
-    width = max(len(severity.value) for severity in Severity)
     lines: list[str] = []
-    for finding in in_order(findings):
-        word = finding.severity.value.ljust(width)
-        lines.append(f"{word}  {finding.subject}: {_what(finding)}")
-        indent = " " * (width + 2)
-        if finding.severity is not Severity.OK and finding.why:
-            lines.append(f"{indent}{finding.why}")
-        lines += [f"{indent}$ {fix}" if not fix.startswith("#") else f"{indent}{fix}" for fix in finding.fix]
+    for each in in_order(findings):
+        condition = f"[{each.condition}] " if each.condition else ""
+        lines.append(f"{each.severity.value:<7}  {each.subject}: {condition}{each.what}")
+        if each.severity is not OK and each.why:
+            lines.append(f"         {each.why}")
+        lines += [f"         {fix if fix.startswith('#') else f'$ {fix}'}" for fix in each.fix]
     return in_lines([*lines, "", verdict(findings)])
-
-
-def _what(finding: Finding) -> str:
-    return f"[{finding.condition}] {finding.what}" if finding.condition else finding.what
