@@ -20,7 +20,7 @@ Reason = Annotated[str | None, option("--reason", "NAME", "only dead letters wit
 @app.command("list")
 def list_(context: typer.Context, topic: Topic, reason: Reason = None, output: Output = Format.TEXT) -> int:
     """Count dead letters by reason and topic, and those that were sent again."""
-    return print_answer(output, lambda: _dead_letters(context, topic, reason).list())
+    return print_answer(output, lambda: _dead_letters(context, topic, reason).count())
 
 
 @app.command("show")

@@ -279,7 +279,7 @@ def _settings_in(file: str) -> Iterator[Setting]:
         if line.strip() and not line.lstrip().startswith("#"):
             key, equals, value = line.partition("=")
             if not equals or not key.strip():
-                why = f"line {number} of {file} is not KEY=VALUE"
+                why = f"{file}, whose line {number} is not KEY=VALUE"
                 raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line")
             yield Setting(key.strip(), value.strip())
 

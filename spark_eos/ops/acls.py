@@ -57,12 +57,9 @@ def rights(query: Query, principal: str, servers: str) -> Answer:
 def needed(query: Query) -> list[Acl]:
     """The rights that a query needs; without one of them, it stops with an error that names it."""
     of_output: tuple[Operation, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS")
-    of_ledger: tuple[Operation, ...] = (
-        "READ",
-        "WRITE",
-        "DESCRIBE_CONFIGS",
-        *(["CREATE"] if query.creates_ledger else []),
-    )
+    of_ledger: list[Operation] = ["READ", "WRITE", "DESCRIBE_CONFIGS"]
+    if query.creates_ledger:
+        of_ledger.append("CREATE")
     outputs = query.outputs if query.dead_letters is None else [*query.outputs, query.dead_letters]
     acls = [Acl("TOPIC", topic, "READ") for topic in query.inputs]
     acls += [Acl("TOPIC", topic, operation) for topic in outputs for operation in of_output]

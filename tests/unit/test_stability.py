@@ -14,7 +14,7 @@ from jobs.runner.noted_schemas import FILE, Note, NotedSchemas
 from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ledger.record_forms import own_topic_of
-from spark_eos.ops.dead_letters import RECEIPT, Letter
+from spark_eos.ops.dead_letters import RECEIPT, DeadLetter
 from spark_eos.pipelines.files.notes import AllNotes, Taken
 from spark_eos.pipelines.mirror import entries, offset_map, owner
 from spark_eos.protocol.head_codec import decode, encode
@@ -123,7 +123,7 @@ def test_dead_letters_are_read():
         "__streams.errors.partition": "1",
     }
     letters = [
-        Letter(0, 0, None, b"v", tuple((name, text.encode()) for name, text in headers.items()), 0)
+        DeadLetter(0, 0, None, b"v", tuple((name, text.encode()) for name, text in headers.items()), 0)
         for headers in (refused, malformed)
     ]
     assert [(letter.reason, letter.origin) for letter in letters] == [

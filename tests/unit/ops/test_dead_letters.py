@@ -13,11 +13,10 @@ from spark_eos.errors import CommandError
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
 from spark_eos.ops.dead_letters import (
     RECEIPT,
-    Letter,
-    LetterLog,
+    DeadLetter,
+    PartitionLog,
     Receipt,
-    Sent,
-    _as_json,
+    SentOffsets,
     _as_text,
     _produce,
     _Reader,
@@ -26,13 +25,13 @@ from spark_eos.ops.dead_letters import (
 from tests.support.runs.input_counts import inputs
 from tests.unit.base.test_printable import HOSTILE, is_plain
 
-LOG = LetterLog("cluster", "dead", "id", 0)
+LOG = PartitionLog("cluster", "dead", "id", 0)
 #: More than Python's parser of JSON takes.
 DEEP = b"[" * 100_000
 
 
-def letter(*headers: tuple[str, bytes | None]) -> Letter:
-    return Letter(0, 7, b"k", b"v", headers, 0)
+def letter(*headers: tuple[str, bytes | None]) -> DeadLetter:
+    return DeadLetter(0, 7, b"k", b"v", headers, 0)
 
 
 @inputs(st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12), max_size=4))
@@ -48,7 +47,7 @@ def test_what_several_receipts_name_is_what_was_sent(runs):
             receipt.passed(offset, sent=offset in wanted and offset not in sent)
         sent |= wanted
         ranges += ranges_in(read(receipt), LOG) if receipt.ranges else []
-    found = Sent(ranges)
+    found = SentOffsets(ranges)
     assert [offset for offset in offsets if found.has(offset)] == sorted(sent)
 
 
@@ -133,7 +132,7 @@ def without_headers(record: Record) -> Record:
     return Record(record.offset(), [], record.value(), record.key())
 
 
-def sent_in(log: LetterLog, offset: int) -> Receipt:
+def sent_in(log: PartitionLog, offset: int) -> Receipt:
     """A receipt for one letter."""
     receipt = Receipt(log)
     receipt.passed(offset, sent=True)
@@ -157,8 +156,8 @@ def test_only_a_receipt_says_what_was_sent(reader):
     """A letter whose record had such a header is a letter."""
     forged = [Record(1, [(RECEIPT, b"[[0, 1000000]]"), WHY]), Record(2, [(RECEIPT, b"x"), WHY])]
     made = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1")))
-    assert [letter.offset for letter in made.letters()] == [1, 2]
-    sent = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1"))).sent()[0]
+    assert [letter.offset for letter, _ in made.all()] == [1, 2]
+    sent = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1"))).sent[0]
     assert [offset for offset in range(9) if sent.has(offset)] == [2, 3]
 
 
@@ -186,7 +185,7 @@ def test_only_a_receipt_says_what_was_sent(reader):
 def test_a_receipt_of_another_log_is_refused(reader, record, named):
     """Whichever part of its name differs: its offsets are those of other letters."""
     with pytest.raises(CommandError, match=r"\[EOS_LETTER_UNSENDABLE\].*offset 4 of dead-0") as caught:
-        reader(Record(1, [WHY]), record).sent()
+        _ = reader(Record(1, [WHY]), record).sent
     assert named in caught.value.message
 
 
@@ -195,8 +194,8 @@ def test_a_receipt_of_another_log_is_refused(reader, record, named):
 )
 def test_a_letter_without_headers_is_a_letter(reader, key):
     """Only a receipt has its key."""
-    assert [letter.key for letter in reader(Record(1, [], b"[[0, 9]]", key)).letters()] == [key]
-    assert not reader(Record(1, [], b"[[0, 9]]", key)).sent()[0].has(1)
+    assert [letter.key for letter, _ in reader(Record(1, [], b"[[0, 9]]", key)).all()] == [key]
+    assert not reader(Record(1, [], b"[[0, 9]]", key)).sent[0].has(1)
 
 
 def test_no_two_receipts_of_a_log_have_the_same_key():
@@ -209,7 +208,7 @@ def test_no_two_receipts_of_a_log_have_the_same_key():
 def test_a_letter_is_shown_on_its_own_lines():
     """Whatever its record has: a header must not forge another one, or a letter."""
     shown = letter((HOSTILE, HOSTILE.encode()), WHY, ("__streams.errors.topic", HOSTILE.encode()))
-    lines = _as_text(_as_json(shown)).split("\n")
+    lines = _as_text(shown.as_json()).split("\n")
     assert all(map(is_plain, lines)) and len(lines) == 3 + len(shown.headers)
 
 
@@ -232,5 +231,5 @@ def test_a_record_that_falls_with_another_one_is_not_the_cause():
 )
 def test_a_time_that_no_calendar_has_is_told_as_its_number(time_ms, told):
     """A producer may give a record any; a letter with it can be looked at all the same."""
-    shown = _as_json(replace(letter(), time_ms=time_ms))
+    shown = replace(letter(), time_ms=time_ms).as_json()
     assert shown["time"] == (told or f"{time_ms} ms")
