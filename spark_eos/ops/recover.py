@@ -17,7 +17,8 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer, ago
-from spark_eos.ops.state import QueryState, states_wanted
+from spark_eos.ops.query_states import query_states
+from spark_eos.ops.state import QueryState
 from spark_eos.ops.status import transaction_as_json
 from spark_eos.protocol.commands import Ended, abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.commands import recover as recover_query
@@ -151,7 +152,7 @@ def _states(
 ) -> Sequence[QueryState]:
     if checkpoint is not None and checkpoint.query_id() is None:
         raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
-    states = states_wanted(cluster, checkpoint, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
+    states = query_states(cluster, checkpoint, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
     for state in states:
         if not state.sinks and state.table is None and not _of_ledger(state):
             known_head(cluster.head(state.query or ""), state.query or "")
@@ -160,7 +161,7 @@ def _states(
 
 def _of_ledger(state: QueryState) -> Sequence[Transaction]:
     """The query's own transactions that hold the ledger, if it cannot be read."""
-    return [t for t in state.open if t.of_ledger] if state.problem else []
+    return [t for t in state.open if t.of_ledger] if state.unread else []
 
 
 def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:

@@ -8,12 +8,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from spark_eos.base.printable import in_lines
+from spark_eos.base.topic_partition import flat
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import with_text_keys
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart
-from spark_eos.ops.answer import Answer, ago, table
+from spark_eos.ops.answer import Answer, ago, range_as_json, table
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.state import CheckpointState, QueryState, in_words, name_of, states_wanted, with_parts
+from spark_eos.ops.query_states import query_states, with_parts
+from spark_eos.ops.state import CheckpointState, QueryState, describe, name_of
 from spark_eos.ops.table_state import TableState
 from spark_eos.pipelines.copy.ranges import CopiedFrom, copied_by, ranges_of
 from spark_eos.protocol.checks import as_json as offsets_as_json
@@ -33,13 +35,12 @@ def status(
     """The query of a checkpoint, queries by their ids, or all queries. With ``open_for_s``: only transactions that have
     been open for at least so many seconds, and their queries. Raises EosError."""
     named = checkpoint is not None or bool(queries)
-    states = states_wanted(cluster, checkpoint, queries, watch_s=watch_s, quiet_s=quiet_s)
+    states = query_states(cluster, checkpoint, queries, watch_s=watch_s, quiet_s=quiet_s)
+    code = 1 if any(s.problems for s in states) else 2 if any(s.unknown for s in states) else 0
     if open_for_s is not None:
         states = [replace(s, open=[t for t in s.open if t.open_s >= open_for_s]) for s in states]
         states = [s for s in states if s.open]
         code = 1 if states else 0
-    else:
-        code = 1 if any(s.troubles for s in states) else 2 if any(s.unknown for s in states) else 0
     if named:
         states = [with_parts(cluster, state) for state in states]
     if not states and open_for_s is not None:
@@ -61,10 +62,10 @@ def as_json(state: QueryState) -> dict[str, Any]:
         "table": None if state.table is None else state.table.as_json(),
         "sinks": [_sink_as_json(state, sink) for sink in state.sinks],
         "open": [transaction_as_json(t, state.parts.get(t.id)) for t in state.open],
-        "problem": state.problem or None,
-        "troubles": state.troubles,
+        "problem": state.unread or None,
+        "troubles": state.problems,
         "unknown": state.unknown or None,
-        "next": state.next,
+        "next": state.next_action,
     }
 
 
@@ -88,7 +89,7 @@ def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
         "partitioner": head.partitioner,
         "run": None if head.run == NOBODY else head.run,
         "generation": head.generation,
-        "state": in_words(head),
+        "state": describe(head),
         "start": None if start is None else start.value,
         "given_up": head.unwritten,
         "decision": None if head.decision is None else _decision_as_json(head.decision),
@@ -114,11 +115,8 @@ def _decision_as_json(last: Decision) -> dict[str, Any]:
 
 def _counts(last: Decision) -> dict[str, int]:
     verdicts = [w.verdict for w in last.written]
-    return {
-        "committed": verdicts.count(Verdict.COMMITTED),
-        "lost": verdicts.count(Verdict.LOST),
-        "without_verdict": verdicts.count(None),
-    }
+    names = {"committed": Verdict.COMMITTED, "lost": Verdict.LOST, "without_verdict": None}
+    return {name: verdicts.count(verdict) for name, verdict in names.items()}
 
 
 def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
@@ -126,10 +124,7 @@ def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
     where a range had none; null where that is not noted yet."""
     read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in ranges_of(w)]
     read += [(r, "none") for r in copied_from.ranges]
-    ranges = [
-        {name: value for name, value in asdict(r).items() if name != "topic_id"} | {"rows": outcome}
-        for r, outcome in sorted(read, key=lambda pair: pair[0])
-    ]
+    ranges = [range_as_json(r) | {"rows": rows} for r, rows in sorted(read, key=lambda pair: pair[0])]
     return {"cluster": copied_from.cluster, "ranges": ranges}
 
 
@@ -165,7 +160,7 @@ def overview(states: Sequence[QueryState], ledger: str) -> str:
     lines = [*table([_HEADINGS, *(_row(state, sink) for state, sink in heads)]), ""] if heads else []
     open_ = [t for state in states for t in state.open]
     lines += _transactions(open_, "no open transactions")
-    lines += [f"trouble     query {state.query}: {text}" for state in states for text in state.troubles]
+    lines += [f"trouble     query {state.query}: {text}" for state in states for text in state.problems]
     return in_lines(lines)
 
 
@@ -181,7 +176,7 @@ def _row(state: QueryState, sink: SinkHead) -> tuple[str, ...]:
     if isinstance(head.write, BatchWrite):
         name = f"job {head.write.job_id}"
     batch = "-" if head.decision is None else str(head.decision.batch)
-    return sink.query, name, str(head.generation), batch, age, in_words(head), count, head.run or "-"
+    return sink.query, name, str(head.generation), batch, age, describe(head), count, head.run or "-"
 
 
 def as_text(state: QueryState) -> str:
@@ -191,12 +186,12 @@ def as_text(state: QueryState) -> str:
     lines += [f"query       {state.query or 'none yet'}", f"running     {_running(state)}"]
     lines += [] if at is None else _checkpoint_as_text(at)
     lines += _sinks_as_text(state) if state.table is None else _table_as_text(state.table)
-    lines += [f"trouble     {text}" for text in state.troubles]
+    lines += [f"trouble     {text}" for text in state.problems]
     lines += [f"unknown     {state.unknown}"] if state.unknown else []
-    if not state.troubles and not state.unknown:
+    if not state.problems and not state.unknown:
         lines.append("trouble     none found; why a run ended is in the log of its driver")
-    if state.next is not None and f"the next start {state.next}" not in state.troubles:
-        lines += ["", f"The next start {state.next.rstrip('.')}."]
+    if state.next_action is not None and f"the next start {state.next_action}" not in state.problems:
+        lines += ["", f"The next start {state.next_action.rstrip('.')}."]
     return in_lines(lines)
 
 
@@ -218,15 +213,14 @@ def _checkpoint_as_text(at: CheckpointState) -> Iterator[str]:
     yield from (f"source      {kind}" for kind in at.sources)
     if at.partitions:
         rows: list[tuple[str, ...]] = [("partition", "committed", "planned", "log begins", "log ends")]
-        for place in at.partitions:
-            numbers = (place.committed, place.planned, place.begin, place.end)
-            rows.append((f"{place.topic}-{place.partition}", *("-" if n is None else str(n) for n in numbers)))
+        for p in at.partitions:
+            numbers = (p.committed, p.planned, p.begin, p.end)
+            rows.append((f"{p.topic}-{p.partition}", *("-" if n is None else str(n) for n in numbers)))
         yield from (f"  {line}" for line in table(rows))
     yield from (f"  {topic}: was deleted or recreated since it was read" for topic in at.recreated_topics)
     yield from (f"  {topic}: on another cluster; its log was not looked at" for topic in at.elsewhere)
-    for topic, partitions in sorted(at.left.items()):
-        for p, offset in sorted(partitions.items()):
-            yield f"  {topic}-{p}: no longer read; if the query reads it again, it continues at offset {offset}"
+    for (topic, partition), offset in sorted(flat(at.left).items()):
+        yield f"  {topic}-{partition}: no longer read; if the query reads it again, it continues at offset {offset}"
     if at.partitions:
         lag = "unknown" if at.lag is None else f"{at.lag:,} offsets to the last stable offset"
         yield f"lag         {lag}, in {len(at.partitions)} partition(s)"
@@ -248,7 +242,7 @@ def _table_as_text(table: TableState) -> Iterator[str]:
 
 def _sinks_as_text(state: QueryState) -> list[str]:
     lines = [line for sink in state.sinks for line in _sink_as_text(sink)]
-    if not state.sinks and not state.problem:
+    if not state.sinks and not state.unread:
         lines.append("sink        no record of this query in the ledger topic")
     return [*lines, *_transactions(state.open, "open        no transactions"), *_held(state)]
 
@@ -259,7 +253,7 @@ def _sink_as_text(sink: SinkHead) -> list[str]:
         return [f"{name_of(sink):<12}cannot be read: {sink.problem}"]
     write = head.write
     job = f", the batch write with job.id '{write.job_id}'" if isinstance(write, BatchWrite) else ""
-    lines = [f"{name_of(sink):<12}{in_words(head)}, published {ago(sink.age_s)}{job}"]
+    lines = [f"{name_of(sink):<12}{describe(head)}, published {ago(sink.age_s)}{job}"]
     lines.append(f"  run         {head.run or '-'} (generation {head.generation})")
     if head.marks.topic is not None:
         lines.append(f"  topic       {head.marks.topic}, and no other since its replay")
@@ -310,13 +304,14 @@ def _open_row(t: Transaction) -> tuple[str, ...]:
 
 def _held(state: QueryState) -> list[str]:
     """The first open offset of each partition, at which read_committed consumers wait."""
-    first: dict[tuple[str, int], tuple[int, str]] = {}
-    for id_, parts in state.parts.items():
-        for part in parts:
-            if part.first_offset is not None:
-                place, own = (part.topic, part.partition), (part.first_offset, id_)
-                first[place] = min(first.get(place, own), own)
+    open_ = sorted(
+        (part.topic, part.partition, part.first_offset, id_)
+        for id_, parts in state.parts.items()
+        for part in parts
+        if part.first_offset is not None
+    )
+    first = {(topic, partition): (at, id_) for topic, partition, at, id_ in reversed(open_)}
     return [
-        f"  {topic}-{p}: read_committed consumers wait at offset {at} for {id_}"
-        for (topic, p), (at, id_) in sorted(first.items())
+        f"  {topic}-{partition}: read_committed consumers wait at offset {at} for {id_}"
+        for (topic, partition), (at, id_) in sorted(first.items())
     ]

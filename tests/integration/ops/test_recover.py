@@ -97,7 +97,7 @@ def test_a_query_that_somebody_runs_is_left_alone(left, tmp_path, capsys):
 def test_what_moves_while_it_is_looked_at_is_a_run(left, tmp_path, capsys, monkeypatch):
     """However old the last sign is."""
     prepared = left.prepare(0)
-    monkeypatch.setattr("spark_eos.ops.state.time", SimpleNamespace(sleep=lambda seconds: left.prepare(1)))
+    monkeypatch.setattr("spark_eos.ops.query_states.time", SimpleNamespace(sleep=lambda seconds: left.prepare(1)))
     words = [str(left.checkpoint(tmp_path)), "--watch", "1", "--quiet", "0"]
     code, answer = told(left, capsys, "status", *words)
     assert (code, answer.get("running")) == (0, True), answer

@@ -54,7 +54,7 @@ def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer
         own = SinkHead("q", "q", None, HEAD)
         found = replace(OPEN, decided=part is recovery.Part.SETTLE)
         state = QueryState("q", [own], [found], Liveness(closed=True))
-        patch.setattr(recovery, "states_wanted", lambda *_, **__: [state])
+        patch.setattr(recovery, "query_states", lambda *_, **__: [state])
         patch.setattr(recovery, "recovered", lambda cluster, plan, wanted: plan)
         cluster: Any = SimpleNamespace(prefix_of=lambda _: "p")
         return recovery.recover(cluster, None, ["q"], recovery.Wanted(part, yes))

@@ -56,7 +56,7 @@ def answer(monkeypatch):
         ]
         monkeypatch.setattr(CLUSTER, "head", head, raising=False)
         states = [QueryState(found[0].key, found, [], Liveness(closed=True)) for found in sinks]
-        monkeypatch.setattr(recovery, "states_wanted", lambda *_, **__: states)
+        monkeypatch.setattr(recovery, "query_states", lambda *_, **__: states)
         monkeypatch.setattr(recovery, "recovered", done)
         monkeypatch.setattr(recovery, "find_held", lambda *_: ({}, list(broken)))
         return recovery.recover(CLUSTER, None, [keys[0] for keys in queries], wanted)

@@ -15,7 +15,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import StoredHead
-from spark_eos.ops import state
+from spark_eos.ops import query_states
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, sink_head
 from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, QueryState
@@ -87,10 +87,10 @@ OK, LOST = Verdict.COMMITTED, Verdict.LOST
 )  # fmt: skip
 def test_what_a_start_would_do(state, does):
     """As the sink decides it; text and JSON say the same, and break at nothing that a head may hold."""
-    assert state.next is not None and does in state.next
+    assert state.next_action is not None and does in state.next_action
     assert does in as_text(state)
-    assert as_json(state)["next"] == state.next
-    assert (f"the next start {state.next}" in state.troubles) is state.next.startswith("stops")
+    assert as_json(state)["next"] == state.next_action
+    assert (f"the next start {state.next_action}" in state.problems) is state.next_action.startswith("stops")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_a_start_would_do(state, does):
 def test_without_a_record_it_is_not_known_what_a_start_does(done, does):
     """The query may write to something that has no ledger, as a sink of Spark's or an older copy to a table."""
     state = shown([0, 1], done)
-    assert (state.next, state.troubles) == (None, [])
+    assert (state.next_action, state.problems) == (None, [])
     assert does in state.unknown and does in as_text(state)
     assert as_json(state)["unknown"] == state.unknown
     assert "none found" not in as_text(state)
@@ -142,27 +142,27 @@ OPEN = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, 60.0, False, 2, "r"
 def test_what_is_known_without_a_checkpoint(head, trouble, next_):
     """What a start does at any micro-batch; a query that is retired needs nobody."""
     state = QueryState("q", [of(head)], liveness=Liveness(closed=True))
-    assert len(state.troubles) == (trouble is not None)
-    assert trouble is None or state.troubles[0].startswith(trouble)
-    assert (state.next is None) is (next_ is None)
-    assert next_ is None or (state.next or "").startswith(next_)
+    assert len(state.problems) == (trouble is not None)
+    assert trouble is None or state.problems[0].startswith(trouble)
+    assert (state.next_action is None) is (next_ is None)
+    assert next_ is None or (state.next_action or "").startswith(next_)
     assert as_text(state).lower().count("the next start stops") == (next_ is not None)
 
 
 def test_open_transactions_need_somebody_unless_the_query_runs():
     """By its signs of life, and by the age of the newest."""
     alive = QueryState("q", [own()], [OPEN], Liveness(last_s=20.0))
-    assert (alive.liveness.running, alive.troubles) == (True, [])
-    assert "hold back read_committed consumers" in replace(alive, liveness=Liveness(last_s=80.0)).troubles[0]
+    assert (alive.liveness.running, alive.problems) == (True, [])
+    assert "hold back read_committed consumers" in replace(alive, liveness=Liveness(last_s=80.0)).problems[0]
     moved = replace(alive, liveness=Liveness(["rows were written"], last_s=80.0))
-    assert (moved.liveness.running, moved.troubles) == (True, [])
+    assert (moved.liveness.running, moved.problems) == (True, [])
     assert replace(alive, liveness=Liveness(closed=True)).liveness.running is False
 
 
 def test_a_ledger_that_cannot_be_read_is_no_empty_one():
     """What is open is told all the same; what a start would do is not known."""
-    state = replace(shown([0, 1], [0]), open=[OPEN], problem="[EOS_LEDGER_HELD] it is held")
-    assert state.next is None
+    state = replace(shown([0, 1], [0]), open=[OPEN], unread="[EOS_LEDGER_HELD] it is held")
+    assert state.next_action is None
     assert "[EOS_LEDGER_HELD] it is held" in as_text(state)
     assert "no record" not in as_text(state)
     assert OPEN.id in overview([state], "ledger")
@@ -173,7 +173,7 @@ def test_a_head_that_cannot_be_read():
     unknown = sink_head("q", StoredHead(0, 7, None, b""), None, problem="[EOS_LEDGER_VERSION] too new")
     state = replace(shown([0, 1], [0]), sinks=[unknown])
     trouble = "sink: its record in the ledger topic cannot be read: [EOS_LEDGER_VERSION] too new"
-    assert (state.next, state.troubles) == (None, [trouble])
+    assert (state.next_action, state.problems) == (None, [trouble])
     assert "[EOS_LEDGER_VERSION] too new" in as_text(state)
     assert "[EOS_LEDGER_VERSION] too new" in overview([state], "ledger")
     assert as_json(state)["sinks"][0]["problem"] == "[EOS_LEDGER_VERSION] too new"
@@ -212,18 +212,22 @@ def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_p
     (tmp_path / "commits" / "0").write_text("v1\n{}")
     logs = Logs(Checkpoint(str(tmp_path), HadoopSettings({})))
     here = {"id": "TARGET"}
-    monkeypatch.setattr(state, "cluster_id", lambda _: here["id"])
+    monkeypatch.setattr(query_states, "cluster_id", lambda _: here["id"])
     there = {"orders": Topic("id-here", 1, False)}
-    monkeypatch.setattr(state, "describe_topics", lambda _, names, **__: {n: there[n] for n in names})
-    monkeypatch.setattr(state, "begin_offsets", lambda _, places: {t: dict.fromkeys(ps, 0) for t, ps in places.items()})
-    monkeypatch.setattr(state, "end_offsets", lambda _, places: {t: dict.fromkeys(ps, 700) for t, ps in places.items()})
-    at = state._checkpoint_state(logs, SimpleNamespace(client=None))
+    monkeypatch.setattr(query_states, "describe_topics", lambda _, names, **__: {n: there[n] for n in names})
+    monkeypatch.setattr(
+        query_states, "begin_offsets", lambda _, places: {t: dict.fromkeys(ps, 0) for t, ps in places.items()}
+    )
+    monkeypatch.setattr(
+        query_states, "end_offsets", lambda _, places: {t: dict.fromkeys(ps, 700) for t, ps in places.items()}
+    )
+    at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
     assert at.partitions == [InputPartition("orders", 0, 1000, 1000, None, None)]
     assert (at.recreated_topics, at.elsewhere, at.lag) == ([], ["orders"], None)
     text = as_text(QueryState("q", checkpoint=at))
     assert "orders: on another cluster" in text and "lag         unknown" in text
     for here["id"] in ("SOURCE", ""):  # brokers may have no id
-        at = state._checkpoint_state(logs, SimpleNamespace(client=None))
+        at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
         assert at.partitions == [InputPartition("orders", 0, 1000, 1000, 0, 700)]
         assert (at.recreated_topics, at.elsewhere) == (["orders"], [])
 
@@ -250,11 +254,11 @@ def at_end(committed: int | None, begin: int | None, recreated: Sequence[str] = 
 def test_input_that_is_gone_before_it_was_read(state, lag, trouble):
     """Where the source stops; rows that nobody can read are no lag."""
     assert state.checkpoint.lag == lag
-    assert len(state.troubles) == bool(trouble)
-    assert "plans micro-batch 2" in state.next
-    assert ("unless its source stops (EOS_SOURCE_DATA_LOSS)" in state.next) is bool(trouble)
+    assert len(state.problems) == bool(trouble)
+    assert "plans micro-batch 2" in state.next_action
+    assert ("unless its source stops (EOS_SOURCE_DATA_LOSS)" in state.next_action) is bool(trouble)
     if trouble:
-        assert state.troubles[0].startswith(f"{trouble}: ") and "failOnDataLoss" in state.troubles[0]
+        assert state.problems[0].startswith(f"{trouble}: ") and "failOnDataLoss" in state.problems[0]
         assert "trouble     none" not in as_text(state)
 
 
@@ -270,8 +274,8 @@ def test_the_error_of_each_kind_of_source_is_named(sources, condition):
     """By which it stops: Spark's own has one of its connector."""
     state = at_end(400, 900)
     state = replace(state, checkpoint=replace(state.checkpoint, sources=sources))
-    assert f"unless its source stops ({condition})," in state.next
-    assert f"the source stops for that ({condition}), unless" in state.troubles[0]
+    assert f"unless its source stops ({condition})," in state.next_action
+    assert f"the source stops for that ({condition}), unless" in state.problems[0]
 
 
 def test_a_place_without_a_file_is_no_query(tmp_path):
@@ -279,8 +283,8 @@ def test_a_place_without_a_file_is_no_query(tmp_path):
     a query, though it has none of its files yet."""
     for empty in (tmp_path / "none", tmp_path):
         with pytest.raises(EosError) as caught:
-            state.state_at(Checkpoint(str(empty)), SimpleNamespace(client=None))
+            query_states._at(Checkpoint(str(empty)), SimpleNamespace(client=None), 0, 60)
         assert caught.value.entry == "EOS_QUERY_UNKNOWN.checkpoint"
     (tmp_path / "offsets").mkdir()
-    found = state.state_at(Checkpoint(str(tmp_path)), SimpleNamespace(client=None))
-    assert found.next == "begins a new query, with micro-batch 0"
+    found = query_states._at(Checkpoint(str(tmp_path)), SimpleNamespace(client=None), 0, 60)
+    assert found.next_action == "begins a new query, with micro-batch 0"

@@ -75,7 +75,7 @@ def test_only_what_is_open_for_so_long(named, monkeypatch):
     open_ = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, None, False, 2, "r", 0, True)
     lost = Decision(4, 0, 1, 1, 1, None, (written(0, Verdict.LOST),))
     found = [replace(state_of(Head("r", 2, (), 5, lost)), open=[open_], liveness=Liveness(closed=True))]
-    monkeypatch.setattr(status, "states_wanted", lambda *_, **__: found)
+    monkeypatch.setattr(status, "query_states", lambda *_, **__: found)
     monkeypatch.setattr(status, "with_parts", lambda cluster, state: state)
     cluster: Any = SimpleNamespace(ledger="ledger")
 

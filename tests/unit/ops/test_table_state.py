@@ -20,7 +20,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.ops import recover, state, status
+from spark_eos.ops import query_states, recover, status
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.drop_planned import drop_planned
 from spark_eos.pipelines.copy.table import options
@@ -42,11 +42,13 @@ CLUSTER: Any = SimpleNamespace(client=None)
 @pytest.fixture(autouse=True)
 def cluster(monkeypatch) -> None:
     """A topic with one partition, and no ledger."""
-    for module in (state, topics):
+    for module in (query_states, topics):
         monkeypatch.setattr(module, "cluster_id", lambda _: "c")
-    monkeypatch.setattr(state, "describe_topics", lambda _, names, **__: {n: Topic("id", 1, False) for n in names})
+    monkeypatch.setattr(
+        query_states, "describe_topics", lambda _, names, **__: {n: Topic("id", 1, False) for n in names}
+    )
     for side, offset in ENDS.items():
-        monkeypatch.setattr(state, f"{side}_offsets", lambda _, asked, at=offset: {t: {0: at} for t in asked})
+        monkeypatch.setattr(query_states, f"{side}_offsets", lambda _, asked, at=offset: {t: {0: at} for t in asked})
 
 
 @pytest.fixture(params=KINDS)
