@@ -1,5 +1,5 @@
-"""What commands change in checkpoints: `DroppedFiles` moves the file of a planned micro-batch, with its checksums, out
-of the offset log; `NewCheckpoint` writes the files of a new one.
+"""Files of checkpoints, as commands change them: `DroppedFiles` moves the file of a planned micro-batch out of the
+offset log, with its checksums; `NewCheckpoint` writes the files of a new checkpoint.
 
 A command may stall at any moment, while another run of it finishes and the query continues. When it wakes up, it must
 not move a file of the continued query. A check before each move is not enough, as it may stall after the check. So it
@@ -23,14 +23,14 @@ import contextlib
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from spark_eos.base import failpoints
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, open_store
-from spark_eos.errors import EosError, ReplayError, stop
+from spark_eos.errors import EosError, stop
 from spark_eos.protocol.commands import overtaken
 from spark_eos.protocol.head import Unfinished
 
@@ -96,10 +96,8 @@ class DroppedFiles:
         put(self._store, f"{DROPPED}/{self._own}/{name}", content)
         self._still()
         self._check(f"offsets/{name}", content)
-        try:
+        with _written(self._store, name):
             self._store.files.delete_file(f"{self._store.root}/offsets/{name}")
-        except OSError as error:
-            raise not_written(self._store, name, error) from None
 
     def _remove_empty(self, folder: str) -> None:
         if self._store.local:
@@ -107,12 +105,9 @@ class DroppedFiles:
                 Path(self._store.root, DROPPED, folder).rmdir()
 
     def _make(self, folder: str) -> None:
-        if not self._store.renames:
-            return
-        try:
-            self._store.files.create_dir(f"{self._store.root}/{DROPPED}/{folder}", recursive=True)
-        except OSError as error:
-            raise not_written(self._store, DROPPED, error) from None
+        if self._store.renames:
+            with _written(self._store, DROPPED):
+                self._store.files.create_dir(f"{self._store.root}/{DROPPED}/{folder}", recursive=True)
 
     def _check(self, name: str, content: bytes) -> None:
         """Raise CommandError unless the file is the one that was there when the query was halted."""
@@ -120,21 +115,17 @@ class DroppedFiles:
             raise overtaken(f"{name} is not the file that was there when the query was halted")
 
     def _read(self, name: str) -> bytes:
-        try:
-            with self._store.files.open_input_stream(f"{self._store.root}/{name}") as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            raise overtaken(f"{name} is gone") from None
-        except OSError as error:
-            raise not_written(self._store, name, error) from None
+        with _written(self._store, name):
+            try:
+                with self._store.files.open_input_stream(f"{self._store.root}/{name}") as stream:
+                    return bytes(stream.read())
+            except FileNotFoundError:
+                raise overtaken(f"{name} is gone") from None
 
     def _rename(self, name: str, to: str) -> None:
         """Raise CommandError if this command was overtaken, so that its folder, or the file, is gone."""
-        try:
+        with _written(self._store, name, self._still):
             self._store.files.move(f"{self._store.root}/{name}", f"{self._store.root}/{to}")
-        except OSError as error:
-            self._still()
-            raise not_written(self._store, name, error) from None
 
 
 class NewCheckpoint:
@@ -164,15 +155,15 @@ class NewCheckpoint:
 
     def check_free(self) -> None:
         """Raise ReplayError if there is any file."""
-        found = [name for folder in ("", "offsets", "commits") for name in self._checkpoint.names(folder)]
-        if found:
-            raise self._used(f"{found[0]} exists there")
+        names = [name for folder in ("", "offsets", "commits") for name in self._checkpoint.names(folder)]
+        if names:
+            raise self._used(f"{names[0]} exists there")
 
     def write(self, files: dict[str, str], still: Callable[[], None] = lambda: None) -> None:
-        """Write those of ``files`` that an interrupted command has not written yet. ``still`` is called before each,
-        and raises where another command has taken over. Raises ReplayError where a file exists with other content.
+        """Write the files, but for those that an interrupted command has written. ``still`` is called before each, and
+        raises where another command has taken over. Raises ReplayError where a file exists with other content.
 
-        What Spark has planned after micro-batch 0, at a start that was refused, stays: it continues from these files.
+        A micro-batch that Spark has planned after 0, at a start that was refused, stays: it continues from these files.
         """
         for path, text in files.items():
             still()
@@ -180,32 +171,33 @@ class NewCheckpoint:
             if there is not None and there != text:
                 raise self._used(f"{path} exists with other content")
             if there is None:
-                try:
-                    put(self._store, path, text.encode())
-                except ReplayError:
-                    still()
-                    raise
+                put(self._store, path, text.encode(), still)
             failpoints.reach("replay.filed")
 
     def _used(self, why: str) -> EosError:
         return stop("EOS_REPLAY_REFUSED.target_used", location=self.location, why=why)
 
 
-def put(store: Store, name: str, data: bytes) -> None:
-    """Write a file atomically: on a disk under another name first, which is then renamed. Raises ReplayError."""
+def put(store: Store, name: str, data: bytes, still: Callable[[], None] = lambda: None) -> None:
+    """Write a file atomically: on a disk under another name first, which is then renamed. Raises ReplayError, or what
+    ``still`` raises."""
     path = f"{store.root}/{name}"
     draft = f"{path}.{uuid.uuid4().hex}.new" if store.local else path
-    try:
+    with _written(store, name, still):
         if store.local:  # elsewhere there are no folders, or they come with the file
             store.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
         with store.files.open_output_stream(draft) as stream:
             stream.write(data)
         if store.local:
             store.files.move(draft, path)
+
+
+@contextlib.contextmanager
+def _written(store: Store, name: str, still: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Raise ReplayError where a file cannot be written or moved, or what ``still`` raises: it may be another command
+    that has moved it."""
+    try:
+        yield
     except OSError as error:
-        raise not_written(store, name, error) from None
-
-
-def not_written(store: Store, name: str, error: OSError) -> EosError:
-    """The error for a file that could not be written or moved."""
-    return stop("EOS_REPLAY_NOT_WRITTEN", root=store.root, name=name, cause=type(error).__name__)
+        still()
+        raise stop("EOS_REPLAY_NOT_WRITTEN", root=store.root, name=name, cause=type(error).__name__) from None

@@ -175,5 +175,5 @@ def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))
     starts = flat(before)
-    found = [OffsetRange(*place, starts[place], end) for place, end in flat(planned).items() if place in starts]
-    return sorted(r for r in found if r.size > 0)
+    read = [OffsetRange(*p, starts[p], end) for p, end in flat(planned).items() if p in starts]
+    return sorted(r for r in read if r.size > 0)

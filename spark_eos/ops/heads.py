@@ -46,7 +46,7 @@ def sink_head(
 ) -> SinkHead:
     """The head that a record of the ledger holds.
 
-    Whoever may write to the ledger may name any query in it, so that a query which the head names counts only under
+    Every user that may write to the ledger can name any query in it. So the query that a head names counts only under
     the key of that query's sink. A head that this version cannot read may still name its query.
     """
     write = foreach_batch_write_of(record.value) if head is None else head.write
@@ -60,8 +60,8 @@ def newest_heads(cluster: Cluster) -> list[SinkHead]:
     """Every head in the ledger, the newest first. The whole topic is read. Raises EosError."""
     _ = cluster.partitions  # raises where the topic does not exist
     now_ms = 1000 * system.time_of_day()
-    found = [_read(key, record, now_ms) for key, record in cluster.heads.newest_of_all().items()]
-    return sorted(found, key=lambda sink: sink.age_s if sink.age_s is not None else float("inf"))
+    heads = [_read(key, record, now_ms) for key, record in cluster.heads.newest_of_all().items()]
+    return sorted(heads, key=lambda sink: sink.age_s if sink.age_s is not None else float("inf"))
 
 
 def _read(key: str, record: StoredHead, now_ms: float) -> SinkHead:
@@ -78,19 +78,19 @@ def heads_of(cluster: Cluster, query: str) -> list[SinkHead]:
 
     Raises EosError where the ledger cannot be read, or one of the heads cannot be read by this version.
     """
-    found = []
+    sinks = []
     own = cluster.head(query)
     if own is not None:
         write = own.write
-        found.append(SinkHead(query, query, write.sink if isinstance(write, ForeachBatchWrite) else None, own))
+        sinks.append(SinkHead(query, query, write.sink if isinstance(write, ForeachBatchWrite) else None, own))
     for key, record in cluster.heads.newest_of_all().items():
         sink = sink_head(key, record, None)
         if sink.query == query and sink.name:
             head = cluster.head(key)
-            found.append(replace(sink, head=decode(record.value) if head is None else head))
-    for sink in found:
+            sinks.append(replace(sink, head=decode(record.value) if head is None else head))
+    for sink in sinks:
         cluster.prefix_of(sink.key)  # raises where another prefix was named
-    return sorted(found, key=lambda sink: sink.name or "")
+    return sorted(sinks, key=lambda sink: sink.name or "")
 
 
 def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
@@ -103,9 +103,9 @@ def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
 
 
 def check_named(mark: Unfinished, query: str, checkpoint: str, to: str) -> None:
-    """Raise ReplayError unless a mark in the ledger names the query and the locations that the command names: whoever
-    may write to the ledger must not choose whose files a command changes. ``to``: the location of a new checkpoint, or
-    that of the checkpoint itself."""
+    """Raise ReplayError unless a mark in the ledger names the query and the locations that the command names: a user
+    that may write to the ledger must not choose which files a command changes. ``to``: the location of a new
+    checkpoint, or that of the checkpoint itself."""
     wanted = {"query": query, "checkpoint": checkpoint, "new checkpoint": to}
     check_agree({"query": mark.of, "checkpoint": mark.checkpoint, "new checkpoint": mark.to}, wanted)
 

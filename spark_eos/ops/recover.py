@@ -1,5 +1,5 @@
-"""``spark-eos recover``: does what the next start of a query would do first, without Spark. It aborts undecided
-transactions and commits decided ones, never the other way round.
+"""``spark-eos recover``: takes the first steps of a query's next start, without Spark. It aborts undecided transactions
+and commits decided ones, never the other way round.
 
 Without ``--yes`` it only plans. Each step is done only while the ledger has the head by which it was planned.
 """
@@ -120,7 +120,13 @@ def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[s
     it is done, or can be; 1 if something is left that it cannot do; 2 if there is an error at one of several sinks or
     queries, with the others in the answer. Raises EosError: EOS_RECOVER_RUNNING where a query that would be closed
     seems to be running, unless ``wanted.even_if_running``."""
-    planned = [_planned(cluster, state, wanted.part) for state in _states(cluster, checkpoint, queries, wanted)]
+    if checkpoint is not None and checkpoint.query_id() is None:
+        raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
+    states = query_states(cluster, checkpoint, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
+    for state in states:
+        if not state.sinks and state.table is None and not _of_ledger(state):
+            known_head(cluster.head(state.query or ""), state.query or "")
+    planned = [_planned(cluster, state, wanted.part) for state in states]
     _raise_the_only(planned)
     if wanted.yes:
         planned = _all_recovered(cluster, planned, wanted)
@@ -133,9 +139,16 @@ def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[s
 
 def _all_recovered(cluster: Cluster, planned: Sequence[Recovery], wanted: Wanted) -> list[Recovery]:
     """Carry out the plans. The error of one does not keep the others from being done; an only one is raised."""
+
+    def tried(plan: SinkPlan) -> SinkPlan:
+        try:
+            return recovered(cluster, plan, wanted) if plan.needed else plan
+        except EosError as error:
+            return replace(plan, error=error)
+
     for recovery in planned:
         _check_running(recovery, wanted)
-    done = [_recovered(cluster, recovery, wanted) for recovery in planned]
+    done = [replace(recovery, sinks=list(map(tried, recovery.sinks)), done=True) for recovery in planned]
     _raise_the_only(done)
     return done
 
@@ -145,18 +158,6 @@ def _raise_the_only(recoveries: Sequence[Recovery]) -> None:
     sinks = [sink for recovery in recoveries for sink in recovery.sinks if sink.needed or sink.error is not None]
     if len(sinks) == 1 and sinks[0].error is not None:
         raise sinks[0].error
-
-
-def _states(
-    cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[str], wanted: Wanted
-) -> Sequence[QueryState]:
-    if checkpoint is not None and checkpoint.query_id() is None:
-        raise stop("EOS_QUERY_UNKNOWN.checkpoint", location=checkpoint.location)
-    states = query_states(cluster, checkpoint, queries, watch_s=wanted.watch_s, quiet_s=wanted.quiet_s)
-    for state in states:
-        if not state.sinks and state.table is None and not _of_ledger(state):
-            known_head(cluster.head(state.query or ""), state.query or "")
-    return states
 
 
 def _of_ledger(state: QueryState) -> Sequence[Transaction]:
@@ -187,9 +188,9 @@ def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
     return Recovery(state, sinks)
 
 
-def _plan(key: str, sink: str | None, head: Head, found: Sequence[Transaction], part: Part) -> SinkPlan:
+def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], part: Part) -> SinkPlan:
     written = head.decision.written if head.decision is not None else ()
-    undecided, decided = [t for t in found if not t.decided], [t for t in found if t.decided]
+    undecided, decided = [t for t in open_ if not t.decided], [t for t in open_ if t.decided]
     plan = SinkPlan(key, sink, head, part)
     if part is not Part.SETTLE:
         plan = replace(plan, aborts=[t.id for t in undecided])
@@ -223,7 +224,7 @@ def _looked_at(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
 
 
 def _check_running(recovery: Recovery, wanted: Wanted) -> None:
-    """Raise CommandError where the query seems to be running, and this would close its run. What is decided may be
+    """Raise CommandError where the query seems to be running, and this would close its run. Decided transactions may be
     committed all the same: a run that is alive does that, too."""
     state = recovery.state
     if wanted.part is Part.SETTLE or wanted.even_if_running or not recovery.needed or not state.liveness.running:
@@ -232,27 +233,14 @@ def _check_running(recovery: Recovery, wanted: Wanted) -> None:
     raise stop("EOS_RECOVER_RUNNING", query=state.query or "", query_id=state.query, signs=signs)
 
 
-def _recovered(cluster: Cluster, recovery: Recovery, wanted: Wanted) -> Recovery:
-    sinks = [_tried(cluster, sink, wanted) if sink.needed else sink for sink in recovery.sinks]
-    return replace(recovery, sinks=sinks, done=True)
-
-
-def _tried(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
-    try:
-        return recovered(cluster, plan, wanted)
-    except EosError as error:
-        return replace(plan, error=error)
-
-
 def recovered(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
     """Carry out the plan of a sink, if the ledger still has its head. Raises EosError: CommandError
     (EOS_COMMAND_OVERTAKEN) where it has another one, and Unclear."""
     done = _carried_out(cluster, plan, wanted)
     lost = [pair.id for pair, verdict in done.verdicts if verdict is Verdict.LOST]
     still = {t.id for t in _after(cluster, plan.key)}
-    planned = list(dict.fromkeys([*plan.aborts, *plan.commits]))
-    if plan.head is None:  # transactions that may have been decided were ended, too
-        planned += [t.id for t in plan.stays if t.decided is None]
+    maybe = [] if plan.head is not None else [t.id for t in plan.stays if t.decided is None]  # they were ended, too
+    planned = list(dict.fromkeys([*plan.aborts, *plan.commits, *maybe]))
     left = sorted({pair.id for pair in done.left} | {id_ for id_ in planned if id_ in still} - {*lost})
     ended = [id_ for id_ in planned if id_ not in still and id_ not in lost]
     stays = [t for t in plan.stays if t.id in still]
@@ -272,13 +260,13 @@ def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
 
 
 def _after(cluster: Cluster, key: str) -> list[Transaction]:
-    """What is still open once the markers of the ended transactions are written."""
-    found: list[Transaction] = []
+    """The transactions that are still open once the markers of the ended ones are written."""
+    open_: list[Transaction] = []
     for _ in retrying(_MARKERS_S):
-        found = find(cluster, [key])
-        if all(t.state == State.ONGOING.value for t in found):
+        open_ = find(cluster, [key])
+        if all(t.state == State.ONGOING.value for t in open_):
             break
-    return found
+    return open_
 
 
 def as_json(recovery: Recovery) -> dict[str, Any]:
@@ -340,7 +328,7 @@ def _lines(sink: SinkPlan, done: bool) -> list[str]:
 
 
 def _steps(sink: SinkPlan, name: str, done: bool) -> list[str]:
-    """What is done, or would be."""
+    """The steps that are done, or would be."""
     abort, commit = ("aborted", "committed") if done else ("would abort", "would commit")
     last = sink.head.decision if sink.head is not None else None
     batch = "" if last is None else f" of micro-batch {last.batch}"
@@ -368,7 +356,7 @@ def _ids(ids: Sequence[str]) -> list[str]:
 
 
 def _remaining(sink: SinkPlan) -> list[str]:
-    """What is left to do, in sentences."""
+    """Sentences on what is left to do."""
     lines = []
     if sink.left:
         lines.append(f"{len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from spark_eos.base.topic_partition import OffsetRange, TopicPartition, by_topic, flat, nested
 from spark_eos.checkpoint.offset_log import OTHER, SourceLine, merged, source_line, with_offsets, with_text_keys
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import (
     NO_OFFSET,
-    Topic,
     begin_offsets,
     cluster_id,
     describe_topics,
@@ -81,7 +80,7 @@ def moved(sources: Iterable[SourceLine], wanted: Mapping[TopicPartition, int]) -
     than the query's, keeps its offset."""
     lines = []
     for source in sources:
-        offsets = {place: min(at, wanted.get(place, at)) for place, at in flat(source.position.offsets).items()}
+        offsets = {p: min(at, wanted.get(p, at)) for p, at in flat(source.position.offsets).items()}
         lines.append(with_offsets(source, nested(offsets)))
     return tuple(lines)
 
@@ -89,19 +88,20 @@ def moved(sources: Iterable[SourceLine], wanted: Mapping[TopicPartition, int]) -
 def by_timestamp(client: BrokerClient, sources: Sequence[SourceLine], at_ms: int) -> dict[TopicPartition, int]:
     """The first offset of each partition whose record is of this time or later; partitions without one are left out."""
     asked = {topic: dict.fromkeys(parts, at_ms) for s in sources for topic, parts in s.position.offsets.items()}
-    return {place: offset for place, offset in flat(offsets_at(client, asked)).items() if offset != NO_OFFSET}
+    return {p: offset for p, offset in flat(offsets_at(client, asked)).items() if offset != NO_OFFSET}
 
 
 def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -> dict[TopicPartition, int]:
     """The offsets in the JSON ``text``. Raises OptionError, and ReplayError for a partition that the query does not
     read, and an offset that it has not reached."""
     wanted = flat(parsed("--to-offsets", parse_offsets, text))
-    known = {place: at for s in sources for place, at in flat(s.position.offsets).items()}
-    begin = flat(begin_offsets(client, by_topic(place for place, at in wanted.items() if at == EARLIEST)))
-    for place, at in wanted.items():
-        if place not in known or at == LATEST or at > known[place]:
-            limit = f"the query is at {known[place]}" if place in known else "the query does not read it"
-            raise stop("EOS_REPLAY_REFUSED.skips", offset=at, topic=place[0], partition=place[1], limit=limit)
+    known = {p: at for s in sources for p, at in flat(s.position.offsets).items()}
+    begin = flat(begin_offsets(client, by_topic(p for p, at in wanted.items() if at == EARLIEST)))
+    for (topic, partition), at in wanted.items():
+        now = known.get((topic, partition))
+        if now is None or at == LATEST or at > now:
+            limit = "the query does not read it" if now is None else f"the query is at {now}"
+            raise stop("EOS_REPLAY_REFUSED.skips", offset=at, topic=topic, partition=partition, limit=limit)
     return wanted | begin
 
 
@@ -109,49 +109,42 @@ def ranges(client: BrokerClient, lines: Sequence[str], position: Sequence[Source
     """The offsets from these lines of the offset log up to the query's position. Raises TopicError, and ReplayError if
     a topic was recreated, or records were deleted."""
     starts = [source_line(line) for line in lines]
-    ends = {place: at for s in position for place, at in flat(s.position.offsets).items()}
-    topics = describe_topics(client, {topic for s in (*starts, *position) for topic in s.position.offsets})
-    for source in (*starts, *position):
-        _check_ids(source, topics)
-    wanted = [(place, at) for s in starts for place, at in flat(s.position.offsets).items()]
+    ends = {partition: at for s in position for partition, at in flat(s.position.offsets).items()}
+    _check_ids(client, [*starts, *position])
+    wanted = [(partition, at) for s in starts for partition, at in flat(s.position.offsets).items()]
     # The query read partitions that were added later from their beginning, and does so again.
-    known = {place for place, _ in wanted}
-    wanted += [(place, 0) for place in ends if place not in known]
-    places = by_topic(dict.fromkeys(place for place, _ in wanted))
-    begin, end = begin_offsets(client, places), end_offsets(client, places, "read_uncommitted")
-    found = []
+    known = dict(wanted)
+    wanted += [(partition, 0) for partition in ends if partition not in known]
+    partitions = by_topic(dict(wanted))
+    begin, end = begin_offsets(client, partitions), end_offsets(client, partitions, "read_uncommitted")
+    replayed = []
     for (topic, p), at in wanted:
         until = ends.get((topic, p), at)
-        _check_there(topic, p, at, until, begin[topic][p], end[topic][p])
-        found.append(_with_times(client, OffsetRange(topic, p, at, until)))
-    return sorted(found, key=lambda replayed: replayed.offsets)
+        if until > end[topic][p]:
+            why = f"{topic}-{p} ends at offset {end[topic][p]}, and the query has read up to {until}"
+            raise stop("EOS_REPLAY_REFUSED.topic_recreated", topic=topic, why=why)
+        if at < begin[topic][p]:
+            first = begin[topic][p]
+            raise stop("EOS_REPLAY_REFUSED.offsets_gone", topic=topic, partition=p, start=at, begin=first)
+        replayed.append(_with_times(client, OffsetRange(topic, p, at, until)))
+    return sorted(replayed, key=lambda each: each.offsets)
 
 
-def _check_ids(source: SourceLine, topics: Mapping[str, Topic]) -> None:
-    for topic, known in source.position.ids.items():
-        if topic in topics and topics[topic].id != known:
-            raise _recreated(topic, f"its id was {known}, and is now {topics[topic].id}")
-
-
-def _check_there(topic: str, partition: int, start: int, until: int, begin: int, end: int) -> None:
-    if until > end:
-        raise _recreated(topic, f"{topic}-{partition} ends at offset {end}, and the query has read up to {until}")
-    if start < begin:
-        raise stop("EOS_REPLAY_REFUSED.offsets_gone", topic=topic, partition=partition, start=start, begin=begin)
-
-
-def _recreated(topic: str, why: str) -> EosError:
-    return stop("EOS_REPLAY_REFUSED.topic_recreated", topic=topic, why=why)
+def _check_ids(client: BrokerClient, sources: Sequence[SourceLine]) -> None:
+    topics = describe_topics(client, {topic for source in sources for topic in source.position.offsets})
+    for topic, id_ in (pair for source in sources for pair in source.position.ids.items()):
+        if topic in topics and topics[topic].id != id_:
+            why = f"its id was {id_}, and is now {topics[topic].id}"
+            raise stop("EOS_REPLAY_REFUSED.topic_recreated", topic=topic, why=why)
 
 
 def _with_times(client: BrokerClient, r: OffsetRange) -> ReplayRange:
+    """The range with the times of its first and last record batch."""
     if r.start >= r.end:
         return ReplayRange(r)
     first = _time(client, r, r.start)
-    last = next(
-        (t for back in (1, 2, 8, 64, 512) if (t := _time(client, r, max(r.start, r.end - back))) is not None), None
-    )
-    return ReplayRange(r, first, first if last is None else last)
+    latest = (_time(client, r, max(r.start, r.end - back)) for back in (1, 2, 8, 64, 512))
+    return ReplayRange(r, first, next((at for at in latest if at is not None), first))
 
 
 def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
@@ -159,9 +152,9 @@ def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
     fetched = fetch_once(client, r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:
         return None
-    answer, data = fetched
+    response, data = fetched
     try:
-        batches, _ = find_batches(data, answer.size, offset, r.end, answer.aborted)
+        batches, _ = find_batches(data, response.size, offset, r.end, response.aborted)
     except Damage:
         return None
     return batches[0].time if batches else None

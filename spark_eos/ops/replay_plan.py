@@ -1,4 +1,4 @@
-"""What ``spark-eos replay`` would do, after all checks. Changes nothing."""
+"""Plans a replay, for ``spark-eos replay``, with all checks. Changes nothing."""
 
 from __future__ import annotations
 
@@ -99,41 +99,36 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
 
 
 def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence[SinkHead], to: str) -> None:
-    """Raise EosError unless the mark is what a replay of this checkpoint to this place writes to the ledger: whoever
-    may write there must not choose the places, the offsets or the group of a command."""
+    """Raise EosError unless a replay of this checkpoint to this location writes this mark to the ledger: a user that
+    may write there must not choose the locations, the offsets or the group of a command."""
     check_named(unfinished, query, logs.checkpoint.location, to)
     if unfinished.group is not None:
         check_agree({"group": unfinished.group}, {"group": _group(heads)})
     entry, done = logs.entry(last_done(logs, heads)), logs.commit_entry(logs.done[-1])
     check_agree(
-        {
-            "micro-batch": unfinished.batch,
-            "version of the offset log": unfinished.metadata[:1],
-            "version of the commit log": unfinished.done[:1],
-            "number of lines in the commit log": len(unfinished.done),
-            "number of lines before the sources": len(unfinished.metadata),
-            "number of sources": len(unfinished.lines),
-        },
-        {
-            "micro-batch": 0,
-            "version of the offset log": (entry.version,),
-            "version of the commit log": tuple(done[:1]),
-            "number of lines in the commit log": len(done),
-            "number of lines before the sources": 2,
-            "number of sources": len(entry.lines),
-        },
+        _form(unfinished.batch, unfinished.metadata, unfinished.done, unfinished.lines),
+        _form(0, (entry.version, entry.metadata), done, entry.lines),
     )
-    _check_lines(unfinished, entry.lines)
-
-
-def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
-    """Raise EosError unless each source is of the same kind as now, and moves back."""
-    for line, current in zip(map(source_line, unfinished.lines), map(source_line, now), strict=True):
-        further = [name_of_partition(place) for place in _further(line, current)]
+    for text, now in zip(unfinished.lines, entry.lines, strict=True):
+        line, current = source_line(text), source_line(now)
+        further = [name_of_partition(partition) for partition in _further(line, current)]
         check_agree(
             {"kind of source": line.kind, "source that goes forward": further},
             {"kind of source": current.kind, "source that goes forward": []},
         )
+
+
+def _form(batch: int, metadata: Sequence[str], done: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
+    """The form of the files of a new checkpoint: ``metadata`` and ``lines`` of the offset log, ``done`` of the commit
+    log."""
+    return {
+        "micro-batch": batch,
+        "version of the offset log": tuple(metadata[:1]),
+        "version of the commit log": tuple(done[:1]),
+        "number of lines in the commit log": len(done),
+        "number of lines before the sources": len(metadata),
+        "number of sources": len(lines),
+    }
 
 
 def _check_back(batch: int, then: Sequence[SourceLine], now: Sequence[SourceLine]) -> None:
@@ -154,7 +149,7 @@ def _check_back(batch: int, then: Sequence[SourceLine], now: Sequence[SourceLine
 def _further(line: SourceLine, current: SourceLine) -> list[TopicPartition]:
     """The partitions whose offset is later in ``line`` than in ``current``, which has them, too."""
     there = flat(current.position.offsets)
-    return [place for place, at in flat(line.position.offsets).items() if at > there.get(place, at)]
+    return [partition for partition, at in flat(line.position.offsets).items() if at > there.get(partition, at)]
 
 
 def milliseconds(text: str) -> int:

@@ -148,10 +148,10 @@ class QueryState:
     def stops_with(self) -> tuple[SinkHead, Status] | None:
         """The sink by whose head a start stops, and why. None where it does not stop, or that is not known."""
         for sink in self.sinks:
-            found = self.status(sink)
+            judged = self.status(sink)
             # Only the checkpoint tells whether Spark has passed the micro-batch that was given up.
-            if found is not None and found.stops and (found is not Status.GIVEN_UP or self.checkpoint is not None):
-                return sink, found
+            if judged is not None and judged.stops and (judged is not Status.GIVEN_UP or self.checkpoint is not None):
+                return sink, judged
         return None
 
     @property
@@ -173,9 +173,9 @@ class QueryState:
         """What the next start does, as a sentence without its subject; None where that is not known."""
         stop, at = self.stops_with, self.checkpoint
         if stop is not None:
-            sink, found = stop
+            sink, judged = stop
             name = f"{name_of(sink)}: " if sink.name else ""
-            return f"stops: {name}{stop_of(found, sink.head, self.start(sink.name))}"
+            return f"stops: {name}{stop_of(judged, sink.head, self.start(sink.name))}"
         if self.table is not None and self.table.stop is not None:
             return f"stops: {self.table.stop}"
         if at is None or self.unread or self.unknown or any(sink.head is None for sink in self.sinks):
@@ -195,10 +195,10 @@ class QueryState:
         if not self.sinks:
             return f"{step}; the ledger topic has no decision of the query yet"
         sink = self.sinks[0]  # of the stream
-        found = self.status(sink)
-        if found is Status.REPAIRS:
+        judged = self.status(sink)
+        if judged is Status.REPAIRS:
             return f"{step}, and writes the rows of the lost transactions again"
-        if found is Status.COMPLETES:
+        if judged is Status.COMPLETES:
             return f"{step}: it is decided already, so its transactions are committed, and no row is written again"
         last = None if sink.head is None else sink.head.decision
         return step if last is None or is_visible(last) else f"commits micro-batch {last.batch}, then {step}"
@@ -260,8 +260,8 @@ def name_of(sink: SinkHead) -> str:
 
 def describe(head: Head) -> str:
     """The state of a sink by its head, in a few words."""
-    found, last, marks = status(head, Start(None)), head.decision, head.marks
-    if found is Status.RETIRED and marks.successor is not None:
+    judged, last, marks = status(head, Start(None)), head.decision, head.marks
+    if judged is Status.RETIRED and marks.successor is not None:
         return f"retired, replaced by query {marks.successor.query}"
     words = {
         Status.DROP_UNFINISHED: "drop of a micro-batch not finished",
@@ -270,8 +270,8 @@ def describe(head: Head) -> str:
         Status.GIVEN_UP: f"the write of micro-batch {head.unwritten} was given up",
         Status.REPAIRS: f"{len(last.lost) if last else 0} transaction(s) lost; the next start writes their rows again",
     }
-    if found in words:
-        return words[found]
+    if judged in words:
+        return words[judged]
     if isinstance(head.write, BatchWrite) and last is not None and not last.written:
         return "completed"
     return "closed" if head.run == NOBODY else "open"

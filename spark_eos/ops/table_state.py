@@ -1,6 +1,6 @@
-"""The table that a query writes to, and what a start does by it: such a query has no record in any ledger.
+"""The table that a query writes to, and how a start judges it: such a query has no record in any ledger.
 
-Which table that is stands in the query's offset log (`spark_eos.checkpoint.offset_log`), or is named. Reads only.
+The query's offset log (`spark_eos.checkpoint.offset_log`) names the table, or a command does. Reads only.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _KINDS = {"delta": "Delta", "iceberg": "Iceberg"}
 
 @dataclass(frozen=True)
 class TableState:
-    """What a query's table has of it. ``sink``: the options by which the offset log names the table; ``last``: the
-    query's last micro-batch in it, None without one; ``again``: whether it has the micro-batch that the next start runs
-    again; ``stop``: the error by which the next start stops; ``problem``: why the table cannot be asked."""
+    """A query in its table. ``sink``: the options by which the offset log names the table; ``last``: the query's last
+    micro-batch in it, None without one; ``again``: whether it has the micro-batch that the next start runs again;
+    ``stop``: the error by which the next start stops; ``problem``: why the table cannot be asked."""
 
     sink: Mapping[str, str]
     last: int | None = None
@@ -70,41 +70,32 @@ def sink_of(logs: Logs) -> Mapping[str, str]:
 
 def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
     """Ask the table of a query. Never raises EosError for the table; raises CheckpointError."""
+    last = None
     try:
         place = place_of(sink, logs.checkpoint.settings)
-        found = _remembered(place, query, logs)
+        try:
+            remembered = place.remembered(query)
+        except EosError as error:
+            if logs.done or error.condition not in _NO_TABLE:
+                raise
+            remembered = Remembered(None, None)  # the first start creates the table
+        last = remembered.last
+        return TableState(sink, last, _judged(place, query, remembered, logs))
     except EosError as error:
-        if error.condition in (*_STOPS, *_NO_TABLE):
-            return TableState(sink, stop=error)
-        return TableState(sink, problem=str(error))
-    try:
-        return TableState(sink, found.last, _judged(place, query, found, logs))
-    except EosError as error:
-        if error.condition in _STOPS:
-            return TableState(sink, found.last, stop=error)
-        return TableState(sink, found.last, problem=str(error))
+        is_stop = error.condition in (*_STOPS, *_NO_TABLE)
+        return TableState(sink, last, stop=error) if is_stop else TableState(sink, last, problem=str(error))
 
 
-def _remembered(place: Place, query: str, logs: Logs) -> Remembered:
-    """What the table has of the query. Raises EosError, where there is no table only if a start does not create it."""
-    try:
-        return place.remembered(query)
-    except EosError as error:
-        if logs.done or error.condition not in _NO_TABLE:
-            raise
-        return Remembered(None, None)
-
-
-def _judged(place: Place, query: str, found: Remembered, logs: Logs) -> BatchPresence | None:
-    """As a start and the commit of its first micro-batch judge: whether the table has the micro-batch that is run
-    again; None where none is. Raises TableError by which these stop."""
+def _judged(place: Place, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
+    """Whether the table has the micro-batch that is run again, as a start and the commit of its first micro-batch judge
+    it; None where none is. Raises the TableError by which these stop."""
     done, planned = (log[-1] if log else None for log in (logs.done, logs.planned))
-    check_start(place.name, found.last, finished=done, planned=planned)
+    check_start(place.name, remembered.last, finished=done, planned=planned)
     again = None
     if planned is not None and planned != done:
-        again = presence_of(place.name, found, _micro_batch(query, planned, logs))
-    if found.last is not None and again in (None, BatchPresence.NEW):
-        place.check_kept(query, found.last + 1)
+        again = presence_of(place.name, remembered, _micro_batch(query, planned, logs))
+    if remembered.last is not None and again in (None, BatchPresence.NEW):
+        place.check_kept(query, remembered.last + 1)
     return again
 
 

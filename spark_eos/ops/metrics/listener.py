@@ -73,8 +73,8 @@ def _condition(exception: str | None) -> str | None:
     """The condition of the error that has ended a query; None without an error."""
     if exception is None:
         return None
-    found = reason(RuntimeError(exception))
-    return found.condition if found is not None else _OTHER
+    error = reason(RuntimeError(exception))
+    return _OTHER if error is None else error.condition
 
 
 def _sources(progress: StreamingQueryProgress) -> list[str]:

@@ -68,8 +68,8 @@ class EventFile:
     def read(self) -> list[Event]:
         """The events so far, those of the older file first. Only reads what is new since the last call. Raises
         OSError."""
-        found = [path for path in (self._older, self._path) if path == self._path or path.exists()]
-        for path in found:
+        older = [self._older] if self._older.exists() else []
+        for path in (*older, self._path):
             with path.open("rb") as file:
                 first = file.readline()
                 file.seek(self._read.get(first, 0))
