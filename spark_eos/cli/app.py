@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
             _cluster_first(arguments, of_cluster), prog_name="spark-eos", standalone_mode=False
         )
     except TyperException as error:
-        error.show()  # type: ignore[attr-defined]  # those that come here have it, but typer declares it for their base only
+        error.show()  # type: ignore[attr-defined]  # every error here has it, but typer declares it for their base only
         return int(error.exit_code)
     except typer.Exit as ended:
         return int(ended.exit_code)
@@ -53,7 +53,7 @@ def _cluster_first(words: list[str], options: set[str]) -> list[str]:
     after: list[str] = []
     rest = iter(words)
     for word in rest:
-        if word == "--" or (word == "run" and not after):  # what a job takes is its own
+        if word == "--" or (word == "run" and not after):  # a job's arguments are its own
             after += [word, *rest]
         elif word.partition("=")[0] in options:
             before += [word] if "=" in word else [word, *itertools.islice(rest, 1)]

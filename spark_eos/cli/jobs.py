@@ -13,7 +13,7 @@ from spark_eos.cli.options import Format, print_error
 from spark_eos.errors import EosError
 
 _JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
-#: What follows the job's name is the job's, ``--help`` too.
+#: Words after the job's name are the job's, ``--help`` too.
 CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in _JOBS.items())
 
@@ -49,7 +49,7 @@ def run(
 
 
 def run_job(job: str, arguments: list[str]) -> int:
-    """The exit code of the job. Raises UnsupportedError where what it imports is not installed."""
+    """The exit code of the job. Raises UnsupportedError where a package that it imports is not installed."""
     importlib.import_module("spark_eos.jobs.installed").check_installed(job)
     code: int = importlib.import_module(f"spark_eos.jobs.{job}").main(arguments)
     return code

@@ -1,4 +1,4 @@
-"""The options before the command, by which the cluster is reached; those that commands share; and the printing of
+"""Options before the command, by which the cluster is reached; options that commands share; and the printing of
 answers and errors."""
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Connection:
 
     @cached_property
     def client(self) -> BrokerClient:
-        """The client of the cluster. Raises what `properties` does."""
+        """The client of the cluster. Raises as `properties`."""
         from spark_eos.kafka.net.client import broker_client
 
         return broker_client(self.properties)
@@ -186,7 +186,7 @@ class Connection:
         return self.ledger_topic or DEFAULT_LEDGER_TOPIC
 
     def cluster(self) -> Cluster:
-        """The cluster with the query's ledger. Raises what `client` does, and, before any other request,
+        """The cluster with the query's ledger. Raises as `client`, and, before any other request,
         ConnectionFailed where no broker answers."""
         from spark_eos.ledger.owners import Cluster
 
@@ -194,7 +194,7 @@ class Connection:
         return Cluster(self.client, self.ledger, self.prefix or None)
 
     def hadoop(self) -> HadoopSettings:
-        """The settings of the checkpoint's file system, by their canonical names, and those of a catalog. Raises
+        """The settings of the checkpoint's file system, by their canonical names, and of a catalog. Raises
         OptionError for another one, and for one that is there twice with different values."""
         from spark_eos.checkpoint.settings import HadoopSettings, setting_name
 

@@ -35,7 +35,7 @@ class Logs:
 
     @cached_property
     def stateful(self) -> bool:
-        """Whether the query keeps state, as aggregations do."""
+        """True if the query keeps state, as aggregations do."""
         return bool(self.checkpoint.names("state"))
 
     def entry(self, batch: int) -> OffsetLogEntry:
@@ -54,7 +54,7 @@ class Logs:
         return lines
 
     def sources(self, batch: int) -> list[SourceLine]:
-        """The lines of the sources in `entry`, in the query's order. Raises what `entry` does."""
+        """The lines of the sources in `entry`, in the query's order. Raises as `entry`."""
         return [source_line(text) for text in self.entry(batch).lines]
 
 

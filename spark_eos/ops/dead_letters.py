@@ -137,7 +137,7 @@ class DeadLetter:
 
     @property
     def own_headers(self) -> list[tuple[str, bytes | None]]:
-        """The headers that the record had before it was a dead letter, and those that others have added behind it."""
+        """The headers that the record had before it was a dead letter, and any that others have added behind it."""
         added = [header for header in self.headers[self._own :] if not header[0].startswith(PREFIXES)]
         return [*self.headers[: self._own], *added]
 
@@ -234,8 +234,8 @@ def ranges_in(receipt: Message, log: PartitionLog) -> list[tuple[int, int]]:
 
 
 def _is_receipt(message: Message) -> bool:
-    """Whether a record is a receipt. A record with the header of a reason is a dead letter, whatever other headers it
-    has. Programs that copy records may add headers to a receipt, or drop all: then its key tells."""
+    """Return whether a record is a receipt. A record with the header of a reason is a dead letter, whatever other
+    headers it has. Programs that copy records may add headers to a receipt, or drop all: then its key tells."""
     names = {name for name, _ in headers_of(message)}
     if EXCEPTION in names or RECEIPT in names:
         return EXCEPTION not in names
@@ -243,8 +243,8 @@ def _is_receipt(message: Message) -> bool:
     return isinstance(named, dict) and named.keys() == {"offset", *(field.name for field in fields(PartitionLog))}
 
 
-def _json(text: bytes | None) -> Any:  # noqa: ANN401  # whatever it is
-    """The value of a text in JSON; None for another one."""
+def _json(text: bytes | None) -> Any:  # noqa: ANN401  # JSON of any type
+    """The value of a text in JSON; None for another text."""
     try:
         return json.loads(text or b"null")
     except (ValueError, RecursionError):
@@ -253,14 +253,14 @@ def _json(text: bytes | None) -> Any:  # noqa: ANN401  # whatever it is
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """The dead letters of a topic, or those with one ``reason``. Every method raises EosError."""
+    """The dead letters of a topic, all or with one ``reason``. Every method raises EosError."""
 
     client: BrokerClient
     topic: str
     reason: str | None = None
 
     def count(self) -> Answer:
-        """Count them by reason and topic, and those of them that were sent again."""
+        """Count dead letters by reason and topic, and how many of them were sent again."""
         counts: dict[tuple[str, str], list[int]] = {}
         with closing(_Reader(self)) as reader:
             for letter, was_sent in reader.letters():
@@ -285,8 +285,8 @@ class DeadLetters:
         return Answer(rows, "\n\n".join(map(_as_text, rows)) or f"There are no such letters in {self.topic}.")
 
     def resend(self, to: str | None, *, yes: bool) -> Answer:
-        """Send those that were not sent again: to the topic ``to``, or each to the topic where it belongs. Without
-        ``yes``, only count them. After an error, those that were sent before stay sent, and the next run sends the
+        """Send dead letters that were not sent again: to the topic ``to``, or each to the topic where it belongs.
+        Without ``yes``, only count them. After an error, the ones that were sent stay sent; the next run sends the
         rest."""
         if to == self.topic:
             raise stop("EOS_LETTER_UNSENDABLE.itself", topic=self.topic)
@@ -438,13 +438,13 @@ class _Reader:
         return (each for each in self.all() if self._letters.reason in (None, each[0].reason))
 
     def planned(self, to: str | None) -> Counter[str]:
-        """How many dead letters are to be sent to each topic. Raises what `targets` raises."""
+        """Count the dead letters to send to each topic. Raises as `targets`."""
         return Counter(target for _, target in self.targets(to) if target is not None)
 
     def targets(self, to: str | None) -> Iterator[tuple[DeadLetter, str | None]]:
-        """Every dead letter, and the topic to send it to: None if it was sent before, or is not one of those that are
-        asked for. Raises CommandError for one that cannot be sent where it belongs, or that would not stay there, and
-        TopicError for a topic that is not there, or is not for rows."""
+        """Every dead letter, and the topic to send it to: None if it was sent before, or has another reason than the
+        one asked for. Raises CommandError for one that cannot be sent where it belongs, or that would not stay there,
+        and TopicError for a topic that is not there, or is not for rows."""
         topic = self._letters.topic
         for letter, was_sent in self.all():
             if was_sent or self._letters.reason not in (None, letter.reason):

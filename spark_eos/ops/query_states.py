@@ -134,7 +134,7 @@ def _state(query: str, before: _Snapshot, after: _Snapshot | None, quiet_s: floa
 
 
 def _signs(keys: Collection[str], before: _Snapshot, after: _Snapshot) -> list[str]:
-    """What has changed between two snapshots of a query, whose sinks have these keys."""
+    """Signs of a run between two snapshots of a query, whose sinks have these keys."""
     published, published_before = (
         {(sink.key, sink.partition, sink.offset) for sink in snapshot.heads if sink.key in keys}
         for snapshot in (after, before)
@@ -181,7 +181,7 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     """The content of a checkpoint, and the ends of the input partitions that are on this cluster."""
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
     committed = merged(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
-    # Topics of another cluster, as those that a mirror reads, are others here.
+    # Topics of another cluster, such as a mirror reads, are other topics than those of this name here.
     known = cluster_id(cluster.client) if any(source.position.cluster is not None for source in sources) else ""
     here = [source for source in sources if not known or source.position.cluster in (None, known)]
     topics = describe_topics(cluster.client, merged(here), missing_ok=True)

@@ -44,10 +44,10 @@ class SinkPlan:
 
     ``head``: None where it cannot be read, as a transaction of the query itself holds the ledger; to take the ledger
     ends that. ``aborts``, ``commits``: open transactions to abort and to commit; ``unsettled``: transactions of the
-    last decision that the ledger does not say are committed; ``broken``: those of them that are aborted instead, in a
-    plan; ``stays``: transactions that stay open. When it is done, ``ended``: transactions that it has ended; ``lost``:
-    decided ones that are aborted; ``left``: those that should have been ended and are still open. ``error``: why it
-    cannot be done, or was not done to its end.
+    last decision that the ledger does not say are committed; ``broken``: the ones that are aborted instead, in a plan;
+    ``stays``: transactions that stay open. When it is done, ``ended``: transactions that it has ended; ``lost``:
+    decided ones that are aborted; ``left``: transactions that should have been ended and are still open. ``error``: why
+    it cannot be done, or was not done to its end.
     """
 
     key: str
@@ -72,8 +72,8 @@ class SinkPlan:
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to do. With two-phase commit, a run is closed even if nothing is open: what it
-        begins later would never expire."""
+        """True if there is something to do. With two-phase commit, a run is closed even if nothing is open:
+        transactions that it begins later would never expire."""
         if self.aborts or self.commits or self.unsettled or self.broken:
             return True
         return self.part is not Part.SETTLE and self.head is not None and self.head.two_phase and bool(self.closes)
@@ -89,12 +89,12 @@ class Recovery:
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to do."""
+        """True if there is something to do."""
         return any(sink.needed for sink in self.sinks)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left that only a start of the query, or time, can do."""
+        """True if nothing is left that only a start of the query, or time, can do."""
         return not any(sink.broken or sink.lost or sink.left for sink in self.sinks)
 
     @property

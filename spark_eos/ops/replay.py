@@ -76,11 +76,11 @@ class Replay:
         return intend(self._new_ports(sink), self.plan.unfinished, sink.known, write)
 
     def _retire(self, begun: dict[str, Head]) -> tuple[Sequence[SinkHead], Sequence[str]]:
-        """Retire the old query, and return its heads, and the ids of what it has still open.
+        """Retire the old query. Return its heads, and the ids of its transactions that are still open.
 
         Within foreachBatch, the head for all sinks is retired first: a run that publishes a new sink's head afterwards
         reads it before it decides (`sink.batch_writer`). ``begun``: the heads of the new query by the keys of the old
-        one; those of such new sinks are added."""
+        one; heads of such new sinks are added."""
         first, *others = self.plan.heads
         heir = Successor(self.plan.query, self.plan.unfinished.to)
         if first.name is None:

@@ -40,7 +40,7 @@ class InputPartition:
 
     @property
     def gone(self) -> bool:
-        """Whether the log begins behind that."""
+        """True if the log begins behind that offset."""
         return self.begin is not None and self.begin > self.read_up_to
 
 
@@ -63,7 +63,7 @@ class CheckpointState:
 
     @property
     def runs_again(self) -> bool:
-        """Whether a start begins with a micro-batch that is planned, and not committed."""
+        """True if a start begins with a micro-batch that is planned, and not committed."""
         return bool(self.planned) and (not self.committed or self.planned[-1] > self.committed[-1])
 
     @property
@@ -102,7 +102,7 @@ class CheckpointState:
 class Liveness:
     """Signs of a run. A run that waits for rows gives none, so that "no sign" does not mean "no run".
 
-    ``signs``: what changed between two looks, in a few words; ``last_s``: seconds since the newest sign before that,
+    ``signs``: changes between two looks, in a few words; ``last_s``: seconds since the newest sign before that,
     None if there is none; ``closed``: the last run of each sink is closed; ``quiet_s``: a sign that is younger counts.
     """
 
@@ -113,7 +113,7 @@ class Liveness:
 
     @property
     def running(self) -> bool | None:
-        """Whether the query is running; None where that cannot be known."""
+        """True if the query is running; None where that cannot be known."""
         if self.signs or (not self.closed and self.last_s is not None and self.last_s < self.quiet_s):
             return True
         return False if self.closed else None
@@ -141,7 +141,7 @@ class QueryState:
         return Start(batch, in_foreach_batch=sink is not None)
 
     def status(self, sink: SinkHead) -> Status | None:
-        """What the next start does with the head of a sink; None where the head cannot be read."""
+        """Judge what the next start does with the head of a sink; None where the head cannot be read."""
         return None if sink.head is None else status(sink.head, self.start(sink.name))
 
     @property
@@ -170,7 +170,7 @@ class QueryState:
 
     @property
     def next_action(self) -> str | None:
-        """What the next start does, as a sentence without its subject; None where that is not known."""
+        """A sentence without its subject on what the next start does; None where that is not known."""
         stop, at = self.stops_with, self.checkpoint
         if stop is not None:
             sink, judged = stop
@@ -184,7 +184,7 @@ class QueryState:
         return self._step(at) + stops
 
     def _step(self, at: CheckpointState) -> str:
-        """The first micro-batch of a start that its heads do not stop, and what is done about an earlier one."""
+        """The first micro-batch of a start that its heads do not stop, and the steps for an earlier one."""
         if self.query is None or not at.planned:
             return "begins a new query, with micro-batch 0"
         step = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
@@ -205,7 +205,7 @@ class QueryState:
 
     @property
     def problems(self) -> list[str]:
-        """What needs attention: a start of the query, or a command."""
+        """Sentences on what needs a start of the query, or a command."""
         problems = [f"the ledger cannot be read: {self.unread}"] if self.unread else []
         stop = self.stops_with
         # A retired query needs no attention until somebody is about to start it.
@@ -241,7 +241,7 @@ _UNFINISHED_ELSEWHERE = (
     "trigger(availableNow=True); if a start with this sink has planned it, and stopped with this error, set the option "
     "'ledger.begin' to {batch}"
 )
-#: What becomes of a micro-batch that is run again, by whether the table has it.
+#: The outcome of a micro-batch that is run again, by whether the table has it.
 _IN_TABLE = {
     None: "",
     BatchPresence.NEW: ": the table does not have it yet",

@@ -16,7 +16,7 @@ from spark_eos.pipelines.copy.table.options import ICEBERG, table_options
 from spark_eos.pipelines.tables.micro_batch import BatchPresence, MicroBatch, Remembered, check_start, presence_of
 from spark_eos.pipelines.tables.target import Place
 
-#: Conditions by which a start stops, whatever its options are. Other errors only say that the table cannot be asked.
+#: Conditions by which a start stops with any options. Other errors only say that the table cannot be asked.
 _STOPS = ("EOS_ICEBERG_TAG", "EOS_OTHER_TABLE", "EOS_TABLE_CHECKPOINT_BEHIND")
 _NO_TABLE = ("EOS_DELTA_NO_TABLE", "EOS_ICEBERG_NO_TABLE")
 _KINDS = {"delta": "Delta", "iceberg": "Iceberg"}
@@ -51,7 +51,7 @@ def in_words(sink: Mapping[str, str]) -> str:
     return f"the {kind} table {sink.get('path') or sink.get('table')}{within}"
 
 
-def place_of(sink: Mapping[str, str], settings: HadoopSettings) -> Place:
+def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> Place:
     """Where a query's table is. ``settings``: of its store and its catalog. Raises OptionError and
     UnsupportedError."""
     catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
@@ -72,30 +72,30 @@ def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
     """Ask the table of a query. Never raises EosError for the table; raises CheckpointError."""
     last = None
     try:
-        place = place_of(sink, logs.checkpoint.settings)
+        location = location_of(sink, logs.checkpoint.settings)
         try:
-            remembered = place.remembered(query)
+            remembered = location.remembered(query)
         except EosError as error:
             if logs.done or error.condition not in _NO_TABLE:
                 raise
             remembered = Remembered(None, None)  # the first start creates the table
         last = remembered.last
-        return TableState(sink, last, _judged(place, query, remembered, logs))
+        return TableState(sink, last, _judged(location, query, remembered, logs))
     except EosError as error:
         is_stop = error.condition in (*_STOPS, *_NO_TABLE)
         return TableState(sink, last, stop=error) if is_stop else TableState(sink, last, problem=str(error))
 
 
-def _judged(place: Place, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
-    """Whether the table has the micro-batch that is run again, as a start and the commit of its first micro-batch judge
-    it; None where none is. Raises the TableError by which these stop."""
+def _judged(location: Place, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
+    """Judge whether the table has the micro-batch that is run again, as a start and the commit of its first micro-batch
+    judge it; None where none is. Raises the TableError by which these stop."""
     done, planned = (log[-1] if log else None for log in (logs.done, logs.planned))
-    check_start(place.name, remembered.last, finished=done, planned=planned)
+    check_start(location.name, remembered.last, finished=done, planned=planned)
     again = None
     if planned is not None and planned != done:
-        again = presence_of(place.name, remembered, _micro_batch(query, planned, logs))
+        again = presence_of(location.name, remembered, _micro_batch(query, planned, logs))
     if remembered.last is not None and again in (None, BatchPresence.NEW):
-        place.check_kept(query, remembered.last + 1)
+        location.check_kept(query, remembered.last + 1)
     return again
 
 

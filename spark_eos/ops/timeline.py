@@ -43,7 +43,7 @@ class BatchAttempt:
 
     @property
     def done(self) -> bool:
-        """Whether it was committed."""
+        """True if it was committed."""
         return self.outcome in ("committed", "replayed", "repaired")
 
     @property
@@ -94,7 +94,7 @@ class Timeline:
 
     @property
     def done(self) -> list[BatchAttempt]:
-        """The attempts by which each sink has committed, without replays of what was committed before."""
+        """The attempts by which each sink has committed, without replays of earlier commits."""
         first: dict[tuple[str, str, int], BatchAttempt] = {}
         for batch in self.batches:
             if batch.done:
@@ -156,7 +156,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 
 
 def _is_known(event: Event) -> bool:
-    """Whether an event has all that a timeline is made of."""
+    """Return whether an event has all that a timeline is made of."""
     kind = event["event"]
     if not isinstance(kind, str) or not _is(event["at"], _NUMBER):
         return False

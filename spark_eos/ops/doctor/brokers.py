@@ -1,4 +1,4 @@
-"""What brokers report of themselves (`cluster_facts`), and findings by that. Changes nothing."""
+"""Reads the settings and versions of brokers (`cluster_facts`), and judges them. Changes nothing."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class ClusterFacts:
 
     @property
     def alone(self) -> bool:
-        """Whether there is one broker only."""
+        """True for a cluster of one broker."""
         return len(self.nodes) == 1
 
     @property
     def fencing(self) -> bool:
-        """Whether the end of a transaction fences its producer."""
+        """True if the end of a transaction fences its producer."""
         return self.transaction_version >= _FENCING
 
     @property
@@ -67,7 +67,7 @@ class ClusterFacts:
 
 
 def cluster_facts(client: BrokerClient) -> ClusterFacts:
-    """What the brokers report. Raises EosError."""
+    """Ask the brokers. Raises EosError."""
     return ClusterFacts(
         tuple(sorted(client.brokers())),
         each_broker_config(client),
@@ -77,7 +77,7 @@ def cluster_facts(client: BrokerClient) -> ClusterFacts:
 
 
 def readable(cluster: ClusterFacts) -> Iterator[Finding]:
-    """Whether this user may read the brokers' settings."""
+    """Judge whether this user may read the brokers' settings."""
     if cluster.config is None:
         what, why = (
             "this user may not read the brokers' settings",
@@ -89,8 +89,8 @@ def readable(cluster: ClusterFacts) -> Iterator[Finding]:
 
 
 def internal_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
-    """Whether an internal topic is or will be replicated, by the brokers' settings: for a topic that does not exist
-    yet, or that this user may not describe."""
+    """Judge whether an internal topic is or will be replicated, by the brokers' settings: for a topic that does not
+    exist yet, or that this user may not describe."""
     (replication, in_sync), why = INTERNAL_TOPICS[topic]
     replicas, needed = cluster.least(replication), cluster.least(in_sync)
     if replicas is None or needed is None:
@@ -124,7 +124,7 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
 
 
 def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
-    """Whether transactions may stay open long enough. That brokers allow this is one of the sink's checks."""
+    """Judge whether transactions may stay open long enough. That brokers allow this is one of the sink's checks."""
     if not two_phase:
         why = (
             "If brokers are down for longer, decided transactions are aborted: the next start writes their rows again."
@@ -135,7 +135,7 @@ def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
 
 
 def ids_retention(cluster: ClusterFacts, stop_s: float) -> Iterator[Finding]:
-    """Whether transactional ids are kept for the longest stop."""
+    """Judge whether transactional ids are kept for the longest stop."""
     setting = "transactional.id.expiration.ms"
     ids_ms = cluster.least(setting)
     if ids_ms is not None:
@@ -149,7 +149,7 @@ def ids_retention(cluster: ClusterFacts, stop_s: float) -> Iterator[Finding]:
 
 
 def offsets_retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterator[Finding]:
-    """Whether committed offsets are kept for the longest stop."""
+    """Judge whether committed offsets are kept for the longest stop."""
     setting = "offsets.retention.minutes"
     offsets_min = cluster.least(setting)
     if offsets_min is not None:

@@ -24,8 +24,8 @@ def doctor(query: PlannedQuery) -> Answer:
 
 @dataclass
 class _Checkup:
-    """What is known so far. ``known``: topics that were looked up; ``unseen``: topics that could not be, with the
-    error."""
+    """The facts that are known so far. ``known``: topics that were looked up; ``unseen``: topics that could not be,
+    with the error."""
 
     query: PlannedQuery
     cluster: ClusterFacts

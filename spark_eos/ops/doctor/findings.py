@@ -80,7 +80,7 @@ class PlannedQuery:
 
     @property
     def writes_topics(self) -> bool:
-        """Whether it has transactions and a ledger, as a query has that does not write to tables alone."""
+        """True if it has transactions and a ledger, as a query has that does not write to tables alone."""
         return bool(self.outputs) or not self.tables
 
     @property

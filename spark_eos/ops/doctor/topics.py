@@ -1,4 +1,4 @@
-"""What brokers report of a topic (`topic_facts`), and findings by that. Changes nothing."""
+"""Reads what brokers report of a topic (`topic_facts`), and judges it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TopicFacts:
 
 
 def topic_facts(client: BrokerClient, topic: str) -> TopicFacts | None:
-    """What brokers report of a topic; None if it does not exist. Raises EosError."""
+    """Return what brokers report of a topic; None if it does not exist. Raises EosError."""
     if not describe_topics(client, [topic], missing_ok=True):
         return None
     partitions = describe_topic(client, topic).partitions
@@ -59,7 +59,7 @@ def topic_facts(client: BrokerClient, topic: str) -> TopicFacts | None:
 
 
 def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
-    """Whether acknowledged records outlive a broker. ``role``: of the topic in the query, such as output."""
+    """Judge whether acknowledged records outlive a broker. ``role``: of the topic in the query, such as output."""
     subject, fewest, alone = f"{role} {topic.name}", topic.fewest, cluster.alone
     one_replica = Fault(
         WARNING if alone else ERROR,
@@ -115,8 +115,8 @@ def _in_sync(subject: str, topic: TopicFacts, tools: Tools) -> Finding:
 
 
 def beside_the_state(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
-    """Whether the ledger is as durable as the coordinators' own state, as far as `durability` has not said that it is
-    on one broker."""
+    """Judge whether the ledger is as durable as the coordinators' own state, as far as `durability` has not said that
+    it is on one broker."""
     replicas, needed = (cluster.least(name) for name in INTERNAL_TOPICS["__transaction_state"][0])
     fewest, own, subject = topic.fewest, topic.number(_IN_SYNC), f"ledger {topic.name}"
     if replicas is None or needed is None or fewest < 2 or own < 2:
@@ -139,7 +139,8 @@ def more_replicas(topic: TopicFacts, cluster: ClusterFacts) -> str:
 
 
 def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Iterator[Finding]:
-    """Whether rows are kept until consumers have read them, and until the outcome of their transaction is known."""
+    """Judge whether rows are kept until consumers have read them, and until the outcome of their transaction is
+    known."""
     if topic.config is None:
         return
     subject = f"output {topic.name}"
@@ -156,8 +157,8 @@ def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools
 
 
 def retention(role: str, topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Iterator[Finding]:
-    """Whether a topic that the query writes keeps rows until the outcome of their transaction is known, and for the
-    longest stop. ``role``: of the topic in the query, such as output."""
+    """Judge whether a topic that the query writes keeps rows until the outcome of their transaction is known, and for
+    the longest stop. ``role``: of the topic in the query, such as output."""
     kept_ms, stopped = topic.number("retention.ms"), duration(stop_s)
     expires = Fault(
         ERROR,
@@ -180,7 +181,7 @@ def retention(role: str, topic: TopicFacts, timeout_ms: int, stop_s: float, tool
 
 
 def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Finding]:
-    """Whether rows are kept for the longest stop."""
+    """Judge whether rows are kept for the longest stop."""
     kept_ms, stopped = topic.number("retention.ms"), duration(stop_s)
     unread = Fault(
         ERROR,
@@ -192,7 +193,7 @@ def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Find
 
 
 def _retention(subject: str, topic: TopicFacts, by_size: str, *faults: Fault | Literal[False]) -> Iterator[Finding]:
-    """Whether a topic deletes rows too early: by their age, with these faults, or by size."""
+    """Judge whether a topic deletes rows too early: by their age, with these faults, or by size."""
     if topic.config is None:
         return
     kept_ms, kept_bytes = topic.number("retention.ms"), topic.number("retention.bytes")
@@ -206,7 +207,7 @@ def _retention(subject: str, topic: TopicFacts, by_size: str, *faults: Fault | L
 
 
 def sizes(inputs: list[TopicFacts], output: TopicFacts, tools: Tools) -> Iterator[Finding]:
-    """Whether the output accepts rows that are as large as those of the inputs."""
+    """Judge whether the output accepts rows that are as large as those of the inputs."""
     if output.config is None:
         return
     own = output.number(_MAX_BYTES, _DEFAULT_MAX_BYTES)

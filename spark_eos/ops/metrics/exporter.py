@@ -90,7 +90,7 @@ class Exporter:
         build.labels(__version__).set(1)
 
     def take(self, event: Event) -> None:
-        """Count one event; those that no metric is made of are ignored."""
+        """Count one event; other kinds of events are ignored."""
         self._queries.learn(event)
         takers: dict[str, Callable[[Event], None]] = {
             "committed": self._committed,
@@ -169,7 +169,7 @@ class Exporter:
             self._metric("last_commit_timestamp_seconds", label, "").set(event["at"])
 
     def _is_new(self, event: Event) -> bool:
-        """Whether the micro-batch is not counted yet. One whose first commit has failed is, when its replay has not."""
+        """Return whether a micro-batch is not counted yet. If its first commit has failed, its replay is counted."""
         if event["query"] is None:
             return not event["replayed"]
         key = event["query"], event["sink"]

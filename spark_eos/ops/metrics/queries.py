@@ -12,15 +12,16 @@ BATCH_WRITE = "df.write"
 _HELD_MS = 1_000
 
 
-def is_held(place: Mapping[str, int]) -> bool:
-    """Whether an open transaction holds back a partition's last stable offset: it was the same for at least a second.
-    One look is not enough: in a busy topic, the last stable offset is behind the high watermark, which is fetched
-    later."""
-    return place["heldMs"] >= _HELD_MS
+def is_held(partition: Mapping[str, int]) -> bool:
+    """Return whether an open transaction holds back a partition's last stable offset: it was the same for at least a
+    second. One look is not enough: in a busy topic, the last stable offset is behind the high watermark, which is
+    fetched later."""
+    return partition["heldMs"] >= _HELD_MS
 
 
 class Queries:
-    """The queries that events have named. Those with a sink or source of this library are known by its events."""
+    """The queries that events have named. Whether a query has a sink or source of this library is known by its
+    events."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -50,7 +51,7 @@ class Queries:
             self._ours.add(query)
 
     def is_ours(self, query: str) -> bool:
-        """Whether the query has a source or sink of this library, by its events so far."""
+        """Return whether the query has a source or sink of this library, by its events so far."""
         return query in self._ours
 
     @property

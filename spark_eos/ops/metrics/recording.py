@@ -66,7 +66,7 @@ class EventFile:
         self._read: dict[bytes, int] = {}
 
     def read(self) -> list[Event]:
-        """The events so far, those of the older file first. Only reads what is new since the last call. Raises
+        """The events so far, of the older file first. Only reads lines that are new since the last call. Raises
         OSError."""
         older = [self._older] if self._older.exists() else []
         for path in (*older, self._path):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from spark_eos.ops.metrics.endpoint import Endpoint
 
-#: The default host. Whoever reaches the endpoint can read names and keep the driver busy: opening it is up to the user.
+#: The default host. A client that reaches the endpoint can read names and keep the driver busy: users may open it.
 _THIS_MACHINE = "127.0.0.1"
 _LAST_EVENT_S = 1.0
 
@@ -66,8 +66,8 @@ class Metrics:
 
 
 def start(spark: SparkSession, port: int | None, host: str | None, file: str | None, *more: Consumer) -> Metrics:
-    """See `spark_eos.metrics`. ``more``: what else takes the events. Raises UnsupportedError if ``port`` is given and
-    the endpoint's library is not installed. Any other problem is logged: no query fails because of its metrics."""
+    """See `spark_eos.metrics`. ``more``: further consumers of the events. Raises UnsupportedError if ``port`` is given
+    and the endpoint's library is not installed. Any other problem is logged: no query fails because of its metrics."""
     check(port)
     recent = Recent()
     consumers: list[Consumer] = [recent, *more]

@@ -56,7 +56,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists, paused or not."""
+        """True if the process exists, paused or not."""
         return self._watcher is not None and self._watcher.poll() is None
 
     def launch(self) -> None:

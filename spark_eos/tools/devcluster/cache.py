@@ -7,7 +7,7 @@
         manifest.json            file names, sizes, times, sha256; written last
 
 A folder is used only when it matches its manifest. A new one is made beside it and renamed into place under a file
-lock: what an interrupted process leaves is never taken for a whole folder, and of processes that want it at once one
+lock: the rest of an interrupted process is never taken for a whole folder, and of processes that want it at once one
 makes it.
 """
 
@@ -48,8 +48,7 @@ def cache_dir() -> Path:
 def stored(name: str, make: Callable[[Path], None]) -> list[Path]:
     """The files of the folder `name` of the cache, sorted by name.
 
-    `make(folder)` fills an empty folder, when the cache does not have it or it is harmed; what `make` raises goes
-    through.
+    `make(folder)` fills an empty folder, when the cache does not have it or it is harmed. Raises as `make`.
     """
     folder = cache_dir() / name
     files = _verified(folder)
@@ -62,7 +61,7 @@ def stored(name: str, make: Callable[[Path], None]) -> list[Path]:
 
 
 def digest(*parts: object) -> str:
-    """A short digest, for names that must differ when what they stand for differs."""
+    """A short digest, for names of things that must not be confused."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
 
 

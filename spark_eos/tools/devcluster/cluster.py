@@ -121,7 +121,7 @@ class DevCluster:
         """Ends every broker, in good order where the data stays. Safe to call again."""
         deadline = time.monotonic() + CLOSE_S
         if self._data_dir is not None:
-            # All at once: what one needs the others for, it cannot have any more.
+            # All at once: one that stops after the others would wait for them.
             for broker in self._brokers:
                 broker.send(signal.SIGCONT)
                 broker.send(signal.SIGTERM)
@@ -137,7 +137,7 @@ class DevCluster:
         return ",".join(broker.bootstrap_server for broker in self._brokers)
 
     def servers(self, listener: str) -> str:
-        """What clients of this listener bootstrap from."""
+        """The bootstrap servers of this listener."""
         return ",".join(f"127.0.0.1:{broker.ports[listener]}" for broker in self._brokers)
 
     @property
@@ -199,7 +199,7 @@ class DevCluster:
                 if not other.running:
                     raise other.trouble("has ended")
             answer = broker.ask()
-            # Whoever else got hold of the port is another cluster.
+            # Another process that got hold of the port is another cluster.
             return answer is not None and answer.cluster_id == self.cluster_id and expected <= answer.brokers
 
         for broker in watched:
@@ -250,7 +250,7 @@ class DevCluster:
         max_messages: int | None = None,
         timeout_ms: int | None = None,
     ) -> list[ConsoleRecord]:
-        """What the Java console consumer reads: in offset order within each partition.
+        """The records that the Java console consumer reads, in offset order within each partition.
 
         Ends after `max_messages`, or when nothing has come for `timeout_ms`: by default 20 seconds, or 4 minutes where
         `max_messages` are to come.
@@ -329,33 +329,29 @@ class DevCluster:
 
     def _listeners_of(self, i: int, ports: list[int]) -> dict[str, Listener]:
         """The other listeners of broker i, which take their ports from the list."""
-        found = {}
+        listeners = {}
         if self._proxies:
-            found["PROXIED"] = Listener("PLAINTEXT", ports.pop(), self._proxies[i])
+            listeners["PROXIED"] = Listener("PLAINTEXT", ports.pop(), self._proxies[i])
         for name, protocol in self._listeners.items():
             port = ports.pop()
-            found[name] = Listener(protocol, port, port)
-        return found
+            listeners[name] = Listener(protocol, port, port)
+        return listeners
 
     def _read_state(self) -> dict[str, Any]:
-        """What the folder remembers between runs: what the cluster was made as, and the ports of the last run."""
+        """The content of cluster.json, which stays between runs: sizes, features, and the ports of the last run."""
         asked = {"brokers": self.size, "features": self._features}
         file = self._folder / "cluster.json"
         if not file.exists():
             return asked | {"cluster_id": new_id(), "ports": []}
         state = _parsed(file)
-        for what, wanted in asked.items():
-            if state[what] != wanted:
-                raise stop(
-                    "EOS_DEVCLUSTER_CONFIG.folder",
-                    data_dir=str(self._folder),
-                    why=f"{self._folder}: its cluster was created with {what}={state[what]}, not {wanted}",
-                )
+        for setting, wanted in asked.items():
+            if state[setting] != wanted:
+                why = f"{self._folder}: its cluster was created with {setting}={state[setting]}, not {wanted}"
+                raise stop("EOS_DEVCLUSTER_CONFIG.folder", data_dir=str(self._folder), why=why)
         return state
 
     def _pick_ports(self, last: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """A port for each broker, those of the last run where they are free, one for each controller, and those of all
-        other listeners."""
+        """Ports of the brokers, if free as in the last run, of the controllers, and of all other listeners."""
         picked = free_ports((4 + len(self._listeners)) * self.size)
         if self._port is not None:
             ports = [self._port + i for i in range(self.size)]
@@ -368,7 +364,7 @@ class DevCluster:
 
 
 def _parsed(file: Path) -> dict[str, Any]:
-    """What `_read_state` returns. Raises DevClusterError where the file does not have it."""
+    """The content of cluster.json. Raises DevClusterError where the file is damaged."""
     try:
         state: dict[str, Any] = json.loads(file.read_text())
         kinds = {"cluster_id": str, "brokers": int, "features": dict, "ports": list}
@@ -383,7 +379,7 @@ def _parsed(file: Path) -> dict[str, Any]:
 
 
 def _train(version: str, class_archive: Path) -> None:
-    """Runs a broker through what it does most, for an archive of the classes that this takes."""
+    """Runs a broker through its usual work, for an archive of the classes that this takes."""
     from confluent_kafka import Consumer, Producer
 
     print(f"spark-eos: preparing Kafka {version} for faster starts, once …", file=sys.stderr, flush=True)
@@ -403,7 +399,7 @@ def _train(version: str, class_archive: Path) -> None:
 
 
 def _poll(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether the condition held within `timeout_s` seconds."""
+    """Wait for a condition; False if it did not hold within `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

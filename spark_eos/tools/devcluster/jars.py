@@ -6,11 +6,9 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from xml.sax.saxutils import quoteattr
 
 from spark_eos.errors import EosError, stop
@@ -20,7 +18,7 @@ from spark_eos.tools.devcluster.java import find_java
 #: The default version.
 KAFKA_VERSION = "4.3.1"
 
-#: Those that the tests know, oldest first. Others may work.
+#: Versions that the tests run with, oldest first. Others may work.
 KAFKA_VERSIONS = ("3.7.2", "3.9.2", "4.0.2", "4.1.2", "4.3.1", "4.4.0")
 
 #: Where brokers log to: Kafka 3 by log4j 1, Kafka 4 by log4j 2, of which 4.0 brings too little itself.
@@ -37,7 +35,7 @@ _TOOLS_VERSION = {"4.4.0": "4.3.1"}
 
 @dataclass(frozen=True)
 class JarSet:
-    """What to resolve together: Maven coordinates `group:artifact:version`.
+    """Jars to resolve together, by Maven coordinates `group:artifact:version`.
 
     `transitive`: with everything that they need at run time. `plain`: these jars and nothing else. `archives`: files
     `group:artifact:version:classifier:extension`, such as `…:all:tar.gz`.
@@ -74,7 +72,7 @@ SPARK_KAFKA = JarSet(
     ),
 )
 
-#: Delta Lake. Newer versions of delta-spark could not be resolved; the rest of what its POM names is for other
+#: Delta Lake. Newer versions of delta-spark could not be resolved; the rest of its POM is for other
 #: catalogs.
 DELTA = JarSet("delta-4.4.0", plain=("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"))
 
@@ -107,6 +105,10 @@ def download(jar_set: JarSet, folder: Path) -> None:
             raise _failed(jar_set, f"{coordinate} is not there")
 
 
+#: Lines of Ivy's output in which it says why it has failed.
+_LAST_LINES = 40
+
+
 def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
     ivy_file = work / "ivy.xml"
     ivy_file.write_text(_ivy_file(jar_set))
@@ -116,34 +118,17 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
         # An OSGi bundle is a jar, too.
         "-types", "jar", "bundle", *_extensions(jar_set), "-retrieve", "[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
-    tail: deque[str] = deque(maxlen=40)
-    with (
-        _Progress(jar_set.name) as progress,
-        subprocess.Popen(
-            command,
-            # Brackets in the path of the folder would be part of the pattern to retrieve by.
-            cwd=target,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                tail.append(line.rstrip())
-                progress.saw(line)
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
-        raise _failed(jar_set, reason_of([line.strip() for line in tail]))
+    print(f"spark-eos: downloading {jar_set.name} from Maven Central, once …", file=sys.stderr, flush=True)
+    # Brackets in the path of the folder would be part of the pattern to retrieve by.
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    done = subprocess.run(command, cwd=target, check=False, **output)
+    if done.returncode != 0:
+        raise _failed(jar_set, reason_of([line.strip() for line in done.stdout.splitlines()[-_LAST_LINES:]]))
 
 
 def reason_of(said: Sequence[str]) -> str:
-    """Why Ivy has failed, of its last lines: what the first server's answer was that is none, or else which modules the
-    servers do not have."""
+    """Why Ivy has failed, by its last lines: the first server's error, or else the modules that the servers do not
+    have."""
     answers = [line for line in said if line.startswith("Server access error")]
     missing = [line.removeprefix(":: ") for line in said if line.startswith(":: ") and line.endswith(": not found")]
     return (answers or [", ".join(missing)])[0] or f"Ivy says: {' / '.join(said)}"
@@ -179,41 +164,10 @@ def _ivy_file(jar_set: JarSet) -> str:
 
 def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
+    jars = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not jars:
         raise stop("EOS_DEVCLUSTER_DOWNLOAD.ivy")
-    return found[-1]
-
-
-class _Progress:
-    """Progress of Ivy on stderr, on one line that is rewritten in a terminal."""
-
-    def __init__(self, name: str) -> None:
-        self._text = f"spark-eos: downloading {name} from Maven Central, once"
-        self._modules = self._jars = 0
-        self._live = sys.stderr.isatty()
-
-    def __enter__(self) -> Self:
-        self._print(f"{self._text} …")
-        return self
-
-    def saw(self, line: str) -> None:
-        """Takes a line of Ivy's output."""
-        self._modules += line.startswith("\tfound ")
-        self._jars += line.startswith("\t[SUCCESSFUL ]")
-        if self._live:
-            self._print(self._count())
-
-    def __exit__(self, *_: object) -> None:
-        self._print(self._count())
-        if self._live:
-            print(file=sys.stderr)
-
-    def _count(self) -> str:
-        return f"{self._text}: {self._modules} modules found, {self._jars} jars fetched"
-
-    def _print(self, text: str) -> None:
-        print(f"\r{text}" if self._live else text, end="" if self._live else "\n", file=sys.stderr, flush=True)
+    return jars[-1]
 
 
 def _failed(jar_set: JarSet, reason: str) -> EosError:

@@ -44,10 +44,10 @@ def _candidate() -> str:
         if not os.access(java, os.X_OK):
             raise stop("EOS_JAVA_NOT_FOUND", why=f"JAVA_HOME is {home}, but there is no program {java}")
         return str(java)
-    found = shutil.which("java")
-    if found is None:
+    java_of_path = shutil.which("java")
+    if java_of_path is None:
         raise stop("EOS_JAVA_NOT_FOUND", why="no `java` on the PATH, and no JAVA_HOME")
-    return found
+    return java_of_path
 
 
 @functools.lru_cache

@@ -16,7 +16,7 @@ _HIGHEST = 65_535
 
 
 def is_free(port: int) -> bool:
-    """Whether a listener could take the port right now."""
+    """Return whether a listener could take the port right now."""
     with socket.socket() as probe:
         # As the broker does it: connections of an earlier run in TIME_WAIT are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -33,10 +33,10 @@ def free_ports(count: int) -> list[int]:
     Raises DevClusterError EOS_DEVCLUSTER_CONFIG where there are fewer.
     """
     candidates = random.sample(range(_FIRST, _LAST), min(50 * count, _LAST - _FIRST))
-    found = list(itertools.islice(filter(is_free, candidates), count))
-    if len(found) < count:
+    ports = list(itertools.islice(filter(is_free, candidates), count))
+    if len(ports) < count:
         raise stop("EOS_DEVCLUSTER_CONFIG.no_ports", count=count)
-    return found
+    return ports
 
 
 def check_free(port: int) -> None:

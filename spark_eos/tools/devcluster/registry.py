@@ -99,7 +99,7 @@ class DevRegistry:
 
 
 def _command(port: int) -> list[str]:
-    """What starts it, on loopback alone, with its database in memory."""
+    """The command that starts it, on loopback alone, with its database in memory."""
     files = stored(f"{_ARCHIVE.name}-{digest(_ARCHIVE.archives)}", _unpacked)
     jar = next(file for file in files if file.name.endswith("-runner.jar"))
     settings = ("-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN")

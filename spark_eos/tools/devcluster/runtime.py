@@ -47,7 +47,7 @@ class Runtime:
 
 
 def kafka_runtime(version: str = KAFKA_VERSION) -> Runtime:
-    """Kafka's jars under the Java found; raises what `find_java` and `resolve` raise."""
+    """Kafka's jars, and the Java to run them. Raises as `find_java` and `resolve`."""
     return Runtime(find_java().path, version, os.pathsep.join(map(str, resolve(kafka_jars(version)))))
 
 

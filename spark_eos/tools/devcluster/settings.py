@@ -50,7 +50,7 @@ def broker_settings(
 ) -> dict[str, str]:
     """The settings of one broker, which is a controller, too; the lists have a port for every broker of the cluster.
 
-    ``listeners``: by name, those besides PLAINTEXT and CONTROLLER.
+    ``listeners``: by name, without PLAINTEXT and CONTROLLER.
     """
     size = len(ports)
     plain = f"PLAINTEXT://127.0.0.1:{ports[node_id]}"

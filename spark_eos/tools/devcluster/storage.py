@@ -1,6 +1,6 @@
 """Formats the brokers' storage.
 
-Kafka's StorageTool does it once for each choice of settings and features, and what it wrote is kept in the cache: a JVM
+Kafka's StorageTool does it once for each choice of settings and features, and its files are kept in the cache: a JVM
 more for every broker of every cluster would take half as long again to start. Only the ids are each broker's own.
 """
 
@@ -69,7 +69,7 @@ def format_storage(data: Path, files: Mapping[Path, Path], *, cluster_id: str, n
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file so that a crash, or a full disk, leaves what was there before."""
+    """Write a file so that a crash, or a full disk, leaves the old file."""
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(text)
     partial.replace(file)

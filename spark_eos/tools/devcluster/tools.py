@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from spark_eos.errors import EosError, stop
 
-#: Seconds, far more than even a slow and busy machine needs: only what hangs is ended by it.
+#: Seconds, far more than even a slow and busy machine needs: only a tool that hangs is ended by it.
 HANG_S = 240.0
 
 #: Control characters that are made for it keep fields and records apart even when a value has lines of its own.

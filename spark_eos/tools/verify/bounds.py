@@ -2,7 +2,7 @@
 
 The order in which bounds are read makes the answer valid for a running job: first the rows that are *due*, then the end
 of the output, then the rows that *cannot be there yet* and the end of the input. A table is opened once, when it is the
-turn of its side: what it has of a query is in the same snapshot as the rows.
+turn of its side: the end offsets of a query are in the same snapshot as the rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Sides:
         stable = self._committed.ends(self._input)
         before = self._group_offsets(comparison.group) if comparison.group else stable
         ends = self._all.ends(self._output)
-        outputs = self._places(self._output, self._settled(ends), ends)
+        outputs = self._bounds(self._output, self._settled(ends), ends)
         address = comparison.output_table or comparison.input_table
         table = None if address is None else address.open()
         after = self._group_offsets(comparison.group) if comparison.group else None
@@ -82,14 +82,14 @@ class _Sides:
                 raise stop("EOS_VERIFY_IMPOSSIBLE.query", table=address, query=query)
             before = after = of_query
         stable = self._committed.ends(self._input)
-        inputs = self._places(self._input, stable, self._all.ends(self._input))
+        inputs = self._bounds(self._input, stable, self._all.ends(self._input))
 
-        due = tuple(before[place.topic][place.partition] for place in inputs)
-        done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
+        due = tuple(before[p.topic][p.partition] for p in inputs)
+        done = tuple(after[p.topic][p.partition] for p in inputs) if after is not None else None
         self._warnings += _warnings(comparison, inputs, outputs, due)
         return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)), table)
 
-    def _places(
+    def _bounds(
         self, partitions: Mapping[str, Iterable[int]], stable: PartitionOffsets, ends: PartitionOffsets
     ) -> tuple[PartitionBounds, ...]:
         begins = self._all.begins(partitions)
@@ -132,15 +132,15 @@ class _Sides:
 def _warnings(
     comparison: Comparison, inputs: Sequence[PartitionBounds], outputs: Sequence[PartitionBounds], due: Sequence[int]
 ) -> Iterable[str]:
-    for place in outputs:
-        if place.stable < place.end:
-            yield f"an open transaction holds {place} back: readers get to {place.stable} of {place.end}"
-    for place, limit in zip(inputs, due, strict=True):
-        if limit > place.end:
+    for p in outputs:
+        if p.stable < p.end:
+            yield f"an open transaction holds {p} back: readers get to {p.stable} of {p.end}"
+    for p, limit in zip(inputs, due, strict=True):
+        if limit > p.end:
             who = f"group {comparison.group}" if comparison.group else f"query {comparison.query}"
-            yield f"the {who} is at {limit} of {place}, which ends at {place.end}"
-        if place.begin > 0:
-            yield f"{place} begins at {place.begin}: rows of the output that are older count as unknown"
-    for place in outputs:
-        if place.begin > 0:
-            yield f"{place} begins at {place.begin}: rows of the input that were older there count as lost"
+            yield f"the {who} is at {limit} of {p}, which ends at {p.end}"
+        if p.begin > 0:
+            yield f"{p} begins at {p.begin}: rows of the output that are older count as unknown"
+    for p in outputs:
+        if p.begin > 0:
+            yield f"{p} begins at {p.begin}: rows of the input that were older there count as lost"

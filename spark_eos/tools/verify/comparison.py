@@ -1,4 +1,4 @@
-"""What is compared: topics, or topics and a table, and where their rows have their ids."""
+"""A comparison: topics, or topics and a table, and where their rows have their ids."""
 
 from __future__ import annotations
 
@@ -71,35 +71,36 @@ def parse_json(value: bytes) -> object:
     """Like `json.loads`, for UTF-8, with numbers as texts. Raises ValueError, RecursionError."""
     text = value.decode()
     try:
-        found, end = _decode(text)
+        parsed, end = _decode(text)
     except json.JSONDecodeError:  # it may just begin with a space
-        found, end = None, -1
-    return found if end == len(text) else json.loads(value, **_AS_TEXT)
+        parsed, end = None, -1
+    return parsed if end == len(text) else json.loads(value, **_AS_TEXT)
 
 
 def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
     """Strings unchanged, numbers and booleans as in the JSON: so 7 and "7" are the same id."""
     try:
-        found = parse_json(value) if value is not None else None
+        at = parse_json(value) if value is not None else None
     except (ValueError, RecursionError):
         return None
     for field in path:
-        if not isinstance(found, dict):
+        if not isinstance(at, dict):
             return None
-        found = found.get(field)
-    if isinstance(found, str):
-        return found.encode(errors="surrogatepass")
-    return json.dumps(found).encode() if isinstance(found, bool) else None
+        at = at.get(field)
+    if isinstance(at, str):
+        return at.encode(errors="surrogatepass")
+    return json.dumps(at).encode() if isinstance(at, bool) else None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The topics to compare and what counts as a fault. A table is instead of the topics of one side, and has no order.
+    """The topics to compare, and the rules by which rows are faulty. A table is instead of the topics of one side, and
+    has no order.
 
     ``group``: rows below its committed offsets are due, others must not be in the output yet. ``query``: the same, by
     the end offsets that the output, a table, has of this query. ``allow_missing``: rows may be left out.
     ``same_value``: values must not change. ``limit``: examples of each fault. ``timeout_s``: how long to wait for a
-    silent cluster. Raises CommandError (EOS_VERIFY_IMPOSSIBLE) for what cannot be compared.
+    silent cluster. Raises CommandError (EOS_VERIFY_IMPOSSIBLE) for sides that cannot be compared.
     """
 
     kafka: KafkaProperties
@@ -146,16 +147,16 @@ class Comparison:
         return first, second
 
 
-def _check_place(side: str, table: TableAddress | None, place: IdPlace) -> None:
+def _check_place(side: str, table: TableAddress | None, id_place: IdPlace) -> None:
     """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where rows of this side cannot have their ids there. A row of the
     input topics has a place by itself, which a table may have in its columns."""
     if table is not None:
-        fits = place.kind not in ("header", "place") or (place.kind == "place" and side == "output")
+        fits = id_place.kind not in ("header", "place") or (id_place.kind == "place" and side == "output")
     else:
-        fits = place.kind != "column" and (place.kind != "place" or (side == "input" and not place.name))
+        fits = id_place.kind != "column" and (id_place.kind != "place" or (side == "input" and not id_place.name))
     if not fits:
         raise stop(
-            "EOS_VERIFY_IMPOSSIBLE.id_side", place=place, side=side, what="topics" if table is None else str(table)
+            "EOS_VERIFY_IMPOSSIBLE.id_side", place=id_place, side=side, what="topics" if table is None else str(table)
         )
 
 

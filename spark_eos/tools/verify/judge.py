@@ -29,10 +29,11 @@ SEGMENT_BITS = 18
 class History:
     """All rows that count, each spilled in buckets of its id.
 
-    ``input`` and ``output``: what `read_committed` sees. ``uncommitted``: what `read_uncommitted` sees of the input
-    partitions in which the two differ. ``due``: for each input place the offset below which rows must have come
-    through. ``done``: that from which no row may have come through, or None. ``output_ends``: for each output place.
-    ``buckets``: how many there are, a power of two. ``table``: whether a side is a table, whose rows have no order.
+    ``input``, ``output``: the rows that `read_committed` sees. ``uncommitted``: the rows that `read_uncommitted` sees
+    of the input partitions in which the two differ. ``due``: for each input partition, the offset below which rows must
+    have come through. ``done``: the offset from which no row may have come through, or None. ``output_ends``: of the
+    output partitions. ``buckets``: how many there are, a power of two. ``table``: whether a side is a table, whose rows
+    have no order.
     """
 
     input: Spill
@@ -47,11 +48,11 @@ class History:
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One faulty row: indexes of its places and its offsets, -1 if it is not on that side."""
+    """One faulty row: indexes of its partitions and its offsets, -1 if it is not on that side."""
 
-    out_place: int
+    out_partition: int
     out_offset: int
-    in_place: int
+    in_partition: int
     in_offset: int
     id: bytes = b""
     note: str = ""
@@ -86,12 +87,14 @@ class Findings:
         self.cases[fault] = sorted(self.cases[fault] + cases)[: self.limit]
 
 
-_PAIR = ["out_place", "out_offset", "in_place", "in_offset", "id"]
+_PAIR = ["out_partition", "out_offset", "in_partition", "in_offset", "id"]
 
 
 def _case(row: dict[str, Any], note: str) -> Case:
-    out_place, out_offset, in_place, in_offset = (-1 if row[name] is None else int(row[name]) for name in _PAIR[:4])
-    return Case(out_place, out_offset, in_place, in_offset, row["id"], note)
+    out_partition, out_offset, in_partition, in_offset = (
+        -1 if row[name] is None else int(row[name]) for name in _PAIR[:4]
+    )
+    return Case(out_partition, out_offset, in_partition, in_offset, row["id"], note)
 
 
 def judge_history(
@@ -110,9 +113,9 @@ def judge_history(
         schema = pa.schema(fields + [("key", pa.binary())] * (order == "key"))
         pairs = Spill(folder / "pairs", schema, run_rows)
     for number in sorted({*history.input.buckets, *history.output.buckets}):
-        found = _judge_bucket(history, number, findings)
+        pairs_of_bucket = _judge_bucket(history, number, findings)
         if pairs is not None:
-            _spill(pairs, found, history, segment_bits)
+            _spill(pairs, pairs_of_bucket, history, segment_bits)
     if pairs is not None:
         for late in _out_of_order(pairs.finish(), carry=order == "input-partition"):
             findings.add("reordered", late)
@@ -123,12 +126,14 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
     sent, got = history.input.bucket(number), history.output.bucket(number)
     both, only_in, only_out = _pairs(sent, got, by_value=history.table and "value" in sent.column_names)
     findings.pairs += both.num_rows
-    is_due = pc.less(only_in["in_offset"], _limits(history.due, only_in["in_place"]))
+    is_due = pc.less(only_in["in_offset"], _limits(history.due, only_in["in_partition"]))
     findings.add("lost", only_in.filter(is_due))
     findings.waiting += only_in.num_rows - pc.sum(is_due).as_py() if only_in.num_rows else 0
     _judge_surplus(only_out, sent, history.uncommitted.bucket(number), findings)
     if history.done is not None:
-        findings.add("early", both.filter(pc.greater_equal(both["in_offset"], _limits(history.done, both["in_place"]))))
+        findings.add(
+            "early", both.filter(pc.greater_equal(both["in_offset"], _limits(history.done, both["in_partition"])))
+        )
     if "in_value" in both.column_names:
         findings.add("torn", both.filter(pc.not_equal(both["in_value"], both["out_value"])), "value differs")
     return both
@@ -172,24 +177,24 @@ def _joined(sent: pa.Table, got: pa.Table, names: Sequence[str]) -> tuple[pa.Tab
     )
     for name in names[1:]:
         left, right = (side.append_column(name, side[f"{of}_{name}"]) for of, side in (("in", left), ("out", right)))
-    found = left.join(right, keys, join_type="full outer").drop_columns(keys[1:]).combine_chunks()
-    no_in, no_out = pc.is_null(found["in_place"]), pc.is_null(found["out_place"])
-    return found.filter(pc.invert(pc.or_(no_in, no_out))), found.filter(no_out), found.filter(no_in)
+    joined = left.join(right, keys, join_type="full outer").drop_columns(keys[1:]).combine_chunks()
+    no_in, no_out = pc.is_null(joined["in_partition"]), pc.is_null(joined["out_partition"])
+    return joined.filter(pc.invert(pc.or_(no_in, no_out))), joined.filter(no_out), joined.filter(no_in)
 
 
 def _with_copies(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """With a column ``copy``: 0 for the first row with the same in these columns, 1 for the second, by place and
+    """With a column ``copy``: 0 for the first row with the same in these columns, 1 for the second, by partition and
     offset. ``names``: ``id`` and maybe others."""
     if pc.count_distinct(rows["id"]).as_py() == rows.num_rows:  # the usual case needs no sorting
         return rows.append_column("copy", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
-    rows = rows.sort_by([(name, "ascending") for name in (*names, "place", "offset")]).combine_chunks()
+    rows = rows.sort_by([(name, "ascending") for name in (*names, "partition", "offset")]).combine_chunks()
     index = _counting(rows.num_rows)
     first = pc.fill_null_forward(pc.if_else(_changes(rows, names), index, pa.scalar(None, pa.int64())))
     return rows.append_column("copy", pc.subtract(index, first))
 
 
-def _limits(offsets: Sequence[int], places: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.array(offsets, pa.int64()).take(places.combine_chunks())
+def _limits(offsets: Sequence[int], partitions: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.array(offsets, pa.int64()).take(partitions.combine_chunks())
 
 
 def _counting(count: int) -> pa.Array:
@@ -198,7 +203,7 @@ def _counting(count: int) -> pa.Array:
 
 
 def _changes(rows: pa.Table, names: Sequence[str]) -> pa.Array:
-    """Whether a row differs from the one before it in any of these columns; the first one does."""
+    """Tell for each row whether it differs from the one before it in any of these columns; the first one does."""
     changed = None
     for name in names:
         column = rows[name].combine_chunks()
@@ -210,24 +215,24 @@ def _changes(rows: pa.Table, names: Sequence[str]) -> pa.Array:
 # Order
 
 
-def _spill(pairs: Spill, found: pa.Table, history: History, segment_bits: int) -> None:
+def _spill(pairs: Spill, rows: pa.Table, history: History, segment_bits: int) -> None:
     """Put pairs into the bucket in which their order is judged.
 
     By partition: segments of the output's partitions, which come one after the other, so that a maximum for each lane
     is all that must be remembered. By key: all rows of a key are together, as there may be too many keys to remember.
     """
     if "key" in pairs.schema.names:
-        found = found.rename_columns({"out_key": "key"})
-        found = found.filter(pc.is_valid(found["key"]))  # rows without a key have no order
-        bucket = buckets_of(found["key"].to_pylist(), history.buckets)
+        rows = rows.rename_columns({"out_key": "key"})
+        rows = rows.filter(pc.is_valid(rows["key"]))  # rows without a key have no order
+        bucket = buckets_of(rows["key"].to_pylist(), history.buckets)
     else:
         firsts, segments = [], 0
         for end in history.output_ends:
             firsts.append(segments)
             segments += (end >> segment_bits) + 1
-        segment = pc.shift_right(found["out_offset"].combine_chunks(), segment_bits)
-        bucket = pc.add(segment, _limits(firsts, found["out_place"]))
-    pairs.add({name: found[name].combine_chunks() for name in pairs.schema.names}, bucket)
+        segment = pc.shift_right(rows["out_offset"].combine_chunks(), segment_bits)
+        bucket = pc.add(segment, _limits(firsts, rows["out_partition"]))
+    pairs.add({name: rows[name].combine_chunks() for name in pairs.schema.names}, bucket)
 
 
 def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
@@ -236,21 +241,21 @@ def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
     A lane is an input partition in an output partition, and a key where there is one. ``carry``: the lanes of an output
     partition go on from one bucket to the next; output partitions come one after the other.
     """
-    lane = [name for name in ("in_place", "out_place", "key") if name in pairs.schema.names]
+    lane = [name for name in ("in_partition", "out_partition", "key") if name in pairs.schema.names]
     newest = pairs.schema.empty_table()
     for number in pairs.buckets:
         rows = pa.concat_tables([newest, pairs.bucket(number)])
         rows = rows.sort_by([(name, "ascending") for name in (*lane, "out_offset")]).combine_chunks()
         # Lanes are numbered upwards, so one running maximum over all of them restarts with each. Of an int64, offsets
-        # leave enough bits for the lanes of one bucket: even 17 trillion leave those for 500,000 of them.
+        # leave enough bits for the lanes of one bucket: even 17 trillion leave bits for 500,000 of them.
         lanes = pc.cumulative_sum(_changes(rows, lane).cast(pa.int64()))
         bits = pc.max(rows["in_offset"]).as_py().bit_length()
         height = pc.add(pc.shift_left(lanes, bits), rows["in_offset"].combine_chunks())
         yield rows.filter(pc.less(height, pc.cumulative_max(height)))
         if carry:
-            rows = rows.filter(pc.equal(rows["out_place"], pc.max(rows["out_place"])))
+            rows = rows.filter(pc.equal(rows["out_partition"], pc.max(rows["out_partition"])))
             maxima = rows.group_by(lane).aggregate([("in_offset", "max")])
             before_all = pa.repeat(pa.scalar(-1, pa.int64()), maxima.num_rows)
             nameless = pa.repeat(pa.scalar(b"", pa.binary()), maxima.num_rows)
-            columns = [maxima["out_place"], before_all, maxima["in_place"], maxima["in_offset_max"], nameless]
+            columns = [maxima["out_partition"], before_all, maxima["in_partition"], maxima["in_offset_max"], nameless]
             newest = pa.table(columns, schema=pairs.schema)

@@ -70,10 +70,10 @@ class OffsetLookup:
         """The committed offsets of the group, without partitions that have none. With ``read_committed``, waits for
         offsets that an open transaction is about to commit."""
         wanted = _places(partitions)
-        found = self._retried(
+        offsets = self._retried(
             self._group or "", lambda left: self._consumer.committed(wanted, timeout=left), timeout_s, group_refusal
         )
-        return _by_topic(place for place in found if place.offset >= 0)
+        return _by_topic(p for p in offsets if p.offset >= 0)
 
     def _count(self, topic: str, left: float) -> int:
         described = self._consumer.list_topics(topic, timeout=left).topics[topic]
@@ -124,16 +124,16 @@ def _places(partitions: Mapping[str, Iterable[int]], offset: int = 0) -> list[To
     return [TopicPartition(topic, p, offset) for topic, numbers in partitions.items() for p in numbers]
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> PartitionOffsets:
+def _by_topic(partitions: Iterable[TopicPartition]) -> PartitionOffsets:
     result: PartitionOffsets = {}
-    for place in places:
-        result.setdefault(place.topic, {})[place.partition] = place.offset
+    for p in partitions:
+        result.setdefault(p.topic, {})[p.partition] = p.offset
     return result
 
 
 def _first_error(answer: object) -> ClientError | None:
-    places = answer if isinstance(answer, list) else []
-    return next((place.error for place in places if place.error is not None), None)
+    partitions = answer if isinstance(answer, list) else []
+    return next((p.error for p in partitions if p.error is not None), None)
 
 
 def _code(error: ClientError) -> int:

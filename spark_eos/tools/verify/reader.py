@@ -56,10 +56,10 @@ class RowReader:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def read(self, place: PartitionBounds, end: int) -> Iterator[list[Message]]:
+    def read(self, bounds: PartitionBounds, end: int) -> Iterator[list[Message]]:
         """The partition's rows from its begin up to ``end``, in order. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
-        self._consumer.assign([TopicPartition(place.topic, place.partition, place.begin)])
-        position, deadline, error = place.begin, time.monotonic() + STALL_S, None
+        self._consumer.assign([TopicPartition(bounds.topic, bounds.partition, bounds.begin)])
+        position, deadline, error = bounds.begin, time.monotonic() + STALL_S, None
         while position < end:
             messages = self._poll()
             if any(map(Message.error, messages)):
@@ -76,11 +76,11 @@ class RowReader:
                 self._on_rows(len(messages))
                 yield messages
             if position < end and time.monotonic() > deadline:
-                raise _stopped(place, position, end, error)
+                raise _stopped(bounds, position, end, error)
         self._consumer.unassign()
 
     def _poll(self) -> list[Message]:
-        """Wait for one message, then take those already received: `consume` alone waits for the full number."""
+        """Wait for one message, then take all that were received: `consume` alone waits for the full number."""
         collects = gc.isenabled()
         gc.disable()  # messages form no cycles; searching for cycles doubles the cost of a row
         try:
@@ -105,14 +105,14 @@ def _rows_and_events(messages: list[Message]) -> tuple[list[Message], int, list[
     return rows, ended, errors
 
 
-def _stopped(place: PartitionBounds, position: int, end: int, error: ClientError | None) -> EosError:
+def _stopped(bounds: PartitionBounds, position: int, end: int, error: ClientError | None) -> EosError:
     return stop(
         "EOS_VERIFY_IMPOSSIBLE.read",
-        topic=place.topic,
-        partition=place.partition,
+        topic=bounds.topic,
+        partition=bounds.partition,
         position=position,
-        place=place,
-        place_begin=place.begin,
+        place=bounds,
+        place_begin=bounds.begin,
         end=end,
         error=error.str() if error else f"the broker returned nothing for {STALL_S:.0f} s",
     )

@@ -16,7 +16,7 @@ from spark_eos.tools.verify.tables import TableAddress
 
 @dataclass(frozen=True)
 class Example:
-    """One faulty row: its id, or None if it cannot be read, and its place: ``topic-partition@offset``, or the table."""
+    """One faulty row: its id, None if it cannot be read, and its positions, ``topic-partition@offset`` or the table."""
 
     id: str | None
     input: str | None
@@ -26,8 +26,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Report:
-    """The findings. ``counts``: see `COUNTS`; ``faults``: those found, with ``examples`` of each;
-    ``warnings``: what limits the answer."""
+    """The findings. ``counts``: see `COUNTS`; ``faults``: their names, with ``examples`` of each;
+    ``warnings``: limits of the answer."""
 
     counts: Mapping[str, int]
     examples: Mapping[str, Sequence[Example]]
@@ -36,7 +36,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether rows were compared, and no fault was found; rows that were left out or that still wait are none."""
+        """True if rows were compared, without a fault; rows that were left out or still wait are none."""
         return not self.faults and self.counts["pairs"] > 0
 
     @property
@@ -91,18 +91,18 @@ def make_report(
         *["no row of the output is a row of the input"] * (not findings.pairs),
     ]
 
-    def spot(places: Sequence[PartitionBounds], table: TableAddress | None, place: int, offset: int) -> str | None:
-        if place < 0:
+    def spot(partitions: Sequence[PartitionBounds], table: TableAddress | None, index: int, offset: int) -> str | None:
+        if index < 0:
             return None
-        return str(table) if table is not None else f"{places[place]}@{offset}"
+        return str(table) if table is not None else f"{partitions[index]}@{offset}"
 
     def example(case: Case) -> Example:
         by_value = case.id.startswith(BY_VALUE)
         return Example(
             None if by_value or case.note.startswith("no id") else case.id.decode(errors="backslashreplace"),
-            spot(bounds.inputs, comparison.input_table, case.in_place, case.in_offset),
-            spot(bounds.outputs, comparison.output_table, case.out_place, case.out_offset),
-            f"no id at {comparison.id if case.in_place >= 0 else comparison.output_id}" if by_value else case.note,
+            spot(bounds.inputs, comparison.input_table, case.in_partition, case.in_offset),
+            spot(bounds.outputs, comparison.output_table, case.out_partition, case.out_offset),
+            f"no id at {comparison.id if case.in_partition >= 0 else comparison.output_id}" if by_value else case.note,
         )
 
     return Report(
@@ -114,7 +114,7 @@ def make_report(
 
 
 def _removals(comparison: Comparison, bounds: Bounds, counts: Mapping[str, int]) -> list[str]:
-    """Who else may have removed rows of the table."""
+    """Other commits that may have removed rows of the table."""
     fault = "lost" if comparison.input_table is None else "unknown"
     removals = bounds.table.removals() if bounds.table is not None and counts[fault] else []
     table = comparison.output_table or comparison.input_table

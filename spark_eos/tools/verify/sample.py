@@ -36,10 +36,10 @@ class Sample:
         self._fields: dict[str, Counter[str]] = {}  # how often each has which kind
         self._headers: dict[str, Counter[str]] = {}
 
-    def add(self, place: int, messages: Sequence[Message]) -> None:
-        """Rows of one partition, by its number; those beyond `SAMPLE_ROWS` are ignored."""
-        for message in messages[: SAMPLE_ROWS - self._rows[place]]:
-            self._rows[place] += 1
+    def add(self, partition: int, messages: Sequence[Message]) -> None:
+        """Rows of one partition, by its number; rows beyond `SAMPLE_ROWS` are ignored."""
+        for message in messages[: SAMPLE_ROWS - self._rows[partition]]:
+            self._rows[partition] += 1
             self._keys += message.key() is not None
             self._add_value(message.value())
             for name, value in dict(message.headers() or ()).items():
@@ -47,17 +47,17 @@ class Sample:
 
     def _add_value(self, value: bytes | None) -> None:
         try:
-            found = parse_json(value) if value is not None else None
+            parsed = parse_json(value) if value is not None else None
         except (ValueError, RecursionError):
             self._values["not JSON"] += 1
             return
         if value is None:
             self._values["null"] += 1
-        elif not isinstance(found, dict):
+        elif not isinstance(parsed, dict):
             self._values["JSON, but not objects"] += 1
         else:
             self._values[_OBJECTS] += 1
-            for name, holds in dict(_fields(found)).items():
+            for name, holds in dict(_fields(parsed)).items():
                 self._fields.setdefault(name, Counter())[holds] += 1
 
     def __str__(self) -> str:
@@ -88,12 +88,12 @@ class Sample:
 
 
 def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
-    """Paths of all fields, and what is there. An object is its fields, unless it has none or lies deep."""
-    for name, found in value.items():
-        if isinstance(found, dict) and found and depth < _DEEPEST:
-            yield from _fields(found, f"{path}{_shown(name)}.", depth + 1)
+    """Paths of all fields, and the kinds of their values. An object is its fields, unless it has none or lies deep."""
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner and depth < _DEEPEST:
+            yield from _fields(inner, f"{path}{_shown(name)}.", depth + 1)
         else:
-            kind = {dict: "object", list: "array", type(None): "null"}.get(type(found), _AN_ID)
+            kind = {dict: "object", list: "array", type(None): "null"}.get(type(inner), _AN_ID)
             yield path + _shown(name), kind
 
 

@@ -1,4 +1,4 @@
-"""Reads topics and tables, and spills the id and the place of each row."""
+"""Reads topics and tables, and spills the id, the partition and the offset of each row."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ BUCKET_ROWS = 65_536
 
 
 class Scan:
-    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: what may limit the
-    answer."""
+    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: possible limits of
+    the answer."""
 
     def __init__(
         self,
@@ -66,26 +66,26 @@ class Scan:
             output, gaps_out = self._of_table("output", comparison.output_table, comparison.output_id, schema), {}
         uncommitted = self._uncommitted_input(gaps_in)
         self._uncommitted_output(gaps_out)
-        ends = [place.end for place in bounds.outputs]
+        ends = [partition.end for partition in bounds.outputs]
         is_table = comparison.input_table is not None or comparison.output_table is not None
         return History(input_, output, uncommitted, due, bounds.done, ends, self._buckets, is_table)
 
     def _committed(
-        self, side: str, places: Sequence[PartitionBounds], id_place: IdPlace, schema: pa.Schema
+        self, side: str, partitions: Sequence[PartitionBounds], id_place: IdPlace, schema: pa.Schema
     ) -> tuple[Spill, dict[int, int]]:
-        """Read all committed rows. Returns their number for places in which `read_uncommitted` may see more."""
+        """Read all committed rows. Returns their number for partitions in which `read_uncommitted` may see more."""
         spill, sample = Spill(self._folder / side, schema), Sample()
         gaps: dict[int, int] = {}
         rows: Counter[str] = Counter()  # by topic
         ids: Counter[str] = Counter()
         with self._reader("read_committed", side) as reader:
-            for index, place in enumerate(places):
+            for index, partition in enumerate(partitions):
                 count = 0
-                for messages in reader.read(place, place.stable):
+                for messages in reader.read(partition, partition.stable):
                     count += len(messages)
-                    ids[place.topic] += self._keep(spill, sample, side, index, id_place, messages)
-                rows[place.topic] += count
-                if count < place.end - place.begin:  # markers, aborted or open transactions, or compaction
+                    ids[partition.topic] += self._keep(spill, sample, side, index, id_place, messages)
+                rows[partition.topic] += count
+                if count < partition.end - partition.begin:  # markers, aborted or open transactions, or compaction
                     gaps[index] = count
         self.counts[side] = rows.total()
         nameless = [topic for topic, count in rows.items() if count and not ids[topic]]
@@ -95,7 +95,7 @@ class Scan:
         return spill.finish(), gaps
 
     def _of_table(self, side: str, address: TableAddress, id_place: IdPlace, schema: pa.Schema) -> Spill:
-        """Read all rows of the table. Their place is 0, and their offsets number those that have an id."""
+        """Read all rows of the table. Their partition is 0, and their offsets number the rows that have an id."""
         spill, table, read = Spill(self._folder / side, schema), self._bounds.table, 0
         assert table is not None
         where = TableIds.of(str(address), id_place, table.columns, self._question.inputs)
@@ -105,18 +105,18 @@ class Scan:
             read += batch.num_rows
             self._tell(side, batch.num_rows)
             ids = where.ids(batch)
-            found = shortened([id_ for id_ in ids if id_ is not None])
-            for _ in range(len(ids) - len(found)):
+            present = shortened([id_ for id_ in ids if id_ is not None])
+            for _ in range(len(ids) - len(present)):
                 self._unreadable(side, 0, 0, id_place)
             columns = {
-                "id": pa.array(found, pa.binary()),
-                "place": pa.repeat(pa.scalar(0, pa.int32()), len(found)),
-                "offset": pa.array(range(spill.rows, spill.rows + len(found)), pa.int64()),
+                "id": pa.array(present, pa.binary()),
+                "partition": pa.repeat(pa.scalar(0, pa.int32()), len(present)),
+                "offset": pa.array(range(spill.rows, spill.rows + len(present)), pa.int64()),
             }
             if values:
                 hashes = [hash(value) for value, id_ in zip(where.values(batch), ids, strict=True) if id_ is not None]
                 columns["value"] = pa.array(hashes, pa.int64())
-            spill.add(columns, buckets_of(found, self._buckets))
+            spill.add(columns, buckets_of(present, self._buckets))
         self.counts[side] = read
         if read and not spill.rows:
             columns_there = f"Its columns are {', '.join(table.columns)}"
@@ -124,20 +124,20 @@ class Scan:
         return spill.finish()
 
     def _keep(
-        self, spill: Spill, sample: Sample, side: str, place: int, id_place: IdPlace, messages: list[Message]
+        self, spill: Spill, sample: Sample, side: str, partition: int, id_place: IdPlace, messages: list[Message]
     ) -> int:
         """Spill the messages of one partition. Returns how many have an id."""
         ids = id_place.ids(messages)
         if None in ids:
             without = [message for message, id_ in zip(messages, ids, strict=True) if id_ is None]
-            sample.add(place, without)
+            sample.add(partition, without)
             for message in without:
                 if message.value() is None:
-                    self._unreadable(side, place, offset_of(message), id_place)
-        self._spill(spill, place, ids, messages)
+                    self._unreadable(side, partition, offset_of(message), id_place)
+        self._spill(spill, partition, ids, messages)
         return len(ids) - ids.count(None)
 
-    def _spill(self, spill: Spill, place: int, ids: list[bytes | None], messages: list[Message]) -> None:
+    def _spill(self, spill: Spill, partition: int, ids: list[bytes | None], messages: list[Message]) -> None:
         """Spill the messages that have an id, or a value that stands for it."""
         if None in ids:
             ids = [
@@ -146,32 +146,32 @@ class Scan:
             messages = [message for message, id_ in zip(messages, ids, strict=True) if id_ is not None]
         kept = shortened([id_ for id_ in ids if id_ is not None])
         if kept:
-            spill.add(row_columns(messages, place, kept, spill.schema), buckets_of(kept, self._buckets))
+            spill.add(row_columns(messages, partition, kept, spill.schema), buckets_of(kept, self._buckets))
 
-    def _unreadable(self, side: str, place: int, offset: int, id_place: IdPlace) -> None:
-        at = (-1, -1, place, offset) if side == "input" else (place, offset, -1, -1)
+    def _unreadable(self, side: str, partition: int, offset: int, id_place: IdPlace) -> None:
+        at = (-1, -1, partition, offset) if side == "input" else (partition, offset, -1, -1)
         self._findings.add_case("torn", Case(*at, note=f"no id at {id_place}"))
 
     def _uncommitted_input(self, gaps: Mapping[int, int]) -> Spill:
-        """Read all rows of input places with gaps, committed or not: only their ids matter."""
+        """Read all rows of input partitions with gaps, committed or not: only their ids matter."""
         spill = Spill(self._folder / "uncommitted", row_schema())
         total = 0
         with self._reader("read_uncommitted", "input again, uncommitted") as reader:
             for index in gaps:
-                place = self._bounds.inputs[index]
-                for messages in reader.read(place, place.end):
+                partition = self._bounds.inputs[index]
+                for messages in reader.read(partition, partition.end):
                     total += len(messages)
                     self._spill(spill, index, self._question.id.ids(messages), messages)
         self.counts["input_uncommitted"] = total - sum(gaps.values())
         return spill.finish()
 
     def _uncommitted_output(self, gaps: Mapping[int, int]) -> None:
-        """Count the rows of output places with gaps."""
+        """Count the rows of output partitions with gaps."""
         total = 0
         with self._reader("read_uncommitted", "output again, uncommitted") as reader:
             for index in gaps:
-                place = self._bounds.outputs[index]
-                total += sum(map(len, reader.read(place, place.end)))
+                partition = self._bounds.outputs[index]
+                total += sum(map(len, reader.read(partition, partition.end)))
         self.counts["output_uncommitted"] = total - sum(gaps.values())
 
     def _reader(self, isolation: Isolation, what: str) -> RowReader:
@@ -187,8 +187,8 @@ class Scan:
             self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
 
 
-def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample | str, places: str) -> EosError:
-    """``rows``: by topic, or of the table; ``places``: what can be asked for."""
+def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample | str, choices: str) -> EosError:
+    """``rows``: by topic, or of the table; ``choices``: the values that the option takes here."""
     option = "--id" if side == "input" else "--output-id"
     return stop(
         "EOS_VERIFY_IMPOSSIBLE.no_id",
@@ -200,21 +200,21 @@ def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample
         read=sum(rows.values()),
         sample=sample,
         option=option,
-        places=places,
+        places=choices,
     )
 
 
 def row_schema(key: bool = False, value: bool = False) -> pa.Schema:
-    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash where asked for."""
-    fields = [("id", pa.binary()), ("place", pa.int32()), ("offset", pa.int64())]
+    """A row of a topic: its id, the index of its partition, its offset; its key and its value's hash if wanted."""
+    fields = [("id", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())]
     return pa.schema(fields + [("key", pa.binary())] * key + [("value", pa.int64())] * value)
 
 
-def row_columns(messages: list[Message], place: int, ids: list[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
+def row_columns(messages: list[Message], partition: int, ids: list[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
     """Messages of one partition as columns of `row_schema`. A pass for each field, no Python for each row."""
     columns = {
         "id": pa.array(ids, pa.binary()),
-        "place": pa.repeat(pa.scalar(place, pa.int32()), len(messages)),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), len(messages)),
         "offset": pa.array(list(map(Message.offset, messages)), pa.int64()),
     }
     if "key" in schema.names:

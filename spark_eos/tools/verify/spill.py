@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 #: Bytes of an id that are kept. Longer ids are replaced by a 128-bit digest: two of n such ids are confused with a
 #: probability of n² / 2^129, which would report a doubled row or hide a lost one.
 MAX_ID = 64
-#: Begins what stands for an id (`value_as_id`), and no id of a real row: these are text, or Kafka's bytes.
+#: Begins an id that is made (`value_as_id`), and no id of a real row: these are text, or Kafka's bytes.
 BY_VALUE = b"\0without an id\0"
 #: Rows that are collected in memory before they are written together.
 RUN_ROWS = 262_144
@@ -93,7 +93,7 @@ def shortened(ids: list[bytes]) -> list[bytes]:
 
 
 def value_as_id(value: bytes | None) -> bytes | None:
-    """What stands for the id of a row that has none: a digest of its value, so that a row which passes unchanged, as
+    """Make an id for a row that has none: a digest of its value, so that a row which passes unchanged, as
     into a dead-letter topic, has its pair. None for a row without a value."""
     return None if value is None else BY_VALUE + blake2b(value, digest_size=16).digest()
 

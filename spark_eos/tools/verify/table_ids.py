@@ -1,4 +1,4 @@
-"""Ids and values of a table's rows, as bytes like those of topics."""
+"""Ids and values of a table's rows, as bytes, as topics have them."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ _KEY, VALUE = "key", "value"
 
 @dataclass(frozen=True)
 class TableIds:
-    """Gets ids from batches. ``columns``: those that it needs; ``topic``: of all rows, where no column has it.
+    """Gets ids from batches. ``columns``: the columns that it needs; ``topic``: of all rows, where no column has it.
     ``table``: for messages."""
 
     table: str
-    place: IdPlace
+    id_place: IdPlace
     columns: tuple[str, ...]
     topic: str | None = None
 
     @classmethod
-    def of(cls, table: str, place: IdPlace, there: Sequence[str], topics: Sequence[str]) -> TableIds:
+    def of(cls, table: str, id_place: IdPlace, there: Sequence[str], topics: Sequence[str]) -> TableIds:
         """``there``: the table's columns; ``topics``: that its rows may come from. Raises CommandError
         (EOS_VERIFY_IMPOSSIBLE) where a column is missing."""
-        if place.kind == "column":
-            needed = [place.name]
-        elif place.kind == "place":
-            needed = place.name.split(",") if place.name else ["topic", "partition", "offset"]
-            if not place.name and "topic" not in there:
+        if id_place.kind == "column":
+            needed = [id_place.name]
+        elif id_place.kind == "place":
+            needed = id_place.name.split(",") if id_place.name else ["topic", "partition", "offset"]
+            if not id_place.name and "topic" not in there:
                 del needed[0]
         else:
-            needed = [_KEY if place.kind == "key" else VALUE]
+            needed = [_KEY if id_place.kind == "key" else VALUE]
         check_columns(table, needed, there)
         # Of a place, the last two are partition and offset.
-        is_placed = place.kind == "place" and len(needed) == 2
+        is_placed = id_place.kind == "place" and len(needed) == 2
         if is_placed and len(topics) > 1:
             raise stop("EOS_VERIFY_IMPOSSIBLE.no_topic", table=table, topics=", ".join(topics))
-        return cls(table, place, tuple(needed), topics[0] if is_placed else None)
+        return cls(table, id_place, tuple(needed), topics[0] if is_placed else None)
 
     def ids(self, batch: pa.RecordBatch) -> list[bytes | None]:
         """One for each row; None where there is none. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
-        found = [self._texts(name, batch.column(name)) for name in self.columns]
-        if self.place.kind == "place":
-            *topic, partition, offset = (each.cast(pa.string()) for each in found)
+        texts = [self._texts(name, batch.column(name)) for name in self.columns]
+        if self.id_place.kind == "place":
+            *topic, partition, offset = (each.cast(pa.string()) for each in texts)
             before = topic[0] if topic else pa.scalar(self.topic)
             return _bytes(pc.binary_join_element_wise(before, "-", partition, "@", offset, ""))
-        return self.place.in_json(_bytes(found[0])) if self.place.kind == "json" else _bytes(found[0])
+        return self.id_place.in_json(_bytes(texts[0])) if self.id_place.kind == "json" else _bytes(texts[0])
 
     def values(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """Of the column ``value``."""
+        """Values of the column ``value``."""
         return _bytes(self._texts(VALUE, batch.column(VALUE)))
 
     def _texts(self, name: str, column: pa.Array) -> pa.Array:
@@ -86,5 +86,5 @@ def check_columns(table: str, needed: Sequence[str], there: Sequence[str]) -> No
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:
-    found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-    return found
+    values: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    return values

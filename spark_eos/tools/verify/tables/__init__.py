@@ -1,5 +1,5 @@
-"""Tables as one of the two sides: read by deltalake, or by pyiceberg, at one snapshot. Nothing here is shared with what
-writes to tables."""
+"""Tables as one of the two sides: read by deltalake, or by pyiceberg, at one snapshot. Shares no code with the
+writers of tables."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class TableAddress:
 
     @contextmanager
     def refused(self, secrets: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Raises CommandError (EOS_VERIFY_IMPOSSIBLE), without secrets, for whatever a table's library, its store or
-        Arrow raise within. ``secrets``: further settings."""
+        """Raises CommandError (EOS_VERIFY_IMPOSSIBLE), without secrets, for any error of a table's library, its store
+        or Arrow. ``secrets``: further settings."""
         try:
             yield
         except EosError:

@@ -1,6 +1,6 @@
 """A Delta table at one version, by delta-rs and DataFusion, which know partitions, deletion vectors and mapped columns.
 
-What a query has committed is in transactions of the log: ``QUERY``, ``QUERY#digest``, and ``QUERY#TOPIC-N`` with the
+The commits of a query are transactions of the log: ``QUERY``, ``QUERY#digest``, and ``QUERY#TOPIC-N`` with the
 end offset of a partition.
 """
 
@@ -72,8 +72,8 @@ class DeltaSnapshot:
     def removals(self) -> list[str]:
         """By their times: delta-rs gives wrong numbers of versions where there is a newer one than this handle's."""
         with self._address.refused():
-            found = [each for each in reversed(self._table.history(_VERSIONS)) if _removes(each)]
-        return [f"{each.get('operation')} at {_time(each)}" for each in found]
+            removals = [each for each in reversed(self._table.history(_VERSIONS)) if _removes(each)]
+        return [f"{each.get('operation')} at {_time(each)}" for each in removals]
 
 
 def _removes(commit: Mapping[str, Any]) -> bool:
@@ -94,7 +94,7 @@ def _s3_options(bucket: str, settings: Mapping[str, str]) -> dict[str, str]:
     endpoint = of("endpoint")
     if endpoint and "://" not in endpoint:
         endpoint = ("http://" if of("connection.ssl.enabled") == "false" else "https://") + endpoint
-    found = {
+    options = {
         "aws_access_key_id": of("access.key"),
         "aws_secret_access_key": of("secret.key"),
         "aws_session_token": of("session.token"),
@@ -104,4 +104,4 @@ def _s3_options(bucket: str, settings: Mapping[str, str]) -> dict[str, str]:
         "aws_virtual_hosted_style_request": "false" if of("path.style.access") == "true" else "",
         "aws_skip_signature": "true" if "Anonymous" in of("aws.credentials.provider") else "",
     }
-    return {name: value for name, value in found.items() if value} | {"timeout": "60s", "connect_timeout": "5s"}
+    return {name: value for name, value in options.items() if value} | {"timeout": "60s", "connect_timeout": "5s"}

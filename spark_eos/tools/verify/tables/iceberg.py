@@ -1,6 +1,6 @@
 """An Iceberg table at one snapshot, by pyiceberg.
 
-What a query has committed is in the summary of the snapshot of its tag ``eos-QUERY``: ``spark-eos.ranges`` is JSON of
+The commits of a query are in the summary of the snapshot of its tag ``eos-QUERY``: ``spark-eos.ranges`` is JSON of
 ``topic/partition`` → [first offset, end].
 """
 
@@ -68,7 +68,7 @@ class IcebergSnapshot:
         return {topic: {p: ranges.get(f"{topic}/{p}", (0, 0))[1] for p in of} for topic, of in partitions.items()}
 
     def removals(self) -> list[str]:
-        """Of snapshots that have not expired."""
+        """Commits of snapshots that have not expired."""
         operations = [
             (each.snapshot_id, each.summary.operation.value) for each in self._table.snapshots() if each.summary
         ]

@@ -20,10 +20,10 @@ from spark_eos.tools.verify.spill import Spill, buckets_of
 
 @dataclass(frozen=True)
 class Row:
-    """A row of either side. ``place``: the index of its partition."""
+    """A row of either side. ``partition``: its index."""
 
     id: bytes
-    place: int
+    partition: int
     offset: int
     key: bytes | None = None
     value: int = 0
@@ -59,20 +59,20 @@ def naive(rows: Rows) -> dict[str, Counter]:
     faults: dict[str, Counter] = {fault: Counter() for fault in FAULTS}
     sent, got = defaultdict(list), defaultdict(list)
     for side, of in ((rows.input, sent), (rows.output, got)):
-        for row in sorted(side, key=lambda row: (row.place, row.offset)):
+        for row in sorted(side, key=lambda row: (row.partition, row.offset)):
             of[row.id].append(row)
     aborted = {row.id for row in rows.uncommitted}
     pairs = [pair for id_ in list(sent) for pair in paired(sent[id_], got[id_], rows.table)]
     for id_ in {**sent, **got}:
         for row in sent[id_]:
-            faults["lost"][id_] += row.offset < rows.due[row.place] and row not in [one for one, _ in pairs]
+            faults["lost"][id_] += row.offset < rows.due[row.partition] and row not in [one for one, _ in pairs]
         for _ in got[id_][len(sent[id_]) :]:
             faults["doubled" if sent[id_] else "aborted_visible" if id_ in aborted else "unknown"][id_] += 1
     newest: dict = {}
-    for i, o in sorted(pairs, key=lambda pair: (pair[1].place, pair[1].offset)):
-        faults["early"][i.id] += rows.done is not None and i.offset >= rows.done[i.place]
+    for i, o in sorted(pairs, key=lambda pair: (pair[1].partition, pair[1].offset)):
+        faults["early"][i.id] += rows.done is not None and i.offset >= rows.done[i.partition]
         faults["torn"][i.id] += i.value != o.value
-        lane = (i.place, o.place, o.key if rows.order == "key" else None)
+        lane = (i.partition, o.partition, o.key if rows.order == "key" else None)
         if rows.order == "input-partition" or (rows.order == "key" and o.key is not None):
             faults["reordered"][i.id] += i.offset < newest.get(lane, -1)
             newest[lane] = max(i.offset, newest.get(lane, -1))
@@ -94,7 +94,7 @@ def judged(rows: Rows, buckets: int = 4, limit: int = 1000) -> Findings:
     findings = Findings(limit)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ends = [1 + max((r.offset for r in rows.output if r.place == p), default=0) for p in range(3)]
+        ends = [1 + max((r.offset for r in rows.output if r.partition == p), default=0) for p in range(3)]
         sides = [spill(folder, side, getattr(rows, side), buckets) for side in ("input", "output", "uncommitted")]
         history = History(*sides, rows.due, rows.done, ends, buckets, rows.table)
         judge_history(history, findings, folder, rows.order, segment_bits=1, run_rows=3)
@@ -152,7 +152,7 @@ def test_finds_what_a_naive_checker_finds(rows: Rows) -> None:
 def nearly_clean(draw: st.DrawFn) -> Rows:
     """Unique rows copied in order, some of which were then swapped, left out, repeated, or made up."""
     drawn = draw(side(IDS))
-    rows = [Row(b"%d" % n, row.place, row.offset) for n, row in enumerate(drawn)]
+    rows = [Row(b"%d" % n, row.partition, row.offset) for n, row in enumerate(drawn)]
     copies = list(rows)
     for _ in range(draw(st.integers(0, 3)) if rows else 0):
         i, j = (draw(st.integers(0, len(copies) - 1)) for _ in "ij")
@@ -180,7 +180,7 @@ def test_finds_what_was_planted(rows: Rows) -> None:
 @given(side(IDS), st.permutations(range(25)))
 def test_unique_rows_copied_in_order_are_clean(drawn: list[Row], spread: list[int]) -> None:
     """Each row once, to whatever partition, in order: nothing is found, whatever the partitions' interleaving."""
-    rows = [Row(b"%d" % n, row.place, row.offset) for n, row in enumerate(drawn)]
+    rows = [Row(b"%d" % n, row.partition, row.offset) for n, row in enumerate(drawn)]
     ends = [0, 0, 0]
     output = []
     for row, to in zip(rows, spread, strict=False):
@@ -194,7 +194,7 @@ def test_examples_are_the_first_in_the_output_and_no_more_than_asked_for() -> No
     output = [Row(b"%d" % n, n % 2, n) for n in range(20)]
     findings = judged(Rows([], output, [], (0, 0, 0), None), limit=3)
     assert findings.counts["unknown"] == 20
-    assert [(case.out_place, case.out_offset) for case in findings.cases["unknown"]] == [(0, 0), (0, 2), (0, 4)]
+    assert [(case.out_partition, case.out_offset) for case in findings.cases["unknown"]] == [(0, 0), (0, 2), (0, 4)]
 
 
 @pytest.mark.parametrize("buckets", [1, 8])
@@ -229,9 +229,9 @@ def test_lanes_that_are_full_of_order(places: int, offset: int, tmp_path: Path) 
     out, into = number // places, number % places
     pairs.add(
         {
-            "out_place": pa.array(out, pa.int32()),
+            "out_partition": pa.array(out, pa.int32()),
             "out_offset": pa.array(into, pa.int64()),
-            "in_place": pa.array(into, pa.int32()),
+            "in_partition": pa.array(into, pa.int32()),
             "in_offset": pa.array(np.full(count, offset), pa.int64()),
             "id": pa.array([b"x"] * count, pa.binary()),
         },
