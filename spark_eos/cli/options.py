@@ -84,13 +84,6 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def _format(text: str) -> Format:
-    try:
-        return Format(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{text}' is neither text nor json") from None
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         from spark_eos._version import __version__
@@ -131,7 +124,7 @@ def switch(flag: str, help_: str) -> Any:  # noqa: ANN401  # as typer.Option ret
 
 
 _CHECKPOINT = argument("CHECKPOINT", "checkpointLocation, as Spark has it")
-Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
+Output = Annotated[Format, typer.Option("--format", metavar="text|json", help="how to print it")]
 Location = Annotated[str, _CHECKPOINT]
 MaybeLocation = Annotated[str | None, _CHECKPOINT]
 Yes = Annotated[bool, switch("--yes", "do it; without it, only print what would be done")]

@@ -283,19 +283,14 @@ def as_json(recovery: Recovery) -> dict[str, Any]:
 
 def _sink_as_json(sink: SinkPlan) -> dict[str, Any]:
     error = sink.error
+    names = ("aborts", "commits", "unsettled", "broken", "ended", "lost", "left")
     return {
         "ledger_key": sink.key,
         "sink": sink.sink,
         "needed": sink.needed,
         "closes_run": sink.closes,
-        "aborts": list(sink.aborts),
-        "commits": list(sink.commits),
-        "unsettled": list(sink.unsettled),
-        "broken": list(sink.broken),
+        **{name: list(getattr(sink, name)) for name in names},
         "stays": [transaction_as_json(t) for t in sink.stays],
-        "ended": list(sink.ended),
-        "lost": list(sink.lost),
-        "left": list(sink.left),
         "error": error and {"condition": error.condition, "message": error.message, "hint": error.hint},
     }
 
