@@ -135,6 +135,18 @@ def test_options_of_the_cluster_may_stand_anywhere(words, first):
     assert tree._cluster_first(words, CONNECTION) == first
 
 
+def test_the_connection_from_the_environment(monkeypatch, capsys):
+    """Brokers, ledger and client properties; the command line counts more."""
+    for name, value in (("BOOTSTRAP_SERVERS", "h:1"), ("LEDGER_TOPIC", "ledger"), ("KAFKA_FILE", "/nowhere")):
+        monkeypatch.setenv(f"SPARK_EOS_{name}", value)
+    made = []
+    monkeypatch.setattr(options.Connection, "cluster", lambda self: made.append(self) or self.properties)
+    for words in (["status"], ["status", "--ledger-topic", "other", "--bootstrap-servers", "i:2"]):
+        assert cli.main(words) == 2
+        assert "EOS_OPTION_INVALID" in capsys.readouterr().err
+    assert [(each.servers, each.ledger) for each in made] == [("h:1", "ledger"), ("i:2", "other")]
+
+
 def test_values_from_the_environment_are_not_printed(monkeypatch, capsys):
     """Neither by the help nor by an error."""
     monkeypatch.setenv("SPARK_EOS_KAFKA_FILE", "/hunter2")
@@ -242,13 +254,13 @@ def test_properties_from_a_file(tmp_path):
     """Spaces and comments are left out, an option counts more, and an error does not contain a value."""
     file = tmp_path / "client.properties"
     file.write_text("# login\n\n kafka.sasl.username = ann \nsasl.password=a=b\nclient.id=file\n")
-    found = options.client("h:1", [options.setting("client.id=option")], str(file))
+    found = options.Connection("h:1", [options.setting("client.id=option")], str(file)).properties
     assert (found.get("sasl.username"), found.get("sasl.password"), found.get("client.id")) == ("ann", "a=b", "option")
     assert found.bootstrap_servers == "h:1"
     file.write_text("sasl.username=ann\nhunter2\n")
     for wrong in (file, tmp_path / "none"):
         with pytest.raises(EosError, match="EOS_OPTION_INVALID") as caught:
-            options.client("h:1", None, str(wrong))
+            _ = options.Connection("h:1", kafka_file=str(wrong)).properties
         assert str(wrong) in caught.value.message
         assert "hunter2" not in str(caught.value)
 
@@ -259,7 +271,7 @@ def test_properties_mean_what_they_mean_to_a_query(tmp_path):
     def given(*kafka, text=""):
         file = tmp_path / "client.properties"
         file.write_text(text)
-        return options.client("b:9", [options.setting(each) for each in kafka], str(file))
+        return options.Connection("b:9", [options.setting(each) for each in kafka], str(file)).properties
 
     for found in (
         given("Security.Protocol=SSL"),

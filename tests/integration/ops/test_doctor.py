@@ -176,16 +176,6 @@ def test_rights_that_are_lacking(guarded: Guarded, capsys):
     assert (code, worst(answer)) == (2, {"brokers": ["settings"]})
 
 
-def test_the_least_rights(capsys):
-    """Nobody is asked."""
-    words = ["--input", "in", "--output", "out", "--group", "g", "--dead-letters", "d", "--notes", "n"]
-    before = ["--bootstrap-servers", "127.0.0.1:1", "--prefix", "p"]
-    assert cli.main([*before, "doctor", "--acls", "--principal", "User:a", *words]) == 0
-    printed = capsys.readouterr().out
-    assert "--transactional-id p" in printed
-    assert "--topic n" in printed
-
-
 #: The classes behind Kafka's own commands.
 TOOLS = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",

@@ -204,11 +204,6 @@ def test_what_is_refused(happens, condition, quiet, copy):
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_another_prefix_is_refused(quiet, copy):
-    """It would look for other transactions."""
-    quiet.refused("EOS_PREFIX_MISMATCH", "recover", str(copy), "--drop-planned", "--prefix", "other", "--yes")
-
-
 def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, topic, tmp_path, capsys):
     """What the function has written elsewhere nobody knows."""
     source, out = topic(), topic()

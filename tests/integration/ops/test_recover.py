@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spark_eos import cli
 from spark_eos.errors import Superseded
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY
@@ -55,18 +53,6 @@ def test_what_is_decided_becomes_visible_and_the_rest_is_aborted(left, tmp_path,
     assert left.ports.ledger.read() == head
 
 
-def test_only_what_is_undecided(left, tmp_path, capsys):
-    """In JSON; the next start begins anew."""
-    prepared = left.prepare(0)
-    code, answer = told(left, capsys, "recover", str(left.checkpoint(tmp_path)), *AT_ONCE)
-    (sink,) = answer["sinks"]
-    assert (code, answer["dry_run"], sink["aborts"], sink["commits"]) == (0, True, [prepared.pair.id], [])
-    code, answer = told(left, capsys, "recover", str(tmp_path), "--yes", *AT_ONCE)
-    assert (code, answer["dry_run"], answer["sinks"][0]["left"]) == (0, False, [])
-    assert left.state(prepared) is State.COMPLETE_ABORT
-    assert left.view.values(left.topic) == []
-
-
 def test_what_brokers_have_aborted_is_told(left, tmp_path, capsys):
     """Only the query itself can write it again."""
     decided = left.prepare(0)
@@ -104,19 +90,6 @@ def test_what_moves_while_it_is_looked_at_is_a_run(left, tmp_path, capsys, monke
     assert "rows were written" in answer["signs_of_life"]  # the transaction may be listed later
     code, answer = told(left, capsys, "recover", *words, "--yes")
     assert (code, answer["error"]["condition"]) == (2, "EOS_RECOVER_RUNNING")
-    assert left.state(prepared) is State.ONGOING
-
-
-def test_without_a_query_or_its_ledger_nothing_is_done(left, tmp_path, capsys):
-    """Exit code 2."""
-    prepared = left.prepare(0)
-    (tmp_path / "empty").mkdir()
-    code, answer = told(left, capsys, "recover", str(tmp_path / "empty"), "--yes", *AT_ONCE)
-    assert (code, answer["error"]["condition"]) == (2, "EOS_QUERY_UNKNOWN")
-    left.checkpoint(tmp_path)
-    (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    code, answer = told(left, capsys, "recover", str(tmp_path), "--yes", *AT_ONCE)
-    assert (code, answer["error"]["condition"]) == (2, "EOS_QUERY_UNKNOWN")
     assert left.state(prepared) is State.ONGOING
 
 
@@ -219,19 +192,6 @@ def test_a_query_that_nobody_knows(left, capsys):
     assert left.ports.ledger.read() == left.head
     assert left.ask("status", "--ledger-topic", "no-ledger") == 2
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
-
-
-def test_the_connection_from_the_environment(left, monkeypatch, capsys):
-    """Brokers, ledger and client properties; the command line counts more."""
-    monkeypatch.setenv("SPARK_EOS_BOOTSTRAP_SERVERS", left.servers)
-    monkeypatch.setenv("SPARK_EOS_LEDGER_TOPIC", left.ledger)
-    assert cli.main(["status", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["query"] == left.query
-    assert cli.main(["--ledger-topic", "no-ledger", "status"]) == 2
-    assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
-    monkeypatch.setenv("SPARK_EOS_KAFKA_FILE", "/nowhere")
-    assert cli.main(["status"]) == 2
-    assert "EOS_OPTION_INVALID" in capsys.readouterr().err
 
 
 def test_a_query_of_spark_that_has_ended_needs_nobody(quiet):

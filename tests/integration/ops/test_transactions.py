@@ -4,8 +4,6 @@ ends, as a whole or in its parts."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +26,7 @@ from spark_eos.protocol.ports import NotPublished, State
 from spark_eos.protocol.task import MicroBatch
 from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
 from tests.support.queries.transactions import Transaction
-from tests.support.waiting import PROGRAM_S, wait_for
+from tests.support.waiting import wait_for
 
 
 def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
@@ -133,15 +131,6 @@ def test_a_run_that_lives_can_decide_nothing_after_an_abort(left):
         commit(left.ports, MicroBatch(RUN, 0, ()))
 
 
-def test_what_was_lost_is_told(left, capsys):
-    """A decided transaction that the broker has aborted cannot be committed: the query's next start repairs it."""
-    decided = left.prepare(0)
-    left.decide(decided)
-    left.view.end_transaction(decided.pair.id, commit=False)
-    assert left.recover("--settle-only", "--yes") == 1
-    assert "writes their rows again" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("part", [["--abort-only"], ["--settle-only"], []])
 def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
     """Where it cannot be read, or knows nothing of the query, nobody can tell what is decided: exit code 2."""
@@ -208,20 +197,6 @@ def test_ids_that_only_look_like_ours_are_not_listed(left, capsys):
     assert listed(left, capsys) == {}
 
 
-def test_client_properties_from_a_file(left, tmp_path, capsys):
-    """Comments are passed over; what is on the command line counts more; a line that is none is named, not told."""
-    file = tmp_path / "client.properties"
-    file.write_text("# the client\n\nclient.id = mine\nkafka.bootstrap.servers=nobody:1\n")
-    assert left.status("--kafka-file", str(file)) == 0
-    file.write_text("client.id=mine\nhunter2\n")
-    assert left.status("--kafka-file", str(file)) == 2
-    said = capsys.readouterr().err
-    assert "EOS_OPTION_INVALID" in said
-    assert "line 2" in said
-    assert "hunter2" not in said
-    assert left.status("--kafka-file", str(tmp_path / "none")) == 2
-
-
 def test_secrets_are_not_printed(left, capsys):
     """Neither by a list nor by an error."""
     left.status("--kafka", "sasl.password=hunter2", "--format", "json")
@@ -239,9 +214,3 @@ def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):
         for words in (["--query", write.query, *AT_ONCE], ["--quiet", "0"]):
             assert write.ask("status", *words) == 1
             assert "job.id 'night of the 23rd'" in capsys.readouterr().out
-
-
-def test_it_needs_no_spark():
-    """The commands run where pyspark is not installed."""
-    code = "import sys; sys.modules['pyspark'] = None; import spark_eos.ops.recover"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=PROGRAM_S)

@@ -13,6 +13,7 @@ from spark_eos.cli.doctor import seconds
 from spark_eos.errors import stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import refusal
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ops.answer import Answer, duration
 from spark_eos.ops.doctor import brokers, checkup, sink_checks, topics
 from spark_eos.ops.doctor.brokers import ClusterFacts
@@ -216,9 +217,11 @@ def test_times_as_people_say_them():
             seconds(wrong)
 
 
+KAFKA = KafkaProperties({"bootstrap.servers": "h:1"})
 QUERY = PlannedQuery(
+    BrokerClient(KAFKA),
     SinkOptions(
-        KafkaProperties({"bootstrap.servers": "h:1"}),
+        KAFKA,
         topic="copies",
         dead_letters="letters",
         transaction_timeout_ms=900_000,
@@ -238,19 +241,10 @@ def looked(
 ) -> Answer:
     """A checkup of topics with these facts. The sink's own checks find nothing wrong, apart from
     those of the transactions' length, and of a ledger with errors."""
-    monkeypatch.setattr(checkup, "topic_facts", lambda kafka, name: facts(name))
-    monkeypatch.setattr(checkup, "cluster_facts", lambda kafka: seen)
-    monkeypatch.setattr(sink_checks, "broker_client", lambda kafka: None)
-    for check in (
-        "check_client",
-        "check_input",
-        "check_output",
-        "check_brokers",
-        "check_dead_letters",
-        "check_two_phase",
-        "check_group",
-        "init_producer_id",
-    ):
+    monkeypatch.setattr(checkup, "topic_facts", lambda client, name: facts(name))
+    monkeypatch.setattr(checkup, "cluster_facts", lambda client: seen)
+    checks = ("client", "input", "output", "brokers", "dead_letters", "two_phase", "group")
+    for check in (*(f"check_{name}" for name in checks), "init_producer_id"):
         monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
     monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
     return checkup.doctor(query)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
 from spark_eos.ops import recover as recovery
 from spark_eos.ops.heads import SinkHead
@@ -20,6 +23,7 @@ from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import QUERY
 from tests.support.models.dying_driver import Killed, kill
+from tests.support.waiting import TIMEOUT
 from tests.unit.protocol.test_broken import in_two_partitions
 from tests.unit.protocol.test_whole import taken_by_retention
 
@@ -181,3 +185,16 @@ def test_a_recovery_of_another_head_changes_nothing(brokers: Brokers, abort_brok
     wanted = Wanted(yes=True, abort_broken=abort_broken)
     stopped("EOS_COMMAND_OVERTAKEN", lambda: recovery._carried_out(cluster, plan, wanted))
     assert brokers.ports().ledger.read() == before
+
+
+def test_a_folder_without_a_query_is_refused(tmp_path):
+    """Before the cluster is asked."""
+    with pytest.raises(EosError) as caught:
+        recovery.recover(CLUSTER, Checkpoint(str(tmp_path)), [], Wanted(yes=True))
+    assert caught.value.entry == "EOS_QUERY_UNKNOWN.checkpoint"
+
+
+def test_it_needs_no_spark():
+    """The commands run where pyspark is not installed."""
+    code = "import sys; sys.modules['pyspark'] = None; import spark_eos.ops.recover"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=TIMEOUT)

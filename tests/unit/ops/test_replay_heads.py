@@ -29,6 +29,22 @@ def test_no_replay_goes_to_a_topic_of_the_query(topic):
         check(head, "another")
 
 
+@pytest.mark.parametrize(
+    ("request_", "entry"),
+    [
+        ({"again": True}, "where_to_begin"),
+        ({"again": True, "batch": 1, "timestamp": "1"}, "where_to_begin"),
+        ({"batch": 1}, "where_to_write"),
+        ({"batch": 1, "again": True, "topic": "x"}, "where_to_write"),
+    ],
+)
+def test_a_replay_says_where_to_begin_and_where_to_write(request_, entry):
+    """Each in one way."""
+    with pytest.raises(ReplayError) as caught:
+        check_request(ReplayRequest("/new", **request_), "/old")
+    assert caught.value.entry == f"EOS_REPLAY_REFUSED.{entry}"
+
+
 @pytest.mark.parametrize("topic", ["", " ", " copies", "..", "Flüge"])
 def test_no_replay_goes_to_what_is_no_topic(topic):
     """An empty text would retire nothing, and bind the new query to nothing: both would write."""

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_eos import cli
-from spark_eos.cli.devcluster import NewTopic, _create_topic
+from spark_eos.cli.devcluster import NewTopic, _create_topics
 from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import ConsoleRecord, DevCluster, probe
 from spark_eos.tools.devcluster.cache import stored
@@ -199,9 +199,9 @@ def test_a_topic_that_the_broker_refuses_is_named(code):
     """As a name that differs from another one's by a dot. One that is there is left as it is."""
     create = Mock(side_effect=KafkaException(KafkaError(code, "it collides")))
     with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*a_b.*it collides"):
-        _create_topic(create, NewTopic("a_b", 1))
+        _create_topics(create, [NewTopic("a_b", 1)])
     create.side_effect = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
-    _create_topic(create, NewTopic("a_b", 1))
+    _create_topics(create, [NewTopic("a_b", 1)])
     assert create.call_args_list == [call("a_b", 1)] * 2
 
 

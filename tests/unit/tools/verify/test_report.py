@@ -8,7 +8,6 @@ import json
 import pytest
 
 from spark_eos import cli
-from spark_eos.cli import verify as verify_command
 from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
@@ -163,7 +162,7 @@ def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults:
 def test_refuses_what_cannot_be_compared(monkeypatch, options: list[str], entry: str) -> None:
     """By name, before the cluster is asked."""
     raised = []
-    monkeypatch.setattr(verify_command, "print_error", lambda output, error, code: raised.append(error) or code)
+    monkeypatch.setattr("spark_eos.cli.options.print_error", lambda output, error, code: raised.append(error) or code)
     assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "a", *options]) == 2
     entry, _, says = entry.partition(": ")
     assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"] and says in raised[0].message
@@ -180,7 +179,7 @@ def test_refuses_what_cannot_be_compared(monkeypatch, options: list[str], entry:
 def test_refuses_what_a_table_as_input_does_not_allow(monkeypatch, options: list[str], entry: str) -> None:
     """By name, before the cluster is asked."""
     raised = []
-    monkeypatch.setattr(verify_command, "print_error", lambda output, error, code: raised.append(error) or code)
+    monkeypatch.setattr("spark_eos.cli.options.print_error", lambda output, error, code: raised.append(error) or code)
     usual = ["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "delta:/t"]
     assert cli.main([*usual, *(["--id", "key"] if "--id" not in options else []), *options]) == 2
     assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"]
