@@ -43,11 +43,11 @@ def doctor(
     context: typer.Context,
     inputs: Annotated[list[str] | None, option("--input", "TOPIC", "a topic that the query reads (repeat)")] = None,
     outputs: Annotated[list[str] | None, option("--output", "TOPIC", _OUTPUT)] = None,
-    group: Annotated[str | None, option("--group", "GROUP", "offsets.group.id")] = None,
-    dead_letters: Annotated[str | None, option("--dead-letters", "TOPIC", "deadLetters.topic")] = None,
+    group: Annotated[str | None, option("--group", "GROUP", "offsets.group.id of the query")] = None,
+    dead_letters: Annotated[str | None, option("--dead-letters", "TOPIC", "deadLetters.topic of the query")] = None,
     notes: Annotated[str | None, option("--notes", "TOPIC", "the notes of an ingest, for --acls")] = None,
-    timeout_ms: Annotated[int | None, option("--timeout", "MS", "transaction.timeout.ms", min=1)] = None,
-    two_phase: Annotated[bool, switch("--two-phase", "transaction.two.phase.commit is true")] = False,
+    timeout_ms: Annotated[int | None, option("--timeout", "MS", "transaction.timeout.ms of the query", min=1)] = None,
+    two_phase: Annotated[bool, switch("--two-phase", "the query has transaction.two.phase.commit=true")] = False,
     longest_stop: Annotated[
         str, typer.Option("--longest-stop", metavar="TIME", help="for how long the query may be stopped")
     ] = "7d",

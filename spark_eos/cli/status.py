@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Queries = Annotated[list[str] | None, option("--query", "ID", "id of the query, instead of a checkpoint (repeat)")]
 Quiet = Annotated[
-    float, typer.Option("--quiet", min=0, metavar="S", help="count signs of a run that are younger than S seconds")
+    float, typer.Option("--quiet", min=0, metavar="S", help="a sign of a run counts if it is younger than S seconds")
 ]
 _WATCH_S = 3.0
 _WATCH = "seconds between two looks, for signs of a run"
@@ -22,7 +22,7 @@ _ABORT_BROKEN = (
     "all of it again"
 )
 _DROP_PLANNED = (
-    "instead: drop the planned micro-batch if it is not decided, as it is too large; the next start plans it anew"
+    "instead: drop the planned micro-batch, if it is not decided, because it is too large; the next start plans it anew"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
@@ -203,7 +203,8 @@ def _retention(subject: str, topic: TopicFacts, by_size: str, *faults: Fault | L
     what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
     size = Fault(WARNING, by_size, "", f"retention.bytes={kept_bytes} for a partition")
     old = f"{what}; rows with older timestamps can be deleted at once"
-    yield finding("retention", subject, old, *faults, kept_bytes >= 0 and size)
+    by_age = (fault and replace(fault, what=what) for fault in faults)
+    yield finding("retention", subject, old, *by_age, kept_bytes >= 0 and size)
 
 
 def sizes(inputs: list[TopicFacts], output: TopicFacts, tools: Tools) -> Iterator[Finding]:

@@ -120,8 +120,9 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
     ]  # fmt: skip
     print(f"spark-eos: downloading {jar_set.name} from Maven Central, once …", file=sys.stderr, flush=True)
     # Brackets in the path of the folder would be part of the pattern to retrieve by.
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    done = subprocess.run(command, cwd=target, check=False, **output)
+    done = subprocess.run(
+        command, cwd=target, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     if done.returncode != 0:
         raise _failed(jar_set, reason_of([line.strip() for line in done.stdout.splitlines()[-_LAST_LINES:]]))
 
