@@ -201,7 +201,7 @@ def _running(state: QueryState) -> str:
     if liveness.running:
         return f"yes: {', '.join(liveness.signs) or last}"
     if liveness.running is None:
-        return f"unknown: {last}, which has not closed the query: it waits for rows, or was killed"
+        return f"unknown: {last}; a run that waits for rows gives none"
     return "no: its last run is closed" if state.sinks else "no: it has never run with this ledger topic"
 
 
@@ -280,7 +280,7 @@ def _transactions(open_: Sequence[Transaction], none: str) -> list[str]:
         return [none]
     decided, oldest = sum(t.decided is True for t in open_), max(t.open_s for t in open_)
     lines = [
-        f"open        {len(open_)} transaction(s), {decided} of them decided; the oldest is open for {oldest:,.0f} s"
+        f"open        {len(open_)} transaction(s), {decided} of them decided; the oldest has been open for {oldest:,.0f} s"
     ]
     lines += [f"  {line}" for line in table([_OPEN_HEADINGS, *map(_open_row, open_)])]
     jobs = dict.fromkeys((t.query, t.job) for t in open_ if t.job is not None)
