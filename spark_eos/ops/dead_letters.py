@@ -501,7 +501,7 @@ class _Reader:
             if time.monotonic() - heard > _SILENCE_S:
                 where = f"{self._letters.topic}-{partition}"
                 why = (
-                    f"nothing more of {where} can be read before offset {end} for {int(_SILENCE_S)} s. A transaction is "
-                    "open there ('spark-eos status' says whose), which may hide what was sent"
+                    f"nothing more of {where} can be read before offset {end} for {int(_SILENCE_S)} s. A transaction "
+                    "is open there ('spark-eos status' says whose), which may hide what was sent"
                 )
                 raise stop("EOS_LETTERS_FAILED.again", why=why)

@@ -279,9 +279,8 @@ def _transactions(open_: Sequence[Transaction], none: str) -> list[str]:
     if not open_:
         return [none]
     decided, oldest = sum(t.decided is True for t in open_), max(t.open_s for t in open_)
-    lines = [
-        f"open        {len(open_)} transaction(s), {decided} of them decided; the oldest has been open for {oldest:,.0f} s"
-    ]
+    counts = f"{len(open_)} transaction(s), {decided} of them decided"
+    lines = [f"open        {counts}; the oldest has been open for {oldest:,.0f} s"]
     lines += [f"  {line}" for line in table([_OPEN_HEADINGS, *map(_open_row, open_)])]
     jobs = dict.fromkeys((t.query, t.job) for t in open_ if t.job is not None)
     lines += [f"  query {query} is the batch write with job.id '{job}'" for query, job in jobs]
