@@ -45,8 +45,6 @@ from spark_eos.tools.devcluster.topics import create_topic
 
 #: To stop one broker in good order, and all of them at once.
 STOP_S, CLOSE_S = 60.0, 20.0
-#: After so long without a record the console consumer ends where nobody has said how many there are.
-_NO_MORE_MS = 20_000
 _PORT_ATTEMPTS = 5
 
 
@@ -231,44 +229,26 @@ class DevCluster:
             if not _poll(partial(led, broker), timeout_s):
                 raise broker.trouble(f"knows no leader for every partition of {topic} after {timeout_s:.0f} s")
 
-    def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout_s: float = HANG_S) -> str:
+    def java_tool(self, main_class: str, *arguments: str, timeout_s: float = HANG_S) -> str:
         """Runs a Java program from the broker's jars, such as org.apache.kafka.tools.TopicCommand; returns its stdout.
 
-        `input` is its stdin; it may take `timeout_s` seconds. Raises DevClusterError when it fails.
+        It may take `timeout_s` seconds. Raises DevClusterError when it fails.
         """
         runtime = kafka_runtime(tools_version(self.version))
         command = runtime.command(main_class, *arguments, flags=[*JVM_FLAGS, f"-D{LOG_LEVEL}=WARN"])
-        return tools.run(command, main_class, input=input, timeout_s=timeout_s)
+        return tools.run(command, main_class, timeout_s=timeout_s)
 
     def console_consume(
-        self,
-        topic: str,
-        *,
-        isolation: str = "read_committed",
-        partition: int | None = None,
-        from_beginning: bool = True,
-        max_messages: int | None = None,
-        timeout_ms: int | None = None,
+        self, topic: str, *, max_messages: int, partition: int | None = None, isolation: str = "read_committed"
     ) -> list[ConsoleRecord]:
-        """The records that the Java console consumer reads, in offset order within each partition.
-
-        Ends after `max_messages`, or when nothing has come for `timeout_ms`: by default 20 seconds, or 4 minutes where
-        `max_messages` are to come.
-        """
-        if timeout_ms is None:
-            timeout_ms = _NO_MORE_MS if max_messages is None else int(1000 * HANG_S)
+        """The first `max_messages` records that the Java console consumer reads, in offset order within each partition.
+        Fewer after 4 minutes without one."""
+        version = tools_version(self.version)
         arguments = tools.console_consumer_arguments(
-            self.bootstrap_servers,
-            topic,
-            version=tools_version(self.version),
-            isolation=isolation,
-            partition=partition,
-            from_beginning=from_beginning,
-            max_messages=max_messages,
-            timeout_ms=timeout_ms,
+            self.bootstrap_servers, topic, version=version, isolation=isolation, partition=partition, count=max_messages
         )
-        main_class = tools.console_consumer(tools_version(self.version))
-        return tools.parse_records(self.java_tool(main_class, *arguments, timeout_s=HANG_S + timeout_ms / 1000))
+        main_class = tools.console_consumer(version)
+        return tools.parse_records(self.java_tool(main_class, *arguments, timeout_s=2 * HANG_S))
 
     # Coming up
 

@@ -35,17 +35,11 @@ class ConsoleRecord(NamedTuple):
     value: str | None
 
 
-def run(command: list[str], main_class: str, *, input: str | None = None, timeout_s: float) -> str:
+def run(command: list[str], main_class: str, *, timeout_s: float) -> str:
     """The stdout of a tool; raises EOS_DEVCLUSTER_FAILED when it fails or takes longer than `timeout_s` seconds."""
     try:
         done = subprocess.run(
-            command,
-            check=False,
-            input=input,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=timeout_s,
+            command, check=False, capture_output=True, text=True, errors="surrogateescape", timeout=timeout_s
         )
     except subprocess.TimeoutExpired as error:
         output = (error.stderr or b"").decode(errors="replace")
@@ -56,30 +50,17 @@ def run(command: list[str], main_class: str, *, input: str | None = None, timeou
 
 
 def console_consumer_arguments(
-    bootstrap_servers: str,
-    topic: str,
-    *,
-    version: str,
-    isolation: str,
-    partition: int | None,
-    from_beginning: bool,
-    max_messages: int | None,
-    timeout_ms: int,
+    bootstrap_servers: str, topic: str, *, version: str, isolation: str, partition: int | None, count: int
 ) -> list[str]:
-    """The arguments of the console consumer for output that `parse_records` reads."""
+    """The arguments of the console consumer for output that `parse_records` reads, of the first ``count`` records."""
     formatter = {f"print.{what}": "true" for what in ("partition", "offset", "timestamp", "headers", "key")}
     formatter |= {"key.separator": _FIELD, "line.separator": _RECORD, "null.literal": _NULL}
-    arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--isolation-level", isolation]
-    arguments += ["--timeout-ms", str(timeout_ms)]
     name = "--property" if _numbers(version) < (4, 2) else "--formatter-property"
+    first = ["--from-beginning"] if partition is None else ["--partition", str(partition), "--offset", "earliest"]
+    limits = ["--max-messages", str(count), "--timeout-ms", str(int(1000 * HANG_S))]
+    arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--isolation-level", isolation]
     arguments += [part for key, value in formatter.items() for part in (name, f"{key}={value}")]
-    if max_messages is not None:
-        arguments += ["--max-messages", str(max_messages)]
-    if partition is not None:
-        arguments += ["--partition", str(partition), "--offset", "earliest" if from_beginning else "latest"]
-    elif from_beginning:
-        arguments.append("--from-beginning")
-    return arguments
+    return [*arguments, *limits, *first]
 
 
 def parse_records(output: str) -> list[ConsoleRecord]:

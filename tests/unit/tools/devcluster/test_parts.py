@@ -217,6 +217,6 @@ def test_each_version_of_kafka_has_its_logging_and_its_tools():
 @pytest.mark.parametrize(("version", "name"), [("3.9.2", "--property"), ("4.3.1", "--formatter-property")])
 def test_the_console_consumer_is_asked_in_the_words_of_its_version(version, name):
     """Kafka 4.2 has renamed the option that says what is printed."""
-    limits = {"partition": None, "from_beginning": True, "max_messages": None, "timeout_ms": 1}
-    arguments = console_consumer_arguments("localhost:1", "t", version=version, isolation="read_committed", **limits)
+    which = {"partition": None, "isolation": "read_committed", "count": 1}
+    arguments = console_consumer_arguments("localhost:1", "t", version=version, **which)
     assert [word for word in arguments if word.endswith("property")] == [name] * 8
