@@ -138,6 +138,22 @@ def test_refuses_a_port_that_there_is_not(port, brokers, refused, monkeypatch):
         DevCluster(brokers, port=port).open()
 
 
+def test_a_named_port_that_is_taken_is_named(monkeypatch):
+    """A port that was asked for is not replaced by another one."""
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        port = thief.getsockname()[1]
+        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_CONFIG.*Port {port} is in use"):
+            DevCluster(port=port).open()
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "..", "t:0", "t:x", "t:1:2"])
+def test_a_topic_that_kafka_would_refuse_is_refused_before_anything_starts(wrong, capsys):
+    """The command checks topics as arguments."""
+    assert cli.main(["devcluster", "--topic", wrong]) == 2
+    assert "'--topic'" in capsys.readouterr().err
+
+
 def test_refuses_more_brokers_than_there_are_ports(monkeypatch):
     """Rather than begin with those that have one."""
     monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
