@@ -143,7 +143,7 @@ def test_a_named_port_that_is_taken_is_named(monkeypatch):
     monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
     with socket.create_server(("127.0.0.1", 0)) as thief:
         port = thief.getsockname()[1]
-        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_CONFIG.*Port {port} is in use"):
+        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_CONFIG.*Port {port} cannot be used: it is in use"):
             DevCluster(port=port).open()
 
 
