@@ -80,8 +80,8 @@ def _when(time_s: float) -> Any:  # noqa: ANN401  # matplotlib takes times so
 def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, **style: Any) -> None:  # noqa: ANN401  # matplotlib's own
     bars: Any = [(_when(begin), timedelta(seconds=max(0.0, end - begin))) for begin, end in spans]
     if bars:
-        style = {"edgecolors": colour, "linewidth": _THIN} | style
-        axes.broken_barh(bars, (lane - 0.36, 0.72), facecolors=colour, **style)
+        how: dict[str, Any] = {"edgecolors": colour, "linewidth": _THIN, **style}
+        axes.broken_barh(bars, (lane - 0.36, 0.72), facecolors=colour, **how)
 
 
 def _draw_steps(axes: Axes, timeline: Timeline) -> None:

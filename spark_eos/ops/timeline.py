@@ -123,8 +123,8 @@ class EventReader:
         try:
             return [event for event in (self._ask() if self._file is None else self._file.read()) if _is_known(event)]
         except (OSError, ValueError, HTTPException) as error:  # most errors of urllib are OSErrors
-            is_url = isinstance(error, urllib.error.URLError)
-            why = error.reason if is_url else getattr(error, "strerror", None) or error
+            of_system = getattr(error, "strerror", None) or error
+            why = error.reason if isinstance(error, urllib.error.URLError) else of_system
             raise stop("EOS_PLOT_IMPOSSIBLE.unreadable", source=self.source, why=why) from None
 
     def _ask(self) -> list[Event]:

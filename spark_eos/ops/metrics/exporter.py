@@ -131,9 +131,9 @@ class Exporter:
             self._metric("transactions", *labels, outcome).inc(count)
         self._metric("open_transactions", *labels).set(event["open"])
         self._committed_at(labels, event)
-        steps = ("prepare", "commit", "verify")
+        steps = ["prepare", "commit", "verify"]
         if not event["replayed"] or repaired:
-            steps = (*steps, "decide", "end")
+            steps += ["decide", "end"]
         for step in steps:
             name = "end_txn" if step == "end" else step
             self._metric(f"{name}_duration_seconds", *labels).observe(event[f"{step}_s"])
