@@ -27,6 +27,7 @@ def test_the_leader_epoch_of_another_offset_is_left_out():
         ("1704067200", "early 1970"),
         ("0", "early 1970"),
         ("2024-01-01", "'2024-01-01'."),
+        ("yesterday", "'yesterday'."),
         ("-1704067200000", "'-1704067200000'."),
     ],
 )
