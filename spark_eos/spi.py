@@ -2,6 +2,7 @@
 
 These names keep their meaning, while the modules behind them may change. Each is imported when it is first used, so
 that a process that plans does not load what only tasks need. All of them raise `spark_eos.errors.EosError`.
+`tests/integration/test_spi.py` is a writer and a reader that are built on them, in sixty lines.
 
 **Clusters**
     `broker_client` returns this process's `BrokerClient` for a user's properties. Call it where Spark or a user calls

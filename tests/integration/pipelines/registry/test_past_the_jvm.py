@@ -163,7 +163,7 @@ def backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_a_transform_is_tried_on_a_sample_of_decoded_records(setting):
     """Without those that cannot be decoded; nothing is written."""
     setting.produce(ORDER, b"no avro", {"id": 1, "who": "ann"}, {"id": 2, "who": "bob"}, b"none")
-    with pytest.raises(RowError, match=rf"4 records in pieces.*: near offset 0 of {setting.source}-0"):
+    with pytest.raises(RowError, match=rf"4 records in pieces.*: near the record at offset 0 of {setting.source}-0"):
         setting.run(f"arrow: {__name__}:backwards")
     assert setting.written() == [] and setting.why() == {}
     assert not (setting.folder / "checkpoint" / "offsets").exists()
