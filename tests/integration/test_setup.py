@@ -126,7 +126,7 @@ def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
     said = with_cli.run("python", "-c", code, "run", "consume_transform_produce", "--conf", "job.yaml").splitlines()
     assert said == [
         "spark-eos: [EOS_NOT_INSTALLED] Job consume_transform_produce needs Python modules that are not installed: "
-        "yaml. Hint: Install their extras, also where tasks run: pip install 'spark-eos[jobs]'.",
+        "yaml. Hint: Install them where this runs, for tasks also on every executor: pip install 'spark-eos[jobs]'.",
         "1",
     ]
 
