@@ -362,7 +362,7 @@ def test_secrets_appear_nowhere(secure, view, tmp_path):
     assert len(seen[str(tmp_path / "told" / "spark.log")]) > 10_000
     rows = view.rows(sink, "__spark_eos_ledger", committed=False)
     seen["topics"] = b"".join((row.key or b"") + (row.value or b"") for row in rows)
-    assert rows and b"telltale" in seen["processes"]
+    assert rows and b"event_program" in seen["processes"]
     secrets = [PASSWORD, wrong, "store-pass-word", "key-pass-word", good["ssl.keystore.key"].splitlines()[2]]
     found = {(secret, name) for name, data in seen.items() for secret in secrets if secret.encode() in data}
     assert found == set()

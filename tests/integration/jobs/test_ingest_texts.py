@@ -275,7 +275,7 @@ def test_a_type_of_parquet_that_spark_does_not_have(column: pa.Array, spark: Spa
     """The error says in which file, column and type, and what to do."""
     pq.write_table(pa.table({"n": [1], "odd": column}), tmp_path / "a.parquet")
     with pytest.raises(
-        FileError, match=r"EOS_FILE_MALFORMED.*a.parquet has a column odd of type .* Hint: Change the type"
+        FileError, match=r"EOS_FILE_MALFORMED.*a.parquet .*odd is of type .* Hint: .*change their types"
     ):
         read(spark, config(tmp_path, "parquet"))
 
