@@ -145,7 +145,8 @@ PRODUCE_RETRIES = (
     | COORDINATOR_RETRIES
     | {Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.THROTTLING_QUOTA_EXCEEDED}
 )
-#: Produce: the batch was refused before the leader could write it. It may be retried like those, but leaves no doubt.
+#: Produce: the leader refused the batch before it could write it, so it is certain that the batch is not in the log.
+#: Retry.
 NOT_APPENDED = COORDINATOR_MOVED | {
     Code.CONCURRENT_TRANSACTIONS,
     Code.NOT_ENOUGH_REPLICAS,
@@ -167,7 +168,7 @@ ANOTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 
 #: Metadata: this broker knows no such topic.
 UNKNOWN_TOPIC = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
-#: Requests about the cluster, its topics and groups, except those to leaders: retry.
+#: Requests about the cluster, its topics and groups, except requests to leaders: retry.
 ADMIN_RETRIES = COORDINATOR_RETRIES | {
     Code.BROKER_NOT_AVAILABLE,
     Code.NOT_CONTROLLER,
@@ -197,6 +198,6 @@ _MEANINGS = {
 
 
 def meaning_of(code: int) -> str:
-    """Kafka's name for a code, with a few words for those that brokers may answer for long."""
+    """Return Kafka's name for a code, with a few words of explanation if brokers may return it for long."""
     words = next((text for known, text in _MEANINGS.items() if known == code), "")
     return f"{name_of(code)}: {words}" if words else name_of(code)

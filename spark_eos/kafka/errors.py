@@ -112,7 +112,7 @@ def two_phase_unavailable(bootstrap_servers: str, brokers: list[int], why: str) 
 
 
 def two_phase_refused(name: str) -> EosError:
-    """The error for an InitProducerId with two-phase commit that was refused with code 53, whatever the reason."""
+    """Return the error for an InitProducerId with two-phase commit that was refused with code 53, for any reason."""
     answer = name_of(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     why = f"the coordinator of {name} refuses it, by its setting or for lack of a right (it answers {answer} to both)"
     return stop("EOS_TWO_PHASE_UNAVAILABLE.brokers", why=why, refused=True, transactional_id=name)
@@ -126,7 +126,7 @@ def group_unauthorized(bootstrap_servers: str, group: str) -> EosError:
 
 
 def group_active(group: str, members: Sequence[str], otherwise: str, at: str = "") -> EosError:
-    """The error for a group that has members. ``otherwise``: what would happen if they went on."""
+    """Return the error for a group that has members. ``otherwise``: the consequence if they went on."""
     named = ", ".join(sorted(set(members)))
     return stop("EOS_GROUP_ACTIVE", group=group, count=len(members), members=named, at=at, otherwise=otherwise)
 
@@ -166,8 +166,8 @@ def fenced(name: str) -> EosError:
 
 
 def missing(servers: str, topic: str, near: Sequence[str] = (), required: str = "") -> EosError:
-    """The error for a topic or partition that is not there. ``near``: topics of the cluster with similar names;
-    ``required``: what requires it, as a clause."""
+    """Return the error for a missing topic or partition. ``near``: topics of the cluster with similar names;
+    ``required``: a clause that says why it is required."""
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
     return stop("EOS_TOPIC_MISSING", topic=topic, servers=servers, near=meant, required=required)
 
@@ -196,8 +196,8 @@ def refusal(
 def group_refusal(
     servers: str, group: str, code: int, elapsed_s: float, reason: str | None = None, *, of: str = ""
 ) -> EosError:
-    """The error for a request about a group that failed with this code. ``of``: what of the group, such as "the offsets
-    of "."""
+    """Return the error for a request about a group that failed with this code. ``of``: the requested part of the group,
+    such as "the offsets of "."""
     what = f"{of}group {group}"
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
         return unauthorized(

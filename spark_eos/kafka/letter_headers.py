@@ -1,7 +1,7 @@
-"""Names of the headers that a dead letter has behind its record's own: those of Kafka Streams (KIP-1034), and own ones
-for what Kafka Streams has no name for: the partition that a row was meant for, and the cluster that it was read from.
+"""Names of the headers that a dead letter has behind its record's own: names of Kafka Streams (KIP-1034), and our own
+for the partition that a row was meant for and the cluster that it was read from, which Kafka Streams has no names for.
 
-They begin with `EXCEPTION`. What stands before its last occurrence is the record's own, whatever its name is.
+They begin with `EXCEPTION`. Headers before its last occurrence are the record's own, whichever names they have.
 """
 
 #: Why the record is a letter: the name of the exception, and its message.

@@ -30,4 +30,4 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     except (SystemError, UnicodeError):
         topic, partition = place_of(message)
         raise stop("EOS_SOURCE_HEADER_KEY", topic=topic, partition=partition, offset=offset_of(message)) from None
-    return given or []  # type: ignore[return-value]  # the same type stands for what a producer is given
+    return given or []  # type: ignore[return-value]  # the same type serves for a producer's input

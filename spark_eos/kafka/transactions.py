@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 #: The version of EndTxn with transaction.version 2. It raises the producer epoch, so that late requests of the ended
 #: transaction are fenced (KIP-890). Brokers take it with any transaction.version: the finalized feature decides, never
-#: what they announce. A commit by one version that is repeated by the other is answered with 48 or 90 (Kafka 4.3.1).
+#: the announced versions. A commit by one version that is repeated by the other gets 48 or 90 (Kafka 4.3.1).
 FENCING_END = 5
 
 #: The version of EndTxn with transaction.version 0 or 1; lower versions mean the same. It keeps the producer epoch, so

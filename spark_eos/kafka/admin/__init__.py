@@ -1,1 +1,1 @@
-"""What the cluster says about topics, groups and open transactions."""
+"""Descriptions of topics, groups and open transactions by the cluster."""

@@ -56,8 +56,8 @@ def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | Non
 
 
 def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dict[str, str]] | None:
-    """The settings by broker. Those that do not answer are asked again, as one that restarts may come back with other
-    settings; then they are left out, with a warning."""
+    """Return the settings by broker. Brokers that do not answer are asked again, as a restart may change settings; then
+    they are left out, with a warning."""
     began = system.monotonic()
     results: dict[int, DescribeConfigsResult] = {}
     code, silent = int(Code.REQUEST_TIMED_OUT), ""

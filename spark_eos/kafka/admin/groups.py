@@ -40,7 +40,7 @@ _TRY_S = 4.0
 #: The bit of the operation READ in ``authorized_operations``, and the value of that field if it was not requested.
 _READ = 1 << 3
 _NOT_REPORTED = -(2**31)
-#: Types of groups whose offsets are those of consumers, and states of groups without members.
+#: Types of groups that commit consumers' offsets, and states of groups without members.
 _HAVE_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 #: UNSUPPORTED_VERSION: the protocol of KIP-848 is switched off, as it is by default in Kafka 3.
@@ -72,7 +72,7 @@ def active_members(
 
 
 def _of(group: str, listed: Iterable[D]) -> D | None:
-    """What is about this group."""
+    """Return the part of a response about this group; None if there is none."""
     return next((one for one in listed if one.group_id == group), None)
 
 
@@ -152,7 +152,7 @@ def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, 
 def delete_offsets(
     client: BrokerClient, group: str, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Delete the committed offsets of these partitions; those of other partitions stay. The group must have no members.
+    """Delete the committed offsets of these partitions, and of no others. The group must have no members.
 
     Raises KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -182,8 +182,8 @@ def _ask(
     timeout_s: float,
     part: Callable[[A], G | None],
 ) -> G | None:
-    """Send a request to the group's coordinator, with retries. ``part``: takes what is about the group out of the
-    response; without that, it counts as none. None if the coordinator knows no such group of the request's protocol."""
+    """Send a request to the group's coordinator, with retries. ``part``: takes the group's part out of the response; a
+    response without one counts as none. None if the coordinator knows no such group of the request's protocol."""
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
@@ -204,7 +204,7 @@ def _ask(
 
 
 def _may_commit(result: OfGroup) -> bool:
-    """Whether this user may commit offsets for the group; True if the response does not say."""
+    """Return whether this user may commit offsets for the group; True if the response does not say."""
     if not isinstance(result, DescribedGroup | DescribedConsumerGroup):
         return True
     return result.authorized_operations == _NOT_REPORTED or bool(result.authorized_operations & _READ)

@@ -69,7 +69,7 @@ def _oldest(client: BrokerClient, topic: str, partition: int) -> tuple[tuple[int
 
 
 def _known(client: BrokerClient, producer_id: int) -> tuple[bool, TransactionState | None]:
-    """Whether all coordinators have answered that may know this producer id, and what one of them knows."""
+    """Return whether all coordinators that may know this producer id have answered, and its state by one of them."""
     names = transactional_ids(client, producer_id)
     if names is None:
         return False, None

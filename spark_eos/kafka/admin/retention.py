@@ -1,4 +1,4 @@
-"""Whether a topic keeps a record, by its timestamp: brokers delete old ones, whether they were read or not."""
+"""Checks whether a topic keeps a record, by its timestamp: brokers delete old records, read or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANY_TIME = 2**63 - 1
 
 def check_age(client: BrokerClient, topic: str, oldest_ms: int | None) -> None:
     """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep. ``oldest_ms``: the oldest timestamp;
-    without one from 1970 on, brokers go by the time of their file. Raises also what `topic_config` raises."""
+    without one from 1970 on, brokers go by the time of their file. Raises also the errors of `topic_config`."""
     if oldest_ms is None or oldest_ms < 0:
         return
     settings, now_ms = topic_settings(client, topic), int(system.time_of_day() * 1000)
@@ -33,7 +33,7 @@ def check_age(client: BrokerClient, topic: str, oldest_ms: int | None) -> None:
 
 @ttl_cache(_SETTINGS_S, maxsize=256)
 def topic_settings(client: BrokerClient, topic: str) -> dict[str, str]:
-    """The configuration of a topic, as of some seconds ago. Raises what `topic_config` raises."""
+    """Return the configuration of a topic, as of some seconds ago. Raises the errors of `topic_config`."""
     return topic_config(client, topic)
 
 

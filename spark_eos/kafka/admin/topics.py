@@ -290,9 +290,9 @@ def _ask(
     name: Callable[[K], str],
     left_out_s: float | None = None,
 ) -> dict[K, Any]:
-    """Request all items at once, and again those with an error that may pass, until the time is up. ``ask`` returns the
-    error code and the result of each item. An item that is unknown for ``left_out_s`` seconds is left out; with None,
-    it is an error after some seconds."""
+    """Request all items at once, then repeat items with an error that may pass, until the time is up. ``ask`` returns
+    the error code and the result of each item. An item that is unknown for ``left_out_s`` seconds is left out; with
+    None, it is an error after some seconds."""
     began = system.monotonic()
     unknown_s = min(_UNKNOWN_TOPIC_S if left_out_s is None else left_out_s, timeout_s)
     answers: dict[K, Any] = {}

@@ -123,8 +123,8 @@ def _password(login: Login) -> dict[str, str]:
 
 
 def _kerberos(login: Login) -> dict[str, str]:
-    """Java requires options for where to find credentials; here, the keytab is used if there is one, else what Kerberos
-    finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
+    """Return the properties of a Kerberos login. Java requires options that say where credentials are; here, the keytab
+    is used if there is one, else the credentials that Kerberos finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
     if "ticketCache" in login.options:
         raise unsupported_option(
             "kafka.sasl.jaas.config",

@@ -38,7 +38,7 @@ RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 
-#: What librdkafka takes in KiB, as bytes: first and last value of ``buffer.memory``.
+#: Limits of ``buffer.memory`` in bytes; librdkafka takes its property in KiB.
 _BUFFER_BYTES = (1024, 2_147_483_647 * 1024)
 
 #: Java names without a librdkafka equivalent; ignoring them changes neither results nor security.
@@ -89,7 +89,7 @@ OWN = frozenset(
     }
 )
 
-#: Names that the user has to replace, with what to use instead.
+#: Names that the user has to replace, with their replacements.
 REFUSED = {
     "partitioner.class": "use 'kafka.partitioner' (murmur2_random is the Java client's) or the 'partition' column",
     "sasl.login.class": "there is no JVM client; use sasl.username and sasl.password",
@@ -140,7 +140,7 @@ _ALTERNATIVES_OF = (
 
 
 def canonical(kafka: KafkaProperties) -> dict[str, str]:
-    """The properties under librdkafka's names and those of `OWN`, with normalized values (`values`).
+    """Return the properties under librdkafka's names and the names of `OWN`, with normalized values (`values`).
 
     Raises OptionError for properties that cannot be translated, for invalid values, for two names of one property with
     different values, and for addresses of another protocol.
@@ -199,7 +199,7 @@ def _translated(key: str, value: str) -> tuple[str, str]:
 
 
 def _is_unset(name: str, value: str) -> bool:
-    """Whether librdkafka treats the value as unset. An empty path would otherwise be the working directory."""
+    """Return whether librdkafka treats the value as unset. An empty path would otherwise be the working directory."""
     return not value and name.startswith(("ssl.", "https.ca.")) and not name.endswith("password")
 
 

@@ -7,8 +7,8 @@ from typing import IO
 
 
 def memory_file(name: str) -> IO[bytes] | None:
-    """An empty one, which is gone when it is closed. None where there are none, as on macOS, or none are allowed, as by
-    vm.memfd_noexec=2. ``name``: what the system shows."""
+    """Create an empty file in memory, which is gone when it is closed. None where the system has none, as macOS, or
+    forbids them, as by vm.memfd_noexec=2. ``name``: shown by the system."""
     try:
         return os.fdopen(os.memfd_create(name), "w+b")
     except (AttributeError, OSError):

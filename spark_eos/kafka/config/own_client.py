@@ -1,4 +1,4 @@
-"""The ``kafka.*`` properties that this package's own client knows: those that it follows, and those without effect.
+"""The ``kafka.*`` properties that this package's own client knows: some it follows, others have no effect.
 
 Most of the latter tune parts that only librdkafka has: its threads, queues, caches and group membership. They change no
 row, and are ignored. Names are librdkafka's, as in `canonical`. Every other property is refused, also one that
@@ -88,7 +88,7 @@ _NAMES = sorted(_KNOWN | WITHOUT_TWIN | {*RENAMED, *HANDLERS, "buffer.memory", "
 
 
 def check_names(kafka: KafkaProperties) -> None:
-    """Raise OptionError for a property that is unknown or refused, and for what `canonical` refuses."""
+    """Raise OptionError for a property that is unknown or refused, also by `canonical`."""
     for key in canonical(kafka):
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _NAMES, n=1)

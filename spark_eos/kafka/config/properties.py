@@ -36,12 +36,12 @@ class KafkaProperties(Settings):
 
 
 def shown_address(server: str, servers: str) -> str:
-    """One of the addresses, which is none, as an error shows it: what is before an @ may be a password, and have
-    commas, so that it is taken for several of ``servers``; then what is behind the last @ stands for it."""
+    """Return an invalid address as an error may show it. The text before an @ may be a password, and have commas, so
+    that it is taken for several of ``servers``; then only the text behind the last @ is returned."""
     text = servers if "@" in servers.partition(server)[2] else server
     return text.rpartition("@")[2]
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of this Kafka property must not be printed."""
+    """Return whether the value of this Kafka property must not be printed."""
     return any(mark in key.lower() for mark in _SECRET_MARKS)

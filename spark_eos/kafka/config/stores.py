@@ -29,7 +29,7 @@ def certificates_unusable(error: OSError) -> EosError:
 
 
 def without_stores(user: Mapping[str, str]) -> dict[str, str]:
-    """The properties with PEM in place of stores, for clients that read only PEM.
+    """Return the properties with PEM instead of stores, for clients that read only PEM.
 
     Raises OptionError for a store that cannot be read; OSError for a missing one.
     """

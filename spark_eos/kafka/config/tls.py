@@ -27,7 +27,7 @@ _Stamp = tuple[int, int, int]
 
 
 class Tls:
-    """The ``ssl.*`` properties, by librdkafka's names and those of Java's stores."""
+    """The ``ssl.*`` properties, by librdkafka's names and, for stores, Java's."""
 
     def __init__(self, user: Mapping[str, str]) -> None:
         self._user = {key: value for key, value in user.items() if "ssl." in key}
@@ -60,7 +60,7 @@ class Tls:
 
 
 def _is_probe(user: Mapping[str, str]) -> bool:
-    """Whether the value is librdkafka's name for the system's certificates."""
+    """Return whether the value is librdkafka's name for the system's certificates."""
     return user.get("ssl.ca.location") == "probe"
 
 
@@ -71,7 +71,7 @@ def _load(given: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(
         cafile=None if is_folder else location, capath=location if is_folder else None, cadata=user.get("ssl.ca.pem")
     )
-    # As Java and librdkafka: whoever is trusted need not be at the top of a chain, and may have been made by old tools.
+    # As Java and librdkafka: a trusted certificate need not be the root of a chain, and old tools may have made it.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if location is not None or "ssl.ca.pem" in user:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

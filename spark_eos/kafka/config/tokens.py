@@ -185,8 +185,8 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
 
 
 def _can_be_asked(url: str) -> bool:
-    """Whether it is the address of a file, or one that urllib can send a request to: urllib takes user information for
-    a part of the host's name, and its errors show what it does not take."""
+    """Return whether the URL is of a file, or one that urllib can send a request to. Checked before, as urllib takes
+    user information for a part of the host's name, and its errors show the URL that it refuses."""
     try:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme == "file":
@@ -204,7 +204,7 @@ def _unsecured(settings: Mapping[str, str]) -> Token:
     """An unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads it."""
     given = _unsecured_claims(settings)
     life_s = int(given.get("lifeSeconds", "3600"))
-    # Brokers look at their clock in whole milliseconds, and refuse what begins later.
+    # Brokers look at their clock in whole milliseconds, and refuse a token that begins later.
     now, principal = int(time.time()), given.get("principal", "")
     claims: dict[str, object] = {
         given.get("principalClaimName", "sub"): principal,
@@ -230,8 +230,8 @@ def _in_file(settings: Mapping[str, str]) -> Token:
 
 
 def _issued(settings: Mapping[str, str]) -> Token:
-    """Client credentials (RFC 6749, 4.4), not URL-encoded, like those of the Java client, unless an option requires
-    that."""
+    """Request a token by client credentials (RFC 6749, 4.4), which like the Java client's are URL-encoded only if an
+    option requires that."""
     url = _endpoint(settings)
     pair = [settings.get(f"sasl.oauthbearer.client.{what}", "") for what in ("id", "secret")]
     if boolean(settings, "sasl.oauthbearer.header.urlencode", False):

@@ -1,8 +1,8 @@
-"""How librdkafka reads the values of those properties that this package reads, too: one spelling for each value.
+"""Normalizes values of properties that this package reads, too, as librdkafka reads them: one spelling for each value.
 
 A boolean is ``true``, ``t`` or ``1``, or ``false``, ``f`` or ``0``, in any case. The value of an enumeration is one of
-its names in any case, after any white space. An integer is what C's ``strtol`` takes: decimal, ``0x…`` or, with a
-leading zero, octal. librdkafka ignores what follows the digits, and would read ``1e6`` as 1; that is refused here.
+its names in any case, after any white space. An integer is as for C's ``strtol``: decimal, ``0x…`` or, with a leading
+zero, octal. librdkafka ignores characters after the digits, and would read ``1e6`` as 1; they are refused here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INTEGER = re.compile(rf"[{_SPACE}]*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-
 
 
 def normalized(key: str, name: str, value: str) -> str:
-    """The value of a property in its one spelling; as it is where the property is not one of those above.
+    """Return the value of a property in its one spelling; unchanged for a property that this module does not list.
 
     ``key``: the user's name for it, for the error. Raises OptionError (EOS_OPTION_INVALID).
     """
@@ -71,7 +71,7 @@ def integer(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def parse_integer(value: str) -> int | None:
-    """An integer as ``strtol`` with base 0 reads it; None for what is not an integer from beginning to end."""
+    """Parse an integer as ``strtol`` with base 0 does; None if the text is not an integer from beginning to end."""
     match = _INTEGER.fullmatch(value)
     if match is None:
         return None

@@ -4,7 +4,7 @@ Calls block, and may come from several threads; each request has a connection to
 not answered returns None, or is left out of the result; a request to any broker raises ConnectionFailed.
 
 A process has one client for each set of properties (`broker_client`), so that connections and metadata are shared.
-Whoever begins something, such as a driver's entry point, a task or a command, gets the client there and passes it on.
+An entry point of the driver, a task or a command gets the client at its beginning, and passes it on.
 
 librdkafka lacks half of the requests that are needed, and its admin client ends the process with an assertion if a
 broker returns while a request is given up. A read of the ledger takes 0.4 ms here, and 1.4 ms by kafka-python.
@@ -70,8 +70,8 @@ LEVEL_S = 30.0
 #: Seconds without reaching any advertised address, after which `_check_advertised` looks whether these are wrong.
 _ADVERTISED_S = 5.0
 _PROBE_S, _PROBED = 1.5, 3
-#: How many clients a process keeps, with their connections and what they know of clusters. The connections of the least
-#: recently used one are closed when there are more; it may still be used.
+#: Clients that a process keeps, with their connections and metadata. When there are more, the connections of the least
+#: recently used one are closed; it may still be used.
 _CLIENTS = 8
 #: How many coordinators are remembered; batch writes never use an id again.
 _COORDINATORS = 20_000
@@ -141,8 +141,8 @@ class BrokerClient:
         return answers
 
     def ask_any(self, request: Request[R], values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> R:
-        """The response of the first broker that answers. Raises ConnectionFailed: EOS_KAFKA_UNREACHABLE, and
-        EOS_UNAUTHENTICATED if one of those that were asked has refused this client."""
+        """Return the response of the first broker that answers. Raises ConnectionFailed: EOS_KAFKA_UNREACHABLE, and
+        EOS_UNAUTHENTICATED if one of the brokers asked has refused this client."""
         began = system.monotonic()
         until, try_s = began + timeout_s, _FIRST_TRY_S
         failure: OSError = OSError("no broker is known")
@@ -166,9 +166,9 @@ class BrokerClient:
         raise self._unreachable(refused or failure, system.monotonic() - began)
 
     def _candidates(self) -> list[int]:
-        """Brokers in the order in which to try them: the one that answered last, the others, those that did not answer
-        lately, and the bootstrap servers, which have negative numbers. The bootstrap servers come first while no broker
-        was reached."""
+        """Return brokers in the order in which to try them: first the one that answered last, then others, then brokers
+        that did not answer lately, and the bootstrap servers, which have negative numbers. The bootstrap servers come
+        first while no broker was reached."""
         now = system.monotonic()
         known = _shuffled(self._brokers)
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
@@ -301,8 +301,8 @@ class BrokerClient:
             raise
 
     def _gone(self, node: int, address: Address, began: float, error: OSError) -> None:
-        """Note that a connect, since ``began``, has failed: the next ones fail at once for as long as it took, so that
-        many that need this broker do not wait for it one after the other; and what it led or coordinated is looked up
+        """Note that a connect, since ``began``, has failed. The next ones fail at once for as long as it took, so that
+        many callers do not wait for this broker one after the other; and leaders and coordinators on it are looked up
         anew."""
         now = system.monotonic()
         self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _again(error)
@@ -492,7 +492,7 @@ class BrokerClient:
             self._coordinators.pop((kind, key), None)
 
     def supports(self, api: int, version: int) -> bool:
-        """Whether some broker has this version of a request. Raises ConnectionFailed."""
+        """Return whether some broker has this version of a request. Raises ConnectionFailed."""
         first, last = self._any_api_versions().versions.get(api, (0, -1))
         return first <= version <= last
 
@@ -506,8 +506,8 @@ class BrokerClient:
         return _version(node, api, spoken)
 
     def has(self, node: int, api: Api) -> bool:
-        """Whether this broker has a version of the request. Raises OSError and ConnectionFailed if it does not
-        answer: that says nothing about it."""
+        """Return whether this broker has a version of the request. Raises OSError and ConnectionFailed if it does not
+        answer, which proves neither."""
         try:
             return bool(self.version(node, api) >= 0)
         except ConnectionFailed:
@@ -520,9 +520,9 @@ class BrokerClient:
         self._api_versions.pop(node, None)
 
     def brokers_without(self, request: Api, timeout_s: float = ANY_BROKER_S) -> list[int]:
-        """The brokers that have no version of the request that this client knows. Those that do not answer are asked
-        again for ``timeout_s``, as one that restarts may come back as another version; then they are left out, with a
-        warning. Raises ConnectionFailed."""
+        """Return the brokers that have no version of the request that this client knows. Brokers that do not answer are
+        asked again for ``timeout_s``, as a restart may change their version; then they are left out, with a warning.
+        Raises ConnectionFailed."""
         spoken: dict[int, ApiVersions] = {}
         silent: list[int] = []
         self._api_versions.clear()  # a broker may have come back as another version
@@ -570,7 +570,7 @@ class BrokerClient:
                 known = self._api_versions.get(node)
                 if known is not None:
                     return known
-            self.metadata([])  # another thread may forget at once what this has told
+            self.metadata([])  # another thread may forget this response at once
 
     def _unreachable(self, error: OSError, waited_s: float) -> EosError:
         if isinstance(error, Refused):
@@ -607,7 +607,7 @@ def _answer(connection: Connection[None], request: Request[R], until: float) -> 
 
 
 def _again(error: OSError) -> OSError:
-    """The same failure without its stack, to be raised more than once."""
+    """Copy the failure without its stack, to be raised more than once."""
     return type(error)(_text(error)) if isinstance(error, Refused) else OSError(_text(error))
 
 

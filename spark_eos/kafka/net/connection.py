@@ -76,17 +76,17 @@ class Connection(Generic[A]):
 
     @property
     def idle(self) -> bool:
-        """Whether no response is awaited."""
+        """Return whether no response is awaited."""
         return not self._asked
 
     @property
     def due(self) -> bool:
-        """Whether its session ends soon (see `sessions`): replace the connection when it is idle."""
+        """Return whether its session ends soon (see `sessions`): replace the connection when it is idle."""
         return sessions.is_due(self._socket)
 
     @property
     def sending(self) -> bool:
-        """Whether some bytes are still to be sent."""
+        """Return whether some bytes are still to be sent."""
         return bool(self._unsent)
 
     def ask(self, api: int, version: int, body: Iterable[bytes | memoryview], note: A, *, flexible: bool = True) -> int:
@@ -120,8 +120,8 @@ class Connection(Generic[A]):
                 self._unsent[0] = self._unsent[0][sent:]
 
     def receive(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
-        """The responses that have arrived, in the order of the requests: number, note, and what ``read`` returns for
-        the body.
+        """Return the responses that have arrived, in the order of the requests: number, note, and the body as ``read``
+        returns it.
 
         Raises OSError, also for a response that was not requested or is too large, so that a broker cannot send without
         end.
@@ -133,7 +133,7 @@ class Connection(Generic[A]):
             except _LATER:
                 return complete
             except _Closed:
-                # What came before the end still counts; the next call raises.
+                # Responses before the end still count; the next call raises.
                 if complete:
                     return complete
                 raise

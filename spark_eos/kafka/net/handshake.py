@@ -36,7 +36,7 @@ from spark_eos.kafka.net.schema import (
 
 R = TypeVar("R", bound=Record)
 
-#: In place of a broker's id, while it is not known.
+#: A broker's id while it is not known.
 _NOBODY = -1
 #: Least seconds for one of several addresses, as there may be many, far away.
 _LEAST_TRY_S = 1.0
@@ -154,8 +154,8 @@ def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> Api
 
 
 def _connect(config: ClientConfig, address: Address, until: float) -> socket.socket:
-    """Connect to the first address of the name that answers. The time is shared among those that are left, as the first
-    one may drop packets."""
+    """Connect to the first address of the name that answers. The remaining addresses share the remaining time, as one
+    may drop packets."""
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
     try:

@@ -96,8 +96,8 @@ def about_topics(topics: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _check(node: int, host: str) -> None:
-    """Raise IndexError for what no broker is: `BrokerClient` numbers the bootstrap servers from -1 down, and a host
-    with a NUL is another one for TLS than for the operating system."""
+    """Raise IndexError for a negative id, as `BrokerClient` numbers the bootstrap servers from -1 down, and for a host
+    with a NUL, which TLS and the operating system take for different hosts."""
     if node < 0 or not host or not host.isprintable():
         raise IndexError(f"broker {node} cannot be one")
 

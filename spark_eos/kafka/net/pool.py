@@ -68,15 +68,15 @@ class ConnectionPool:
             surplus.close()
 
     def lost(self, connection: PooledConnection) -> None:
-        """Close a broken connection and all to the same broker: what has cut this one has cut them, too, and each would
-        have to be silent for long before that was noticed."""
+        """Close a broken connection and all idle ones to the same broker: they are probably cut, too, which would show
+        only after a long silence of each."""
         connection.close()
         for kind in list(self._waiting):
             while kind[1] == os.getpid() and (other := self._newest(kind, connection.node)) is not None:
                 other.close()
 
     def close(self) -> None:
-        """Close all that wait for their next use; those in use belong to their users."""
+        """Close all idle connections; the others belong to their users."""
         with self._lock:
             closed, self._waiting = self._waiting, {}
         for connections in closed.values():
@@ -93,7 +93,7 @@ class ConnectionPool:
 
 
 def _speaks_unasked(connection: PooledConnection) -> bool:
-    """Whether there is something to read though nothing is awaited: usually the end of the connection."""
+    """Return whether there is something to read though nothing is awaited: usually the end of the connection."""
     poll = system.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))

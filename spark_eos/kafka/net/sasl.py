@@ -145,7 +145,7 @@ def _kerberos(gssapi: ModuleType, kerberos: Kerberos, host: str) -> Conversation
 
 
 def _credentials(gssapi: ModuleType, kerberos: Kerberos) -> object:
-    """The credentials of the keytab, for which Kerberos requests and renews tickets; else those of the process."""
+    """Return the credentials of the keytab, for which Kerberos requests and renews tickets; else the process's own."""
     if not kerberos.keytab:
         return None
     cache = hashlib.sha256(f"{kerberos.principal} {kerberos.keytab}".encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ each field::
     FIND.asks.write({"key_type": 1, "keys": ["my-transactional-id"]})
 
 kio has all requests, generated from Kafka's definitions; tests compare these with its. To import it would more than
-double what a worker takes to start (0.25 s of processor time instead of 0.1).
+double a worker's processor time to start (0.25 s instead of 0.1).
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Record:
 
     @classmethod
     def read(cls, fields: FieldReader) -> Self:
-        """The next one. Raises IndexError, struct.error or UnicodeDecodeError on what is not one."""
+        """Read the next record. Raises IndexError, struct.error or UnicodeDecodeError if the bytes are none."""
         if cls._reader is None:
             cls._reader = _reader_of(cls, cls._flexible)
         record: Self = cls._reader(fields)

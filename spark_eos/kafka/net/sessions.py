@@ -25,5 +25,5 @@ def begin(broker: socket.socket, began: float, lifetime_ms: int) -> None:
 
 
 def is_due(broker: socket.socket) -> bool:
-    """Whether to replace the connection as soon as it is idle."""
+    """Return whether to replace the connection as soon as it is idle."""
     return bool(_due) and system.monotonic() >= _due.get(broker, float("inf"))

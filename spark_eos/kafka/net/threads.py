@@ -1,5 +1,5 @@
-"""What opens connections does so in threads where there are several: each takes as long as its host, and the handshake
-with TLS and SASL blocks."""
+"""Threads for calls that open several connections: each takes as long as its host, and the handshake with TLS and SASL
+blocks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 def begin_each(do: Callable[[K], T], each: Collection[K]) -> Callable[[], list[T]]:
-    """Begin to do this with each at once, in a thread of its own. Returns what waits for the results, in their order,
-    and raises what was raised."""
+    """Begin ``do`` for each item at once, in a thread of its own. Returns a function that waits for the results and
+    returns them in order, or raises an error of ``do``."""
     if not each:
         return list
     pool = ThreadPoolExecutor(len(each), "eos connects")

@@ -127,7 +127,7 @@ class ArrowProducer:
         return self._sender.runs((topic, partition))
 
     def bytes_written(self, besides: Collection[str] = ()) -> int:
-        """After `flush`: the size of the record batches in the log, except those in these topics."""
+        """Return, after `flush`, the size of the record batches in the log, except in the topics ``besides``."""
         return self._sender.bytes_written(besides)
 
     def empty(self) -> Collection[TopicPartition]:
@@ -217,14 +217,14 @@ class ArrowProducer:
             self._encode_all()
         enough = self._enough(rows, partitions)
         if held.bytes + rows.nbytes > enough:
-            self._encode(topic, held)  # without these rows, as what does not fit into a batch would be a small one
+            self._encode(topic, held)  # without these rows: the rest would be a small batch
         held.held.append(rows)
         held.bytes += rows.nbytes
         self._held_bytes += rows.nbytes
         if held.bytes >= enough:
             self._encode(topic, held)
         elif self._sender.size:
-            self._sender.advance()  # what was encoded is sent while more rows come
+            self._sender.advance()  # encoded batches are sent while more rows come
 
     def flush(self) -> None:
         """Wait until every row, or its dead letter, is acknowledged.

@@ -104,7 +104,7 @@ def fnv1a(keys: pa.BinaryArray) -> Hashes:
 
 
 class _ByLength:
-    """The keys sorted by length, the longest first, so that those with an i-th byte come first. ``starts``: offsets in
+    """The keys sorted by length, the longest first, so that keys with an i-th byte come first. ``starts``: offsets in
     ``data``."""
 
     def __init__(self, keys: pa.BinaryArray) -> None:
@@ -116,7 +116,7 @@ class _ByLength:
         self.starts = ends[:-1].astype(np.int64)[self._order]
         self.lengths = lengths[self._order]
         self.data = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-        # The word at every offset, not only at those that are multiples of four.
+        # The word at every offset, not only at multiples of four.
         offsets = max(0, len(self.data) - 3)
         self._words = np.ndarray(offsets, "<u4", self.data, strides=(1,)) if offsets else np.zeros(0, np.uint32)
 

@@ -1,4 +1,4 @@
-"""The queue of one partition's record batches in a sender: those in flight, those to send again, those written."""
+"""The queue of one partition's record batches in a sender: in flight, to send again, and written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_eos.kafka.records.resealing import later
 
 #: For so many of a producer's last batches in a partition, a broker recognizes duplicates.
 _REMEMBERED = 5
-#: In place of an offset that no response has named.
+#: An offset that no response has named.
 UNKNOWN_OFFSET = -1
 
 
@@ -24,7 +24,7 @@ class PartitionQueue:
     place: TopicPartition
     #: When a batch was last acknowledged, or the queue began to be busy (monotonic clock).
     moved_at: float
-    #: Batches that have not been sent, or are to be sent again; and those in flight to ``node``, the leader.
+    #: Batches that have not been sent, or are to be sent again; and batches in flight to ``node``, the leader.
     waiting: deque[Sealed] = field(default_factory=deque)
     sent: deque[Sealed] = field(default_factory=deque)
     node: int = -1
@@ -44,7 +44,7 @@ class PartitionQueue:
     removed: int = 0
     #: (first offset, number) of the rows that were written, in order, where they lie without a gap.
     runs: list[tuple[int, int]] = field(default_factory=list)
-    #: Of what was written: bytes, the last row's sequence number, and the offset after it, as far as it is known.
+    #: Written so far: bytes, the last row's sequence number, and the offset after it, as far as it is known.
     bytes: int = 0
     last: int = -1
     end: int = -1
@@ -57,14 +57,14 @@ class PartitionQueue:
     pause_s: float = 0.0
 
     def may_send(self, now: float) -> bool:
-        """Whether the next batch may be sent, by the monotonic clock: the first one alone, later ones up to five at
-        once."""
+        """Return whether the next batch may be sent, by the monotonic clock: the first one alone, later ones up to five
+        at once."""
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
         return bool(self.waiting) and room and not self.resending and self.refused is None and now >= self.not_before
 
     def written(self, sealed: Sealed, now: float, offset: int) -> int:
-        """Note that a batch was written at this offset, and with it all that were sent before. Returns the bytes of
-        those that were not known to be written."""
+        """Note that a batch was written at this offset, and with it all that were sent before. Returns the bytes that
+        were not known to be written."""
         size = 0
         while sealed in self.sent:
             done = self.sent.popleft()
@@ -100,7 +100,7 @@ class PartitionQueue:
             self.resending, self.resent = False, True
 
     def replace_refused(self, refusals: Splitting) -> int:
-        """Put smaller batches, or none, in place of the refused one, and give those after it other sequence numbers.
+        """Replace the refused batch by smaller ones, or none, and give later batches other sequence numbers.
 
         Call it when no response is awaited. Returns by how many bytes the queue has grown.
         Raises KafkaError and TopicError.

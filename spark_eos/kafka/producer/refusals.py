@@ -1,7 +1,7 @@
 """Rows that brokers reject for good: they go to a dead-letter topic, in the same transaction.
 
-A rejected batch is split into halves until the rows at fault are known: those that are rejected alone. A dead letter
-has the row's key, value, timestamp and headers, and headers with the reason.
+A rejected batch is split into halves until the rows at fault are known, as each is rejected alone. A dead letter has
+the row's key, value, timestamp and headers, and headers with the reason.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Splitting:
         self._encoder = encoder
 
     def fits(self, partition: TopicPartition, sealed: Sealed) -> bool:
-        """Whether the partition accepts a batch of this size, as far as it is known. A single row is always tried."""
+        """Return whether the partition accepts a batch of this size, as far as known. A single row is always tried."""
         return sealed.count == 1 or len(sealed.data) <= self.limits.get(partition[0], len(sealed.data))
 
     def take(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """The batches to send in place of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row, and
-        KafkaError for what cannot be split."""
+        """Return the batches to send instead of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row,
+        and KafkaError for a batch that cannot be split."""
         if sealed.count == 1:
             raise too_large(partition, 1, len(sealed.data))
         topic, size = partition[0], len(sealed.data)
@@ -98,14 +98,14 @@ class Refusals(Splitting):
         self._waiting: list[tuple[TopicPartition, Sealed, int]] = []
 
     def fits(self, partition: TopicPartition, sealed: Sealed) -> bool:
-        """Whether the partition accepts a batch of this size, as far as it is known."""
+        """Return whether the partition accepts a batch of this size, as far as known."""
         return len(sealed.data) <= self.limits.get(partition[0], len(sealed.data))
 
     def take(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """The batches to send in place of a rejected one; empty for a single row, which becomes a dead letter.
+        """Return the batches to send instead of a rejected one; none for a single row, which becomes a dead letter.
 
-        Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself, and KafkaError for what cannot be
-        split.
+        Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself, and KafkaError for a batch that
+        cannot be split.
         """
         if sealed.count > 1:
             return self._halves(partition, sealed, code)

@@ -9,16 +9,16 @@ sequence number for a first batch.
 
 With transaction.version 0 and 1, the coordinator has to know a partition before its first batch is sent (`Additions`).
 
-A broker accepts a batch only after all previous ones, so its acknowledgement counts for those, too. This matters after
-a broker was restarted: it then remembers only the last batch, and reports the four before it as out of order. Only
-after an unclean election may a leader have lost all batches of a producer and accept a later one (with
-transaction.version 0 or 1, or before Kafka 4.1). It appends that one where the lost batches were, or beyond: the first
-case shows by an offset that goes back, the second by `check_begins`.
+A broker accepts a batch only after all previous ones, so its acknowledgement counts for them, too. This matters after a
+broker was restarted: it then remembers only the last batch, and reports the four before it as out of order. Only after
+an unclean election may a leader have lost all batches of a producer and accept a later one (with transaction.version 0
+or 1, or before Kafka 4.1). It appends that one where the lost batches were, or beyond: the first case shows by an
+offset that goes back, the second by `check_begins`.
 
 `Splitting` replaces a batch that is rejected for its size by smaller ones; `Refusals` also does so for a batch that is
 rejected for its rows. Later batches then get other sequence numbers. That is safe only if no copy of any of them is in
 flight, which a broker might accept later. So the rejection must be the first response to a batch that was sent once,
-and all that was sent after it must be answered, too; else the attempt fails.
+and all batches sent after it must be answered, too; else the attempt fails.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ class Sender:
         return {partition: queue.last for partition, queue in self._queues.items() if queue.begun}
 
     def bytes_written(self, besides: Collection[str]) -> int:
-        """The bytes of all record batches that were written, except those to the topics ``besides``."""
+        """Return the bytes of all record batches that were written, except to the topics ``besides``."""
         return sum(queue.bytes for (topic, _), queue in self._queues.items() if topic not in besides)
 
     def advance(self) -> None:
-        """Process available responses and send what may be sent, without waiting."""
+        """Process available responses and send batches that may be sent, without waiting."""
         for connection in list(self._connections.values()):
             try:
                 connection.push()
@@ -181,7 +181,7 @@ class Sender:
                     self._connections.pop(connection.node).close()
 
     def close(self) -> None:
-        """Give the connections back to the pool, which closes those with a response outstanding."""
+        """Give the connections back to the pool, which closes one with a response outstanding."""
         for connection in self._connections.values():
             self._client.pool.give_back(connection)
         self._connections.clear()
@@ -235,7 +235,8 @@ class Sender:
         return leader
 
     def _find_node(self, queue: PartitionQueue, now: float) -> bool:
-        """Whether the partition's leader is known and connected; it does not change while responses are awaited."""
+        """Return whether the partition's leader is known and connected. It is not looked up while responses are
+        awaited, so that it does not change."""
         if not queue.awaited:
             node = self._leader(queue.place, now)
             if node is None:
@@ -326,8 +327,8 @@ class Sender:
         queue.resend(now)
 
     def _may_be_in_order(self, queue: PartitionQueue) -> bool:
-        """Whether OUT_OF_ORDER_SEQUENCE_NUMBER may come from an earlier batch that was not written, or from a broker
-        that no longer remembers this batch, though it has it, and will accept a later one."""
+        """Return whether OUT_OF_ORDER_SEQUENCE_NUMBER may come from an earlier batch that was not written, or from a
+        broker that no longer remembers this batch, though it has it, and will accept a later one."""
         return queue.resending or (queue.resent and queue.awaited > 0)
 
     def _failure(self, cause: Cause) -> EosError:

@@ -102,7 +102,7 @@ class RecordBatch:
 
     @property
     def visible(self) -> bool:
-        """Whether a read_committed reader sees rows of it."""
+        """Return whether a read_committed reader sees rows of the batch."""
         return bool(self.count) and not self.control and not self.aborted
 
 
@@ -115,12 +115,12 @@ def find_batches(
     see: Callable[[RecordBatch], None] | None = None,
     begin: int = 0,
 ) -> tuple[list[RecordBatch], int]:
-    """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
+    """Return the batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
-    Left out are control batches, those of aborted transactions, and a last batch that is cut off. The next offset is
-    behind the last whole batch, whatever it was; it is ``start`` where there is none. ``see`` is called with each whole
-    batch, and may raise OtherEpoch. Raises Damage; UnsupportedFormat or OtherEpoch, where that is what the first batch
-    has, and else stops before it; as `walk_batches`.
+    Left out are control batches, batches of aborted transactions, and a last batch that is cut off. The next offset is
+    behind the last whole batch of any kind; it is ``start`` where there is none. ``see`` is called with each whole
+    batch, and may raise OtherEpoch. Raises Damage, and UnsupportedFormat or OtherEpoch for the first batch; a later
+    batch with one of these two ends the result before it, as in `walk_batches`.
     """
     batches: list[RecordBatch] = []
     position = start
@@ -259,8 +259,8 @@ def _xerial_blocks(section: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_pieces(blocks: Iterable[memoryview], most: int, too_large: TooLargeBatch) -> Iterator[bytes]:
-    """Each block begins with its decompressed size, which is not believed beyond what is possible. Raises
-    ``too_large`` before a block that goes beyond the limit is decompressed."""
+    """Decompress blocks. Each begins with its decompressed size, which is not believed if the block cannot have it.
+    Raises ``too_large`` before a block that goes beyond the limit is decompressed."""
     left = most
     for block in blocks:
         size, shift = 0, 0

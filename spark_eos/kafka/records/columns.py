@@ -20,8 +20,8 @@ _GROUP_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class RecordGroup:
-    """Record batches to be decoded together. ``data``: where their records are, decompressed; ``places``: where in it
-    those of each batch begin and end."""
+    """Record batches to be decoded together. ``data``: their decompressed records; ``places``: byte positions in it at
+    which the records of each batch begin and end."""
 
     batches: Sequence[RecordBatch]
     data: bytes | bytearray
@@ -126,7 +126,7 @@ def _times_ms(group: Sequence[RecordBatch], time_delta: np.ndarray) -> tuple[np.
 
 
 def _offsets(group: Sequence[RecordBatch], offset_delta: np.ndarray) -> np.ndarray:
-    """The offsets of the records. They grow, and lie in those of their batch. Raises Damage."""
+    """Return the offsets of the records. They grow, and lie in the range of their batch. Raises Damage."""
     counts = [batch.count for batch in group]
     offsets: np.ndarray = np.repeat([batch.base for batch in group], counts) + offset_delta
     lasts = np.cumsum(counts) - 1
@@ -141,9 +141,9 @@ def _offsets(group: Sequence[RecordBatch], offset_delta: np.ndarray) -> np.ndarr
 
 
 def _pieces(data: bytes | bytearray, spans: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[pa.Array]:
-    """A column of binary for each of the fields, by position and size, -1 for null, which lie in this order.
+    """Return a binary column for each field, given by position and size, -1 for null; positions are in this order.
 
-    The buffer is seen as an array of field, gap, field, gap, … and Arrow takes out what is wanted.
+    The buffer is seen as an array of field, gap, field, gap, … and Arrow takes out the fields.
     """
     count, width = len(spans[0][0]), 2 * len(spans)
     cuts = np.empty((count, width), np.int32)

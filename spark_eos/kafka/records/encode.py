@@ -27,7 +27,7 @@ BATCH_BYTES = 1_000_000
 SEQUENCES = 1 << 31
 
 #: First offset, length, leader epoch, magic | checksum | attributes, last offset delta, first and maximal timestamp,
-#: producer id, epoch and sequence, number of records. Length and checksum are of what follows them.
+#: producer id, epoch and sequence, number of records. Length and checksum are of all bytes behind them.
 _BEGIN = struct.Struct(">qiib")
 _CHECKSUM = struct.Struct(">I")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -70,8 +70,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Tails:
-    """n rows as records that stood in other batches: ``tail`` is a record from its key on, n binary; ``time`` as in
-    `Rows`; ``offsets``: those that they had, n int64."""
+    """n rows as records of other batches: ``tail`` is a record from its key on, n binary; ``time`` as in `Rows`;
+    ``offsets``: their offsets in the source, n int64."""
 
     tail: pa.BinaryArray
     time: np.ndarray
@@ -128,8 +128,8 @@ class Encoder:
     def header(
         self, codec: int, times: tuple[int, int], sequence: int, count: int, records: pa.Buffer | bytes | memoryview
     ) -> bytes:
-        """What stands before ``records``, which are compressed by this codec and number ``count``; ``times``: the first
-        timestamp, to which the others are relative, and the latest, in milliseconds."""
+        """Return the batch header for ``count`` ``records``, compressed by this codec. ``times``: the first timestamp,
+        to which the others are relative, and the latest, in milliseconds."""
         attributes = codec | (_TRANSACTIONAL if self.transactional else 0)
         checked = _CHECKED.pack(attributes, count - 1, *times, self.producer_id, self.epoch, sequence, count)
         length = HEADER_BYTES - _BEFORE_LENGTH_ENDS + len(records)

@@ -21,8 +21,8 @@ _WALKED = 1024
 
 
 def _step_table() -> list[list[int]]:
-    """Bytes of a record, including those of its length, by its first and its second byte; 0 if the length has more than
-    two bytes or is negative."""
+    """Return the size of a record in bytes, with its length field, by its first and its second byte; 0 if the length
+    field has more than two bytes or is negative."""
     first, second = np.arange(256)[:, np.newaxis], np.arange(256)
     two = np.where(second < 0x80, 2 + (second << 6 | (first & 0x7F) >> 1), 0)
     steps: list[list[int]] = np.where(first & 1, 0, np.where(first < 0x80, 1 + (first >> 1), two)).tolist()
@@ -152,7 +152,7 @@ def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Record
 
 
 def read_deltas(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The deltas of timestamps and offsets of such records, and where what follows them begins. Raises Damage."""
+    """Return the timestamp and offset deltas of records, and the position after them in each. Raises Damage."""
     try:
         _, at = read_varints(raw, begins)
         time_delta, at = read_varints(raw, at + 1)

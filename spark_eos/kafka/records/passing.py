@@ -1,4 +1,4 @@
-"""Which record batches a producer may write unchanged, and those batches under its own header. No I/O.
+"""Selects record batches that a producer may write unchanged, and gives them its own header. No I/O.
 
 A broker's own checks do not suffice: it accepts a batch that is not part of the transaction, one with gaps, and one
 with a delete horizon or an append time, and readers would get wrong records. So a batch passes only if it has nothing
@@ -18,7 +18,7 @@ _SMALL = {0: 64 * 1024, 1: 4 * 1024, 2: 32 * 1024, 3: 32 * 1024, 4: 16 * 1024}
 
 
 def passes(batch: RecordBatch, start: int, end: int) -> bool:
-    """Whether a producer may write a verified batch unchanged, if offsets ``start`` to ``end``, exclusive, are wanted.
+    """Return whether a producer may write a verified batch unchanged, for offsets ``start`` to ``end``, exclusive.
 
     It must contain only wanted records, without gaps; timestamps that no broker has set; no mark of the log cleaner;
     and a known codec.
@@ -34,7 +34,7 @@ def passes(batch: RecordBatch, start: int, end: int) -> bool:
 
 
 def is_small(batch: RecordBatch) -> bool:
-    """Whether a batch is better merged with those that follow it."""
+    """Return whether a batch is better merged with the following ones."""
     return batch.size < _SMALL.get(batch.codec, 0)
 
 

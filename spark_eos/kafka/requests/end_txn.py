@@ -85,7 +85,7 @@ def end_txns(
     this user may not even look up its coordinator; None without a response.
 
     ``version``: `PLAIN_END` or `FENCING_END`, the one with which these transactions began. ``silence_s``: seconds for
-    which a coordinator may be silent, at most those of the user's properties, which are the default.
+    which a coordinator may be silent, at most the user's property, which is the default.
     """
     silence_s = min(client.silence_s, silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
@@ -111,7 +111,7 @@ def _end_txns_at(
     silence_s: float,
     version: int,
 ) -> dict[str, int | None]:
-    """End transactions of one coordinator; those without a response are left out."""
+    """End transactions of one coordinator; returns the error codes, without transactions that got no response."""
     codes: dict[str, int | None] = {}
     busy = _asked(client, node, transactions, commit, silence_s, version)
     while busy:

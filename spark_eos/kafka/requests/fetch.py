@@ -3,8 +3,8 @@
 Sending a request and receiving its response are two calls, so that the broker works while the caller does.
 
 Versions 12 and 13 have the same fields, but that 12 names a topic by its name (since Kafka 2.7), and 13 by its id
-(since Kafka 3.1): a broker then answers with records of the log that has this id, or with an error, whatever topic has
-the name by then. It compares the id with that of its log, not only with its metadata.
+(since Kafka 3.1): a broker then answers with records of the log that has this id, or with an error, even if another
+topic has the name by then. It compares the id with its log's, not only with its metadata.
 
 A request may contain the leader epoch of the record before the offset, as followers' requests do (KIP-595). If a
 broker's log has no record of that epoch up to there, the response has no records, and names the epoch and offset where
@@ -254,7 +254,7 @@ def give_back(client: BrokerClient, connection: FetchConnection) -> None:
 
 
 def is_supported_by_id(client: BrokerClient) -> bool:
-    """Whether the brokers have the version of Fetch that takes topic ids. Raises ConnectionFailed."""
+    """Return whether the brokers have the version of Fetch that takes topic ids. Raises ConnectionFailed."""
     return client.supports(_FETCH, _BY_ID)
 
 

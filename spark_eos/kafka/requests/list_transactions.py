@@ -86,8 +86,7 @@ def ids_by_state(
 
 
 def transactional_ids(client: BrokerClient, producer_id: int) -> list[str] | None:
-    """The transactional ids of this producer id, except those that this user may not describe. None if a broker did not
-    answer."""
+    """Return the transactional ids of this producer id that this user may describe. None if a broker did not answer."""
     values = {"state_filters": [], "producer_id_filters": [producer_id]}
     answers = _list(client, LIST_TRANSACTIONS, values, _brokers(client))
     listed = []

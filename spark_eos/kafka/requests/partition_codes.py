@@ -27,8 +27,8 @@ class AnsweredTopic(Protocol):
 def partition_codes(
     topics: Iterable[AnsweredTopic], asked: Mapping[str, Iterable[int]]
 ) -> dict[TopicPartition, int] | None:
-    """The error code of each partition. None where they are not those that were asked for, {topic: partitions}: what
-    the answer leaves out may not be done, so that it counts as no answer."""
+    """Return the error code of each partition. None if the partitions differ from ``asked``, {topic: partitions}: the
+    broker may have done nothing for a partition that it leaves out, so that this counts as no response."""
     codes = {(topic.name, p.partition_index): p.error_code for topic in topics for p in topic.partitions}
     wanted = {(topic, number) for topic, numbers in asked.items() for number in numbers}
     return codes if codes.keys() == wanted else None
