@@ -139,8 +139,8 @@ class TransactionCoordinator:
         return [name for name in names if not self._fence(name)]
 
     def _fence(self, name: str) -> bool:
-        """Send one InitProducerId request. Returns whether the transactional id has a new epoch; as for an end, what no
-        client expects is asked again."""
+        """Send one InitProducerId request. Returns whether the transactional id has a new epoch. As for an end, an
+        unexpected response is no outcome, and the request is repeated."""
         answer = ask_init(self._client, name, FENCE_TIMEOUT_MS)
         code = None if answer is None else answer[0]
         if code in COORDINATOR_MOVED:
@@ -167,7 +167,8 @@ class TransactionCoordinator:
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
     def _judge(self, pair: Pair, code: int | None) -> EndTxnAnswer:
-        """What no client expects, such as UNKNOWN_SERVER_ERROR, is no outcome: it is asked again."""
+        """Classify an error code of EndTxn. One that no client expects, such as UNKNOWN_SERVER_ERROR, is no outcome,
+        and the request is repeated."""
         if code in UNAUTHORIZED:
             raise _refused("end", pair.id, code)
         answer = EndTxnAnswer.PENDING if code is None else _ANSWERS.get(code, EndTxnAnswer.PENDING)
@@ -198,7 +199,7 @@ class TransactionCoordinator:
         return [probe for probe in opened if probe is not None]
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
-        """Whether the batch at this offset is the first one of the producer in the partition; None without a
+        """Return whether the batch at this offset is the first one of the producer in the partition; None without a
         response."""
         fetched = fetch_once(self._client, topic, partition, offset, 1, isolation="read_uncommitted")
         if fetched is None or fetched[0].error != OK:

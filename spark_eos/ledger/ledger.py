@@ -117,7 +117,8 @@ class KafkaTerm:
             sender.close()
 
     def _write_head(self, sender: Sender, head: Head) -> int:
-        """Write the head. Returns its offset; raises NotPublished if there are records between it and what was read."""
+        """Write the head. Returns its offset; raises NotPublished if there are records between it and the end that was
+        read."""
         for number, value in self._reader.to_write(head, self._producer.epoch):
             partition = self._reader.topic, number
             self._deliver(sender, partition, self._sealed([self._reader.query.encode()], [value]))

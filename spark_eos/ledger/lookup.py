@@ -182,10 +182,10 @@ class RecordLookup:
         return Visibility.DELETED if self._absences.is_gone(at, system.monotonic(), as_topic=True) else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        """The first offset of a partition and its open transactions; None without an answer. Raises ConnectionFailed,
-        TopicError and Unauthorized.
+        """Return the first offset of a partition and its open transactions; None without an answer. Raises
+        ConnectionFailed, TopicError and Unauthorized.
 
-        A leader that reports no producer at all counts as no answer: it knows the producers of the last day, also those
+        A leader that reports no producer at all counts as no answer: it knows all producers of the last day, with and
         without an open transaction.
         """
         producers = describe_producers(self._client, topic, partition)
@@ -215,8 +215,8 @@ class RecordLookup:
         return None if answer.stable <= begin < answer.high_watermark else Visibility.EXPIRED
 
     def _is_within(self, probe: Probe) -> bool:
-        """Whether the partition has this offset, which was acknowledged. A leader that answers ListOffsets has all
-        acknowledged records, unless the log was truncated or the topic was created anew."""
+        """Return whether the partition has this offset, which was acknowledged. A leader that answers ListOffsets has
+        all acknowledged records, unless the log was truncated or the topic was created anew."""
         place = {probe.topic: [probe.partition]}
         begin = begin_offsets(self._client, place)[probe.topic][probe.partition]
         end = end_offsets(self._client, place, "read_uncommitted")[probe.topic][probe.partition]

@@ -31,7 +31,7 @@ _FETCH_S = 10.0
 
 
 def not_for_rows(client: BrokerClient, topics: Mapping[str, Topic]) -> dict[str, str]:
-    """What each topic is that holds no users' rows, {name: a few words}; other topics are left out.
+    """Return the topics that hold no users' rows, {name: its contents in a few words}; other topics are left out.
 
     A partition whose leader does not answer, or that this user may not read, does not count. Raises as
     `describe_topics`.
@@ -58,7 +58,7 @@ def check_for_rows(client: BrokerClient, topics: Mapping[str, Topic], *, ledger:
 
 
 def reserved(topic: str, what: str) -> EosError:
-    """The error for a topic that holds no users' rows. ``what``: what it holds, in a few words."""
+    """Return the error for a topic that holds no users' rows. ``what``: its contents, in a few words."""
     return stop("EOS_TOPIC_RESERVED", topic=topic, what=what)
 
 

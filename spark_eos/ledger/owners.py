@@ -149,8 +149,8 @@ class TransactionPart:
 def find(
     cluster: Cluster, queries: Collection[str] = (), *, only: Callable[[Description], bool] = lambda description: True
 ) -> list[Transaction]:
-    """The open transactions of these queries, under the prefixes in their heads; without queries, those of all queries,
-    under ``cluster.prefix`` if it is set. ``only``: a filter.
+    """Return the open transactions of these queries, under the prefixes in their heads; without queries, of all
+    queries, under ``cluster.prefix`` if it is set. ``only``: a filter.
 
     Raises ConnectionFailed if a broker does not answer, as its transactions are unknown then, and CommandError
     (EOS_PREFIX_MISMATCH) as `Cluster.prefix_of`.

@@ -29,7 +29,7 @@ class LedgerAddress:
 def query_ports(
     client: BrokerClient, address: LedgerAddress, query: str, group: str | None = None
 ) -> tuple[Ports, TransactionCoordinator]:
-    """The ports of a query, and its coordinator, which has methods for tasks besides those of the port. ``group``: the
+    """Return the ports of a query, and its coordinator, which has more methods than the port, for tasks. ``group``: the
     consumer group to which a decision's offsets are published."""
     coordinator = TransactionCoordinator(client, address.prefix, query)
     ports = Ports(

@@ -3,8 +3,8 @@
 After a stale head, rows would be written twice. So a read goes up to the end offset that the partition's leader returns
 for ListOffsets; a new leader does so only when it has all acknowledged records (KIP-207), for which a Fetch would not
 wait. It waits until everything below that end is stable, as an open transaction of another query may hide a newer head.
-It refuses an end below one that this process has seen before. And a read that fails half-way leaves nothing behind.
-What this cannot exclude, a leader that is cut off from its cluster, is found by `LedgerReader.follows`.
+It refuses an end below one that this process has seen before. And a read that fails half-way leaves nothing behind. A
+leader that is cut off from its cluster passes all of this; `LedgerReader.follows` detects it.
 
 A query's heads are all in one partition: the one that its id hashes to, or, if the topic had fewer partitions when the
 query began, the one where its head is found. A query has no head only if no partition has one.
@@ -46,7 +46,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class StoredHead:
-    """An encoded head, its place, and its timestamp (milliseconds since 1970; None if unknown)."""
+    """An encoded head, its partition and offset, and its timestamp (milliseconds since 1970; None if unknown)."""
 
     partition: int
     offset: int
@@ -143,8 +143,8 @@ class LedgerReader:
         return next(iter(self._heads.values()), None)
 
     def check_topic(self) -> None:
-        """Forget what was read if the topic was deleted and created anew since: the new topic may be as long as the old
-        one, so that its end does not show it.
+        """Forget everything that was read if the topic was deleted and created anew since: the new topic may be as long
+        as the old one, so that its end does not show it.
 
         The first call cannot compare ids; it only forgets the heads, and still refuses an end below the known one.
         Raises as `read`.
@@ -166,8 +166,8 @@ class LedgerReader:
             )
 
     def _is_another(self, found: str) -> bool:
-        """Whether this id shows that the topic is another one than before. If so, forget everything that was read; if
-        no id was known, everything but the end."""
+        """Return whether this id shows that the topic is another one than before. If so, forget everything that was
+        read; if no id was known, everything but the end."""
         if found in (self._topic_id, ""):
             return False
         before, self._topic_id = self._topic_id, found
@@ -181,8 +181,8 @@ class LedgerReader:
         return True
 
     def newest_of_all(self) -> dict[str, StoredHead]:
-        """The newest committed head of every query. The first call reads the whole topic, later ones what was written
-        since. Raises as `read`."""
+        """Return the newest committed head of every query. The first call reads the whole topic, later ones only newer
+        records. Raises as `read`."""
         for partition in range(self._log.partitions()):
             end = self._end(partition)
             start = self._scanned_to.get(partition)
@@ -208,8 +208,8 @@ class LedgerReader:
         return [*((other, None) for other in others), (self.partition, encode(head))]
 
     def follows(self, partition: int, offset: int) -> bool:
-        """Whether there is no head of the query between what this process has read or published and a record that was
-        acknowledged at this offset.
+        """Return whether the query has no head between the last record that this process has read or published and a
+        record that was acknowledged at this offset.
 
         A replaced leader that is cut off from the others answers reads with an old end. But it acknowledges no record,
         so an acknowledged offset comes from a leader that has all heads before it. Raises as `read`.

@@ -1,7 +1,7 @@
-"""Recognizes records of spark-eos' own topics by their form, whatever the topic is called: heads of queries, entries of
+"""Recognizes records of spark-eos' own topics by their form, as topics may have any name: heads of queries, entries of
 an offset map and notes of an ingest.
 
-Only records that have all of a form count, as rows of users must never be taken for one of these.
+Only records that have all parts of a form count, as rows of users must never be taken for one of these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_ANY_HEAD = frozenset(["format", "run"])
 _OF_HEADS = _OF_ANY_HEAD | frozenset(["generation", "earlier", "endtxn", "decision"])
 
 
-#: For each form of a JSON key, what its value has at least.
+#: For each form of a JSON key, the fields that its value has at least.
 _FORMS = (
     (
         frozenset(["cluster", "topic", "partition", "first"]),
@@ -51,7 +51,7 @@ def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
 
 
 def may_be_head(key: bytes | None, value: bytes | None) -> bool:
-    """Whether a record may be a head of any version of the library."""
+    """Return whether a record may be a head of any version of the library."""
     if key is None or value is None or _QUERY.fullmatch(key) is None:
         return False
     return names_in(value) >= _OF_ANY_HEAD
