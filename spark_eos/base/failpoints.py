@@ -110,7 +110,7 @@ def _armed() -> dict[str, tuple[str, int]]:
 
 
 def armed(point: str) -> bool:
-    """Whether a fault is armed at this point."""
+    """Return whether a fault is armed at this point."""
     return point in _armed()
 
 

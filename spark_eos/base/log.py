@@ -53,8 +53,8 @@ _set_up()
 
 @contextmanager
 def only_logged(what: str, *errors: type[Exception]) -> Iterator[None]:
-    """Of these errors in the block, only the log hears: of an attempt that its caller goes on without. ``what``: has
-    failed."""
+    """Log these errors of the block instead of raising them, for an attempt that its caller can do without. ``what``:
+    the message, such as "the transaction could not be aborted"."""
     try:
         yield
     except errors as error:

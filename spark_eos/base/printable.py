@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-#: Characters that a secret, or a part of one, must have to be left out of a text: what is shorter is in it by chance.
+#: Characters that a secret, or a part of one, must have to be left out of a text: shorter ones are in it by chance.
 _SHORTEST_SECRET = 3
 
 
@@ -32,19 +32,19 @@ def in_lines(lines: Iterable[str]) -> str:
 
 
 def excerpt(text: str | bytes, most: int = 1000) -> str:
-    """The first ``most`` characters of what a peer has sent, on one line."""
+    """Return the first ``most`` characters of a peer's text, on one line."""
     whole = text[: 4 * most + 4].decode(errors="backslashreplace") if isinstance(text, bytes) else text
     return printable(whole if len(whole) <= most else whole[:most] + "…")
 
 
 def refused_by_system(error: OSError) -> str:
-    """What the operating system has said, and of which file if it was one."""
+    """Return the operating system's message, and the file that it is about if there is one."""
     return ": ".join(str(each) for each in (error.strerror or error, error.filename) if each is not None)
 
 
 def hidden(text: str, secrets: Iterable[str], addresses: Iterable[str] = ()) -> str:
-    """The text with ``***`` for secrets, and for what these addresses have before their hosts: a user and a password.
-    That may have any character, as users forget to escape ``/`` and ``@``, and then is in a message in parts, too."""
+    """Return the text with ``***`` for secrets, and for the user and password before the hosts of these addresses.
+    These may have any character, as users forget to escape ``/`` and ``@``, and then a message may have only parts."""
     texts = {*secrets, *(part for address in addresses for part in _users(address))}
     for secret in sorted(texts, key=len, reverse=True):  # one may be a part of another
         if len(secret) >= _SHORTEST_SECRET:
@@ -53,8 +53,8 @@ def hidden(text: str, secrets: Iterable[str], addresses: Iterable[str] = ()) -> 
 
 
 def _users(address: str) -> set[str]:
-    """What an address has between ``//`` and the last ``@``, its password and the parts of that, as they are and as
-    they are meant."""
+    """Return the text of an address between ``//`` and the last ``@``, its password, and the parts of the password,
+    each as it is and URL-decoded."""
     _, slashes, rest = address.partition("//")
     user, at, _ = rest.rpartition("@")
     if not slashes or not at:
@@ -65,7 +65,7 @@ def _users(address: str) -> set[str]:
 
 
 def json_text(data: object) -> str:
-    """Indented JSON with letters of all languages as they are, and escapes for what a terminal does not show."""
+    """Return indented JSON with letters of all languages as they are, and escapes for unprintable characters."""
     text = json.dumps(data, indent=2, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 

@@ -1,4 +1,4 @@
-"""Retries with a time limit, and log messages about those that take long."""
+"""Retries with a time limit, and log messages about long ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from spark_eos.base.log import logger
 
 FIRST_WAIT_S = 0.002
 LONGEST_WAIT_S = 0.5
-#: Seconds after which a warning says what is waited for.
+#: Seconds after which a warning names the reason for the wait.
 ANNOUNCED_AFTER_S = 10.0
-#: Places that such a line names.
+#: Names that such a warning lists.
 _NAMED = 3
 
 
@@ -31,7 +31,7 @@ class Waiting:
     over. If it ends in an error instead, there is no second warning."""
 
     def __init__(self, what: str) -> None:
-        #: Place in the first warning → since when it is waited for.
+        #: Name in the first warning → start of its wait, by the monotonic clock.
         self.announced: dict[str, float] = {}
         self._what = what
         self._since: dict[str, float] = {}

@@ -43,12 +43,12 @@ class OffsetRange:
         return replace(self, start=start, end=end, first_epoch=first, last_epoch=last)
 
 
-#: What Kafka takes for the name of a topic, apart from "." and "..".
+#: Names that Kafka accepts for a topic, apart from "." and "..".
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def is_topic_name(text: str) -> bool:
-    """Whether a topic can have this name."""
+    """Return whether a topic can have this name."""
     return _TOPIC.fullmatch(text) is not None and text not in (".", "..")
 
 

@@ -1,6 +1,6 @@
-"""Numbers in what users write, and in the names and keys of files: by ASCII digits alone.
+"""Numbers in users' values, and in the names and keys of files: by ASCII digits alone.
 
-``int`` takes more, such as ``1_000`` and the digits of other scripts, and ``isdigit`` even what ``int`` does not.
+``int`` takes more, such as ``1_000`` and the digits of other scripts, and ``isdigit`` even some that ``int`` refuses.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ def whole_number(text: str) -> int | None:
 
 
 def plain_number(text: str) -> int | None:
-    """The same in the one way that programs write it, without leading zeros: two keys ``0`` and ``00`` are not two."""
+    """Like `whole_number`, but refuse leading zeros, so that ``0`` and ``00`` cannot be two keys."""
     number = whole_number(text)
     return number if str(number) == text else None

@@ -1,4 +1,4 @@
-"""The files of a streaming query's checkpoint: its id, and what is planned and committed. Read-only."""
+"""The files of a streaming query's checkpoint: its id, and its planned and committed micro-batches. Read-only."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LASTING = re.compile(r"ACCESS_DENIED|INVALID|SIGNATURE|NO_SUCH|NOT_FOUND|denied
 
 
 class Checkpoint:
-    """The checkpoint at ``location``, in one of the forms of `spark_eos.checkpoint.stores`. ``settings`` are those of
-    the session and the query.
+    """The checkpoint at ``location``, in one of the forms of `spark_eos.checkpoint.stores`. ``settings``: Hadoop's,
+    of the session and the query.
 
     If the store cannot be read, every method raises CheckpointError: EOS_CHECKPOINT_UNREACHABLE if that may pass, else
     EOS_CHECKPOINT_STORE.
@@ -176,8 +176,8 @@ class Checkpoint:
         return stop("EOS_CHECKPOINT_UNREACHABLE", location=self.location, name=name, why=reason)
 
     def _without_names(self, reason: str, name: str) -> str:
-        """The words of a store's message that have nothing of the user's names, which may be anything. Names are in
-        paths or quoted: a mere word is the store's own, whatever a folder is called."""
+        """Return the words of a store's message without the user's names, which may be anything. Names are in paths or
+        quoted: a mere word is the store's own, even if a folder has the same name."""
         parts = re.split(r"[/@:]", f"{self.location}/{self._root}/{name}")
         names = re.compile(rf"(?<!\w)(?:{'|'.join(re.escape(part) for part in parts if len(part) > 2)})(?!\w)")
         return " ".join(word for word in reason.split() if word.isalpha() or not names.search(word))

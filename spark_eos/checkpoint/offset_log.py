@@ -18,8 +18,8 @@ JSON with the end offset of each partition, exclusive. This source notes more, u
 ``#ids``        the ids of the topics
 ==============  ==========================================================================================
 
-Spark compares offsets as JSON text, so `to_spark` fixes the order of keys. What a source reports for the query's
-progress has the same form, with other marks (`as_marks`).
+Spark compares offsets as JSON text, so `to_spark` fixes the order of keys. A source's report for the query's progress
+has the same form, with other marks (`as_marks`).
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
 
 
 def position_of(logged: object) -> Position:
-    """The position in a line of whatever source, parsed. Raises ValueError, with a reason for a message to users, if it
-    is not one that `to_spark` or Spark's own Kafka source has written."""
+    """Return the position in the parsed line of any source. Raises ValueError, with a reason for a message to users, if
+    neither `to_spark` nor Spark's own Kafka source has written it."""
     if not isinstance(logged, dict) or not all(_is_offsets(of) for topic, of in logged.items() if not is_mark(topic)):
         raise ValueError("it is the line of another source")
     try:
@@ -131,18 +131,18 @@ def position_of(logged: object) -> Position:
 
 
 def is_mark(key: str) -> bool:
-    """Whether a key of a source's line is not a topic."""
+    """Return whether a key of a source's line is not a topic."""
     return key.startswith(_MARK)
 
 
 def as_marks(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values under keys that cannot be topics, for what a source reports beside its offsets."""
+    """Return values that a source reports beside its offsets, under keys that cannot be topics."""
     return {_MARK + name: value for name, value in values.items()}
 
 
 def marks_of(text: str | None) -> dict[str, Any]:
-    """What a source's JSON has beside its topics, by name without the prefix; nothing if it is not JSON of this form.
-    The inverse of `as_marks`."""
+    """Return the values that a source's JSON has beside its topics, by name without the prefix; none if it is not JSON
+    of this form. The inverse of `as_marks`."""
     raw = _parsed(text)
     return {key.removeprefix(_MARK): raw[key] for key in raw if is_mark(key)} if isinstance(raw, dict) else {}
 
@@ -245,7 +245,7 @@ def with_text_keys(offsets: PartitionOffsets) -> dict[str, dict[str, int]]:
 _NOT_JSON = object()
 
 
-def _parsed(text: str | None) -> Any:  # noqa: ANN401  # whatever JSON there is
+def _parsed(text: str | None) -> Any:  # noqa: ANN401  # any JSON value
     try:
         return json.loads(text or "null", object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -253,7 +253,8 @@ def _parsed(text: str | None) -> Any:  # noqa: ANN401  # whatever JSON there is
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What Spark writes has no key twice: of two offsets, nobody would know which one counts."""
+    """Return the pairs as a dict. Raises ValueError for a repeated key: Spark writes none, and either value might be
+    the right one."""
     unique = dict(pairs)
     if len(unique) < len(pairs):
         raise ValueError("a key is there twice")

@@ -1,6 +1,6 @@
 """Hadoop's settings of file systems, such as ``fs.s3a.endpoint``, and where a Python worker finds them.
 
-Spark does not pass its configuration to Python workers. So settings come from three places; later ones take precedence:
+Spark does not pass its configuration to Python workers. So settings have three sources; later ones take precedence:
 
 - the files ``core-site.xml`` (in HADOOP_CONF_DIR) and ``spark-defaults.conf`` (``spark.hadoop.fs.…``) of the machine
 - the session that `spark_eos.register` was called with, whose settings travel with the data source
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 DEFAULT_FS = "fs.defaultFS"
 _SPARKS_PREFIX = "spark.hadoop."
-#: Of a properties file of Java: a name and a value, and what stands for another character in them.
+#: A line of a Java properties file: a name and a value, both with escapes.
 _LINE = re.compile(r"\s*((?:\\.|[^\s#!=:\\])(?:\\.|[^\s=:\\])*)(?:\s*[=:]|\s)\s*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -45,7 +45,7 @@ S3A = (
     *("assumed.role.arn", "assumed.role.session.name", "assumed.role.external.id"),
     *("endpoint", "endpoint.region", "path.style.access", "connection.ssl.enabled"),
 )
-#: Those of Azure and Google that are followed, or add nothing to these; of Azure, each also as ….HOST.
+#: Settings of Azure and Google that are followed, or add nothing to these; each of Azure's also as ….HOST.
 AZURE = (
     *("account.key", "account.auth.type", "account.oauth.provider.type"),
     *("account.oauth2.client.id", "account.oauth2.client.secret", "account.oauth2.client.endpoint"),
@@ -133,7 +133,7 @@ class HadoopSettings(Settings):
 
 
 def setting_name(key: str) -> str | None:
-    """The canonical name of a setting that this module uses, whatever the case of ``key``; None for other keys."""
+    """Return the canonical name of a setting that this module uses, for a ``key`` in any case; None for other keys."""
     name = key.lower()
     if name == DEFAULT_FS.lower():
         return DEFAULT_FS
@@ -182,8 +182,8 @@ def _of_xml(text: str) -> dict[str, str]:
 
 
 def _resolved(value: str, others: Mapping[str, str]) -> str:
-    """The value with its variables replaced as by Hadoop, by the environment and the ``others``, except for properties
-    of the JVM. What has no value stays as it is."""
+    """Return the value with its variables replaced as by Hadoop, by the environment and the ``others``, except for
+    properties of the JVM. A variable without a value stays as it is."""
 
     def replaced(found: re.Match[str]) -> str:
         of_environment = _OF_ENVIRONMENT.fullmatch(found[1])

@@ -3,7 +3,7 @@
 ======================================  =====================================================================
 ``/path``, ``path``                     on the default file system, ``fs.defaultFS``; by default local
 ``file:``                               local
-``s3a://``, ``s3://``, ``s3n://``       Amazon S3 and what speaks its protocol
+``s3a://``, ``s3://``, ``s3n://``       Amazon S3 and stores with its protocol
 ``abfss://``, ``abfs://``, ``wasbs://`` Azure
 ``gs://``                               Google Cloud Storage
 ``hdfs://``                             HDFS, by libhdfs (``pyarrow.fs.HadoopFileSystem``)
@@ -49,8 +49,8 @@ class Store:
 
     @property
     def renames(self) -> bool:
-        """Whether a file is renamed in one step, into a folder that must exist. Object stores copy and delete instead,
-        and have no folders."""
+        """Return whether a file is renamed in one step, into a folder that must exist. Object stores copy and delete
+        instead, and have no folders."""
         return self.local or self.files.type_name == "hdfs"
 
     def why_unwritable(self) -> str | None:
@@ -96,7 +96,7 @@ def _open_store(location: str, settings: HadoopSettings) -> Store:
         files = _opened(scheme, authority, settings)
     except (EosError, NoStore):
         raise
-    except Exception as error:  # whatever pyarrow and the libraries below it raise for settings that they refuse
+    except Exception as error:  # pyarrow and the libraries below it raise many kinds for settings that they refuse
         raise NoStore(f"{type(error).__name__}: {settings.hide(str(error))}") from None
     # In an object store, a bucket or a container is the first part of the path.
     parts = (authority.partition("@")[0] if scheme in _BUCKETS else "", path.strip("/"))
@@ -253,5 +253,5 @@ _OPENERS: dict[str, Callable[[str, HadoopSettings], pyarrow.fs.FileSystem]] = {
     "gs": _google,
     "hdfs": _hdfs,
 }
-#: Schemes whose authority begins with what holds the paths.
+#: Schemes whose authority begins with a bucket or container.
 _BUCKETS = frozenset(_OPENERS) - {"hdfs"}

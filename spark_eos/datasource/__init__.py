@@ -1,1 +1,1 @@
-"""The roof: what Spark and users call, above source and sink; `spark_eos.spark` is what both stand on."""
+"""The entry points that Spark and users call, above source and sink; both use `spark_eos.spark`."""

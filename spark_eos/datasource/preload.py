@@ -1,7 +1,7 @@
-"""What Spark's Python processes import, loaded once in a process that forks them.
+"""Imports the modules of Spark's Python processes once, in a process that forks them.
 
-A worker that imports by itself what reads and writes Kafka, with pyarrow, numpy and pandas, spends more than half a
-second of processor time on it. Its fork has all that from its parent. Nothing is imported here before `preload`.
+A worker that imports the source and sink by itself, with pyarrow, numpy and pandas, spends more than half a second of
+processor time on it. A forked worker has them from its parent. Nothing is imported here before `preload`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Iterable
 
-#: What tasks import. pyarrow imports pandas, where it is installed, as soon as it makes an array of Python's objects.
+#: Modules that tasks import. pyarrow imports pandas, if it is installed, when it makes an array of Python objects.
 TASK_MODULES = (
     "pandas",
     "spark_eos.source.reader",
@@ -20,8 +20,8 @@ TASK_MODULES = (
     "spark_eos.sink.task",
     "spark_eos.pipelines.copy.task",
 )
-#: What any of Spark's Python processes imports: besides tasks, those that find the format, plan and commit. stringprep
-#: is for the names of brokers.
+#: Modules that Spark's Python processes import: tasks, and the processes that find the format, plan and commit.
+#: stringprep is for the names of brokers.
 MODULES = (
     *TASK_MODULES,
     "stringprep",
@@ -44,7 +44,7 @@ MODULES = (
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import the modules, and freeze the collector, so that forks share the memory of what it would look through.
+    """Import the modules, and freeze the garbage collector, so that forks share the memory of the objects so far.
 
     A module that cannot be imported is left out: the process that needs it reports why.
     """

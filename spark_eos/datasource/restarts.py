@@ -67,7 +67,7 @@ def run(
     `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. When ``stop()`` becomes
     true, the query is stopped and the call returns, as it does when the query ends by itself. ``on_restart`` is called
     with each restart before its pause; by default it logs it. ``explain`` returns why a query has failed; pass one if
-    the query has errors other than those of spark-eos.
+    the query has other errors than spark-eos.
     """
 
     def start(attempt: Attempt) -> None:
@@ -131,7 +131,8 @@ def _check_end(query: StreamingQuery, *, stopped: bool) -> None:
 
 
 def _has_finished_a_batch(query: StreamingQuery) -> bool:
-    """Whether this run of the query has finished a micro-batch. An idle query makes progress, too, but adds none."""
+    """Return whether this run of the query has finished a micro-batch. An idle query reports progress, too, but adds no
+    micro-batch."""
     return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
 
 

@@ -23,18 +23,18 @@ _KEY = "eos-kafka"
 #: With this key Spark names the format of a table that it creates; there it also adds the table's properties, and its
 #: options once more, behind a prefix.
 _PROVIDER, _OPTION = "provider", "option."
-#: What makes a table one to be read.
+#: Options that make a table one to be read.
 _SELECTIONS = ("assign", "subscribe", "subscribepattern")
 
 
 def is_created(given: Mapping[str, str]) -> bool:
-    """Whether Spark asks for the columns of a table that it is about to create."""
+    """Return whether Spark asks for the columns of a table that it is about to create."""
     return _PROVIDER in given
 
 
 def columns(given: Mapping[str, str]) -> StructType:
-    """The columns of a table, with its options in their metadata: the source's columns, or for a table with the option
-    'topic' those of the sink.
+    """Return the columns of a table, with its options in their metadata: the source's columns, or the sink's for a
+    table with the option 'topic'.
 
     ``given``: everything that Spark passes from CREATE TABLE. Raises OptionError for options that a table, or a query,
     cannot have.
@@ -67,9 +67,9 @@ def _is_secret(key: str, value: str) -> bool:
 
 
 def options_of(columns: StructType, given: Mapping[str, str], *, writes: bool = False) -> Mapping[str, str]:
-    """The options of a query: those that the table was created with, overridden by ``given``; without a table,
-    ``given``. ``writes``: the columns are those of rows that are written; where they were read from a table, they
-    still have its options, which are not meant.
+    """Return the options of a query: the table's, overridden by ``given``; without a table, ``given``. ``writes``: the
+    columns are of rows to write; if the rows were read from a table, the columns still have its options, which are
+    ignored.
 
     Raises OptionError if this seems to be a table whose options Spark has not passed on.
     """

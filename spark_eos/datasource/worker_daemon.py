@@ -7,7 +7,7 @@ Set ``spark.python.daemon.module=spark_eos.worker_daemon``, where this package i
   same modules are imported from there.
 - Spark closes the socket of a worker that has been idle for a minute or whose task was cancelled. When the worker then
   writes to it, the daemon prints a meaningless stack trace of a BrokenPipeError.
-- The daemon imports once what tasks import, and the workers that it forks have it (`spark_eos.datasource.preload`).
+- The daemon imports the modules of tasks once, for all workers that it forks (`spark_eos.datasource.preload`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spark_eos.spark.worker_exit import quiet  # noqa: E402
 
 
 def preload_tasks() -> None:
-    """Import what tasks import, on systems where a process with their libraries may be forked."""
+    """Import the modules of tasks, on systems where a process with their libraries may be forked."""
     if sys.platform == "linux":
         preload(TASK_MODULES)
         os.register_at_fork(after_in_child=reseed)

@@ -53,7 +53,8 @@ def parse_time(option: str, text: str) -> int:
 
 
 def parse_strategy(option: str, text: str) -> bool:
-    """Whether to begin at the end (``latest``) if no record has the timestamp or a later one, instead of failing."""
+    """Return whether to begin at the end (``latest``), instead of failing, if no record has the timestamp or a later
+    one."""
     word = text.strip().lower()
     if word not in ("error", "latest"):
         raise invalid_option(option, f"'{text}'", "error or latest")

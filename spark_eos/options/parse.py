@@ -34,9 +34,9 @@ from spark_eos.options.table import (
 from spark_eos.options.values import parse_isolation, parsed
 
 _NO_SETTINGS = HadoopSettings()
-#: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
+#: Schemes that may precede :// in kafka.bootstrap.servers: none, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-#: What may follow: ``host``, which is no mere number, or ``[v6 address]``, each with or without a port.
+#: An address in kafka.bootstrap.servers: ``host``, which is no mere number, or ``[v6 address]``; a port may follow.
 _SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?![0-9]+(?::|$))[^\s:;/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 
 #: A record batch that brokers take by default has 1 MiB, compressed, and seldom a hundred times as much.
@@ -109,7 +109,7 @@ _STREAM_ONLY = {
 
 
 def stream_options(raw: Mapping[str, str]) -> SourceOptions:
-    """Parse and check what a user gave to ``readStream``. Raises OptionError."""
+    """Parse and check a user's options of ``readStream``. Raises OptionError."""
     options, _ = _source_options(raw, default_start="latest")
     if options.ending is not None:
         raise stop(
@@ -122,7 +122,7 @@ def stream_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def batch_options(raw: Mapping[str, str]) -> SourceOptions:
-    """Parse and check what a user gave to ``read``. Raises OptionError."""
+    """Parse and check a user's options of ``read``. Raises OptionError."""
     options, given = _source_options(raw, default_start="earliest")
     refuse_latest_start(options.starting_option, options.starting)
     ignored = [name for attribute, name in _STREAM_ONLY.items() if attribute in given]
@@ -134,7 +134,7 @@ def batch_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def source_options(raw: Mapping[str, str]) -> SourceOptions:
-    """Parse and check what a user gave to ``read`` or ``readStream``, as far as both agree. Raises OptionError."""
+    """Parse and check a user's options of ``read`` or ``readStream``, as far as both agree. Raises OptionError."""
     return _source_options(raw, default_start="latest")[0]
 
 
@@ -189,7 +189,7 @@ def _selection(values: dict[str, Any], path: str) -> Selection:
 
 
 def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, Limit | None]:
-    """The option that takes precedence among those for the start or end of reading, and its value."""
+    """Return the start or end option of reading that takes precedence, and its value."""
     at, times = values.pop(f"{side}_timestamp", None), values.pop(f"{side}_times", None)
     offsets = values.pop(f"{side}_offsets", None)
     if at is not None:
@@ -200,7 +200,7 @@ def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, L
 
 
 def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTINGS) -> SinkOptions:
-    """Parse and check what a user gave to ``writeStream``. Raises OptionError.
+    """Parse and check a user's options of ``writeStream``. Raises OptionError.
 
     ``session``: Hadoop's settings of file systems in the session; the query's own go before them.
     """
@@ -272,7 +272,8 @@ def parse_table(
 
 @functools.cache
 def _warn_of_key(key: str) -> None:
-    """Once in a process. Spark hides by itself what is named or contains a password, secret or token."""
+    """Warn of a private key in an option, once in a process. Spark itself hides only options whose name or value has
+    "password", "secret" or "token"."""
     logger.warning(
         "option 'kafka.%s' contains a private key: Spark prints it in plans and in its event log, unless "
         "spark.sql.redaction.options.regex is set, to (?i)url|key. Keys in files are not printed.",

@@ -16,7 +16,7 @@ Partitions = Mapping[str, Collection[int]]
 
 @dataclass(frozen=True)
 class Subscribe:
-    """All partitions of these topics, including those added later."""
+    """All partitions of these topics, also ones that are added later."""
 
     topics: tuple[str, ...]
 
@@ -28,7 +28,7 @@ class Subscribe:
         return range(count)
 
     def includes(self, topic: str, partition: int) -> bool:
-        """Whether this partition is to be read if it exists."""
+        """Return whether this partition is to be read if it exists."""
         return topic in self.topics
 
     def lacking(self, there: Partitions) -> list[str]:

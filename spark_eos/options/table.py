@@ -333,7 +333,7 @@ SINK = (
 )
 
 _OWNED = "spark-eos sets it"
-#: ``kafka.*`` keys that a user cannot set, and what to do instead.
+#: ``kafka.*`` keys that a user cannot set, and the way to set each instead.
 SOURCE_OWNED = {
     "auto.offset.reset": "use the option 'startingOffsets'",
     "enable.auto.commit": "offsets are kept in the checkpoint",

@@ -19,8 +19,8 @@ _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])b?|b)?")
 
 
 def parsed(name: str, parse: Callable[[str, str], T], value: str) -> T:
-    """The value of an option. What Python's own parsers refuse in their ways, as a number of thousands of digits or a
-    text that is nested too deeply, is an OptionError, too."""
+    """Return the value of an option. Errors of Python's own parsers, as for a number of thousands of digits or a text
+    that is nested too deeply, become an OptionError, too."""
     try:
         value.encode()
         return parse(name, value)

@@ -28,7 +28,7 @@ WRITE = (
     ),
 )
 
-#: What `spark_eos.batch_writer` sets beside them: which write of which micro-batch it is.
+#: Options that `spark_eos.batch_writer` adds, to identify the write and its micro-batch.
 FOREACH_BATCH = (
     Option("foreachBatch.query", "query", parse_exact, "", ""),
     Option("foreachBatch.run", "run", parse_text, "", ""),
@@ -41,7 +41,7 @@ FOREACH_BATCH = (
 class WriteOptions:
     """Parsed options of ``df.write``. ``write``: None for a batch write that its user has not named.
 
-    Within foreachBatch, ``run`` and ``batch`` are those of the query.
+    Within foreachBatch, ``run`` and ``batch`` identify the query's run and micro-batch.
     """
 
     sink: SinkOptions
@@ -51,7 +51,7 @@ class WriteOptions:
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
-    """Parse and check what a user gave to ``df.write``. Raises OptionError."""
+    """Parse and check a user's options of ``df.write``. Raises OptionError."""
     values, options = _parsed(raw)
     job_id = values.pop("job_id", None)
     if values and job_id is not None:
@@ -92,7 +92,7 @@ def own_write(raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch:
 
 
 def _parsed(raw: Mapping[str, str]) -> tuple[dict[str, Any], SinkOptions]:
-    """The sink's options, and the values of those that only writes have."""
+    """Return the values of the options that only writes have, and the sink's options."""
     refuse_path(raw)
     streaming = {option.name.lower(): option.name for option in SINK if option not in WRITE}
     for key in raw:

@@ -1,1 +1,1 @@
-"""What knows PySpark's inside: the data source that Spark calls, and Spark's versions, workers, stacks and errors."""
+"""Code that relies on PySpark's internals: Spark's versions, workers, stacks and errors."""

@@ -18,12 +18,12 @@ _MISSING = re.compile(
 )
 #: A log entry without a source.
 _NO_SOURCE = re.compile(_NAMED + r"There are \[0\] sources in the checkpoint offsets")
-#: A source's line that Python was given and could not parse: what Spark was doing, and the error.
+#: Spark's operation, and the error, when Python could not parse a source's line.
 _PERFORMING, _JSON = "Failed when Python streaming data source perform ", "json.decoder.JSONDecodeError"
 _METADATA = re.compile(r"\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\]")
 _NOT_EMPTY = re.compile(r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] The checkpoint location (?P<folder>\S+) should")
 _CONCURRENT = re.compile(_NAMED + "Multiple streaming queries are concurrently using")
-#: What parsers raise; a store that cannot be reached raises in the same places.
+#: Exceptions of parsers; the same stack frames raise others for a store that cannot be reached.
 _PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b.*"
 #: Frames of the stack that show which file was parsed.
 _OFFSETS_FRAME = re.compile(_PARSER + r"\bat \S+\bOffsetSeqLog\.deserialize\(", re.DOTALL)
@@ -40,8 +40,8 @@ _METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re
 def damage(around: str, text: str, stack: str) -> EosError | None:
     """The error for Spark's error about a damaged checkpoint; None for all other errors.
 
-    ``around``: what Spark has put before the error. ``text``: the error; only its beginning counts, as the rest may
-    quote anything. ``stack``: that of the JVM.
+    ``around``: Spark's text before the error. ``text``: the error; only its beginning counts, as the rest may quote
+    anything. ``stack``: the JVM's.
     """
     path, missing = _PATH.match(text), _MISSING.match(text)
     if path is not None:
@@ -56,7 +56,7 @@ def damage(around: str, text: str, stack: str) -> EosError | None:
         return _of_metadata()
     if _NO_SOURCE.match(text) or (_PERFORMING in around and text.startswith(_JSON)):
         return _of_offsets(_NEWEST_OFFSETS)
-    # Errors that quote a row come from Python or have one of Spark's conditions; those of its log parsers have none.
+    # Errors that quote a row come from Python or have one of Spark's conditions; errors of its log parsers have none.
     return None if text.startswith("[") or "Python" in around or "PYTHON" in around else _by_stack(stack)
 
 

@@ -13,7 +13,7 @@ from pyspark.util import PythonEvalType
 def map_arrow(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """The batches that ``function`` makes of those of each partition, with columns as in the DDL ``schema``."""
+    """Apply ``function`` to the Arrow batches of each partition; the result has the columns of the DDL ``schema``."""
     udf = UserDefinedFunction(function, schema, "map_arrow", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*[frame[name] for name in frame.columns])
     mapped = frame._jdf.mapInArrow(column._jc, False, None)  # noqa: SLF001  # as PySpark itself calls it

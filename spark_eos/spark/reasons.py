@@ -17,8 +17,8 @@ from spark_eos.errors import HINT, EosError, restart_helps, stop
 from spark_eos.spark.damaged_checkpoint import damage
 from spark_eos.spark.system_errors import in_spark
 
-#: What Spark puts before the text of an error that it passes on, by the templates of its versions. A text consists of
-#: any number of these, one after the other, and then of the error itself. None of them has room for a record's content.
+#: Prefixes that Spark puts before the text of an error that it passes on, by the templates of its versions. A text has
+#: any number of them, one after the other, and then the error itself. None of them has room for a record's content.
 _AROUND = re.compile(
     r"""
       \[STREAM_FAILED\]\ Query\ [^\n]*?\[id\ =\ [\w-]+,\ runId\ =\ [\w-]+\]\ terminated\ with\ exception:\s
@@ -40,7 +40,7 @@ _AROUND = re.compile(
     """,
     re.VERBOSE,
 )
-#: An error of spark-eos, as Python prints it: up to the end of its line, or to what Spark appends to it.
+#: An error of spark-eos, as Python prints it: up to the end of its line, or to the text that Spark appends to it.
 _OURS = re.compile(
     r"spark_eos\.errors\.(?P<type>\w+): \[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<text>.+?)"
     r"(?=\s*SQLSTATE: |\s*\n|\s*$)"
@@ -50,13 +50,13 @@ _RAISED_BY_PLAN = re.compile(
     r"\[USER_RAISED_EXCEPTION\] \[(?P<condition>EOS_(?:JOB|DELTA|FILE)_[A-Z0-9_]+)\] (?P<text>.+?)"
     r"(?=\s*SQLSTATE: |\s*\n|\s*$)"
 )
-#: What `setup.cfg` requires, as Python names it where it is not there: in a worker, or as the daemon starts that forks
-#: workers, where ``spark.python.daemon.module`` names that of this package.
+#: Python's error for a missing module that `setup.cfg` requires: in a worker, or at the start of the daemon that forks
+#: workers, where ``spark.python.daemon.module`` names this package's.
 _MISSING = re.compile(
     r"(?:\s*Error from python worker:\s+[^\n]+?: Error while finding module specification for '[\w.]+' \()?"
     r"ModuleNotFoundError: No module named '(?P<module>spark_eos|pyarrow|numpy|confluent_kafka|fastcrc)(?:\.[.\w]+)?'"
 )
-#: The process at the other end of a socket is gone: what Java says, and where in Spark a stack begins that says it.
+#: The process at the other end of a socket is gone: Java's message, and the frame of Spark where its stack begins.
 _CUT_OFF = re.compile(
     r"(?:java\.[\w.]+Exception(?:: )?)?(?:Connection reset(?: by peer)?|Broken pipe|Stream closed|null)?"
     r"\s*(?:SQLSTATE: |\n|$)"
@@ -119,13 +119,12 @@ def _reason(found: re.Match[str], restart_helps: bool) -> Reason:
 
 
 def error_itself(text: str) -> str:
-    """The text of the error that was raised, without what Spark has put before it."""
+    """Return the text of the error that was raised, without Spark's prefixes."""
     return _parts(text)[1]
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Split a text into what Spark has put before the error that was raised, and the rest, which begins with that
-    error.
+    """Split a text into Spark's prefixes and the rest, which begins with the error that was raised.
 
     The error may quote a record. So the rest is only matched from its beginning, never searched: otherwise a record
     could decide whether a query is restarted.
@@ -137,7 +136,7 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def as_error(error: BaseException) -> EosError | None:
-    """The error of spark-eos that ``error`` is or contains, to be raised in its place without the JVM's stacks; None
+    """Return the error of spark-eos that ``error`` is or contains, to be raised instead, without the JVM's stacks; None
     for errors of Spark itself or of the user's plan."""
     if isinstance(error, EosError):
         return error
@@ -185,7 +184,7 @@ def worker_late() -> EosError:
 
 
 def _without_package(text: str) -> EosError | None:
-    """The error for the stack of a worker that cannot import what a task needs."""
+    """Return the error for the stack of a worker that cannot import a task's modules."""
     match = _MISSING.match(text)
     if match is None:
         return None
@@ -213,7 +212,7 @@ def _begins(text: str, condition: str = "") -> re.Pattern[str]:
     return re.compile(named + r"(?:(?:java\.lang\.IllegalArgumentException: )?requirement failed: )?" + re.escape(text))
 
 
-#: Spark's daemon of workers was killed while it started; with what Python has written, where it has.
+#: Spark's daemon of workers was killed while it started; with Python's output, if there is any.
 _DAEMON_KILLED = re.compile(
     r"(?:\s*Error from python worker:\n(?:[ ][^\n]*\n)*PYTHONPATH was:\n[^\n]*\norg\.apache\.spark\.SparkException: )?"
     r"EOFException occurred while reading the port number from [\w.]+'s stdout and terminated with code: 137\b"

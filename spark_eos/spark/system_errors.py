@@ -1,4 +1,4 @@
-"""Errors of the operating system: of what a machine has none for a while, and what it cannot reach.
+"""Errors of the operating system: resources that run out for a while, and disks and hosts that cannot be reached.
 
 They come as Python's OSError, or in the text of an exception of Spark, whose JVM has the system's own words.
 """
@@ -12,9 +12,9 @@ import re
 from spark_eos.base.printable import refused_by_system
 from spark_eos.errors import EosError, stop
 
-#: What a machine may have none of for a while: room on a disk, files, processes, memory.
+#: A resource has run out, maybe for a while: room on a disk, files, processes, memory.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-#: What a disk fails by that is mounted from elsewhere, while its server is away; and what a failing one does.
+#: Errors of a network disk while its server is away, and of a failing disk.
 _DISK_AWAY = frozenset({errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN})
 _AWAY = _DISK_AWAY | {
     *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH),
@@ -36,7 +36,7 @@ _ERRORS = {
     **{os.strerror(number): _away for number in _DISK_AWAY | {errno.EROFS}},
 }
 _WORDS = f"(?P<words>{'|'.join(map(re.escape, _ERRORS))})"
-#: What was refused, by Java or by Python: a file, or a program that cannot be started.
+#: The object of the refusal, as Java or Python names it: a file, or a program that cannot be started.
 _OF = r"(?:(?:[a-z][\w+.-]*:)?/[^\n]*?(?:: | \()|Cannot run program \"[^\"\n]*\"[^\n]*?[:,(] ?)?"
 _REFUSED = rf"(?P<why>{_OF}{_WORDS}\)?)"
 _END = r"(?=\s*(?:SQLSTATE: |\n|$))"
@@ -57,12 +57,12 @@ _OF_FILES = re.compile(
 
 
 def may_pass(error: OSError) -> bool:
-    """Whether a restart may help, with nothing changed."""
+    """Return whether a restart may help, with nothing changed."""
     return error.errno in _FULL | _AWAY
 
 
 def system_error(error: OSError) -> EosError:
-    """The error for what the system has refused, such as to start a program or to write a file."""
+    """Return the error for a refusal of the system, such as to start a program or to write a file."""
     why = refused_by_system(error)
     if error.errno in _FULL:
         return _full(why)
@@ -70,10 +70,10 @@ def system_error(error: OSError) -> EosError:
 
 
 def in_spark(around: str, text: str, stack: str) -> EosError | None:
-    """The error for an exception of Spark whose cause is the system; None for all other errors.
+    """Return the error for an exception of Spark whose cause is the system; None for all other errors.
 
-    ``around``: what Spark has put before the error. ``text``: the error; only its beginning counts, as the rest may
-    quote anything. ``stack``: that of the JVM.
+    ``around``: Spark's text before the error. ``text``: the error; only its beginning counts, as the rest may quote
+    anything. ``stack``: the JVM's.
     """
     match = _TEXT.match(text) or _OF_PYTHON.match(text)
     if match is None and _quotes_no_row(around, text):

@@ -48,7 +48,7 @@ def quiet_callbacks() -> None:
 
 
 def _in_a_worker() -> bool:
-    """Whether this process is a Python worker of Spark: started as a module of pyspark, or forked by a daemon (Spark's,
-    this package's or the user's), which has imported pyspark's worker by then."""
+    """Return whether this process is a Python worker of Spark: started as a module of pyspark, or forked by a daemon
+    (Spark's, this package's or the user's), which has imported pyspark's worker by then."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return "pyspark.worker" in sys.modules or (spec is not None and spec.name.startswith("pyspark."))

@@ -71,7 +71,8 @@ def in_session(spark: SparkSession) -> Iterator[None]:
 
 
 def worker_uses_tcp() -> bool:
-    """Whether this process is a Python worker to which Spark talks over TCP, although it could use a Unix socket."""
+    """Return whether this process is a Python worker to which Spark talks over TCP, although it could use a Unix
+    socket."""
     is_worker = "PYTHON_WORKER_FACTORY_SECRET" in os.environ
     by_file = os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false").lower() == "true"
     return is_worker and not by_file and hasattr(socket, "AF_UNIX")

@@ -22,7 +22,7 @@ def _print_exc() -> None:
 def quiet(daemon: ModuleType) -> None:
     """Let Spark's daemon, and every worker that it forks, end without a stack when the worker's socket is gone.
 
-    The daemon looks up what prints stacks when it needs it, so this counts at once, also within a task.
+    The daemon looks up the function that prints stacks when it calls it, so this counts at once, also within a task.
     """
     vars(daemon)["traceback"] = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)
 
@@ -30,7 +30,7 @@ def quiet(daemon: ModuleType) -> None:
 def quiet_here() -> None:
     """Make the exit quiet in this process, if it is a worker that Spark's own daemon has started.
 
-    Spark starts the workers that plan a stream by its own daemon, whatever ``spark.python.daemon.module`` is.
+    Spark starts the workers that plan a stream by its own daemon, and ignores ``spark.python.daemon.module`` there.
     """
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
