@@ -46,9 +46,9 @@ AHEAD_S = 2.0
 @dataclass(frozen=True)
 class Part:
     """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
-    milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: records that are no
-    rows, and that belong to the transaction as they do. ``letters``: how many of the rows are dead letters. Where the
-    rows are made of others, ``read``: how many of these; ``dropped``: those that could not be made into rows, and were
+    milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: number of records
+    that are no rows, in the same transaction. ``letters``: how many of the rows are dead letters. Where a transform
+    makes the rows, ``read``: number of records read; ``dropped``: how many of them it could not make into rows, and
     left out."""
 
     rows: int
@@ -95,7 +95,7 @@ class RowWriter:
         return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
 
     def _check_topics(self, columns: RowBatch) -> None:
-        """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
+        """Check that topics exist before a row is written: the client would wait for them, or create a misspelt one."""
         if self._ahead_at is not None and time.monotonic() - self._ahead_at > AHEAD_S:
             self.partitions.clear()
             self.topic_ids.clear()

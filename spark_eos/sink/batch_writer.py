@@ -110,7 +110,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @contextmanager
     def _naming_itself(self) -> Iterator[None]:
-        """Name the write in errors; of a batch write, also say what to do about them, as there is no checkpoint."""
+        """Name the write in errors; for a batch write, which has no checkpoint, also add the next step to them."""
         try:
             yield
         except EosError as error:

@@ -14,8 +14,8 @@ _VERIFICATION = "transaction.partition.verification.enable"
 
 
 def check_brokers(client: BrokerClient, *, two_phase: bool) -> None:
-    """Raise KafkaError where the brokers, by their version or settings, could let a late batch stay open for ever, or
-    cannot do what an option asks for (EOS_BROKER_UNSUITABLE, EOS_TWO_PHASE_UNAVAILABLE).
+    """Raise KafkaError where the brokers, by their version or settings, could let a late batch stay open for ever
+    (EOS_BROKER_UNSUITABLE), or lack two-phase commit though an option asks for it (EOS_TWO_PHASE_UNAVAILABLE).
 
     With transaction.version 2, the end of a transaction fences its producer, so that nothing comes late.
     """
@@ -47,8 +47,8 @@ def _check_verification(client: BrokerClient) -> None:
 
 
 def without(client: BrokerClient, setting: str, otherwise: str = "") -> list[int]:
-    """The ids of the brokers that do not have ``setting``=true. Warns where this user may not read that, and says what
-    happens ``otherwise``; then there is none."""
+    """Return the ids of the brokers that do not have ``setting``=true; none, with a warning, if this user may not read
+    it. ``otherwise``: the consequence, as the end of the warning."""
     settings = each_broker_setting(client, setting)
     if settings is None:
         logger.warning(

@@ -68,7 +68,7 @@ class CommitEvents:
             self.events.tell("failed", **self._of(batch), condition=condition, lost=lost)
 
     def _of(self, batch: MicroBatch, rows: int | None = None) -> dict[str, object]:
-        """``rows``: where they are not those that the tasks have reported."""
+        """Return the fields of a micro-batch. ``rows``: their number, if it differs from the tasks' reports."""
         tasks = [parse_task_name(self.prefix, self.key, w.pair.id) for w in batch.written]
         generations = [task.generation for task in tasks if task is not None]
         return {
@@ -90,8 +90,9 @@ def aborted(
     left: int,
     decided: Callable[[], Collection[Pair]],
 ) -> None:
-    """A micro-batch was given up. ``left``: transactions that stay open for now. ``decided``: reads those of the last
-    decision, as a commit that raised, by whichever error, may have decided before: these are not aborted."""
+    """Emit the event of a micro-batch that was given up. ``left``: transactions that stay open for now. ``decided``
+    reads the transactions of the last decision, which are not aborted: a commit that raised any error may have decided
+    before."""
     if events:
         written = [message.report.written for message in received if isinstance(message, Message)]
         pairs = {one.pair for one in written if one is not None}.difference(decided() if any(written) else ())

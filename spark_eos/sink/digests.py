@@ -21,16 +21,15 @@ from fastcrc.crc32 import iso_hdlc
 
 from spark_eos.protocol.head import DIGEST_BITS, Digest
 
-#: In place of a null until its hash is replaced.
+#: Stands for a null until its hash is replaced.
 _ABSENT = b""
 #: Bytes of a field from which a view of it costs less than a copy.
 _WORTH_A_VIEW = 400
 
 
 class ColumnarRows(Protocol):
-    """Columns of rows; one that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
-    ``encoded_headers`` are as they stand in records. ``places``: a number for each row, by its place in the source,
-    where it is known."""
+    """Columns of rows; a missing column is None. ``topic`` is for all rows if ``topics`` is None. ``encoded_headers``
+    are encoded as in records. ``places``: a number for each row, by its position in the source, if that is known."""
 
     rows: int
     topic: str | None
@@ -54,7 +53,7 @@ def digest(rows: ColumnarRows, by: Digest) -> int:
 #: Stands for null, and for a column that is not there: no CRC, partition or time in microseconds is that large.
 _NULL = np.uint64(0xD6E8FEB86659FD93)
 _ODD = 0x9E3779B97F4A7C15
-#: One for each column, so that fields that change places show.
+#: A factor for each column, so that the digest differs when two columns swap fields.
 _FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11)]
 
 
@@ -175,7 +174,7 @@ def _with_nulls(column: pa.Array, hashes: np.ndarray) -> np.ndarray:
 
 
 def _present(column: pa.Array) -> Sequence[bytes | memoryview]:
-    """The column's fields, with bytes in place of null. Large ones are not copied."""
+    """Return the column's fields, with bytes instead of null. Large fields are not copied."""
     if column.nbytes < _WORTH_A_VIEW * len(column):
         fields: list[Any] = column.to_pylist()
         return [_ABSENT if field is None else field for field in fields] if column.null_count else fields

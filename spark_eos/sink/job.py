@@ -63,10 +63,10 @@ def is_in_foreach_batch() -> bool:
 
 
 class RowSource(Protocol):
-    """Where the rows that tasks write come from. It travels to the tasks with the writer.
+    """Source of the rows that tasks write. It travels to the tasks with the writer.
 
-    `spark_eos.sink.spark_rows.SparkRows`: Spark hands them to the tasks. `spark_eos.pipelines.copy.task.RangeRows`:
-    Spark hands over ranges, and the tasks read what they stand for."""
+    `spark_eos.sink.spark_rows.SparkRows`: Spark hands the rows to the tasks.
+    `spark_eos.pipelines.copy.task.RangeRows`: Spark hands over ranges of offsets, and the tasks read their records."""
 
     @property
     def columns(self) -> Columns:
@@ -79,8 +79,8 @@ class RowSource(Protocol):
         ...
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """In a task: write the rows that ``batches`` are or stand for, into an open transaction. Whatever fails aborts
-        that transaction and raises."""
+        """Write the rows that ``batches`` are or stand for into an open transaction; called in a task. Any failure
+        aborts that transaction and raises."""
         ...
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
@@ -120,8 +120,8 @@ class SinkJob:
     def run(
         self, client: BrokerClient, identity: Identity, batches: Iterator[pa.RecordBatch], *, count_bytes: bool
     ) -> Message:
-        """In a task: write its rows into a transaction of this attempt's own, which stays open, and report on it.
-        Whatever fails aborts that transaction and raises."""
+        """Write a task's rows into a transaction of this attempt's own, which stays open, and report on it. Any failure
+        aborts that transaction and raises."""
         from spark_eos.sink.task import Task  # which the driver's processes have no use for
 
         began = time.perf_counter()
@@ -141,10 +141,11 @@ class SinkJob:
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):
-    """A task's report on its way to the driver through Spark, with what the driver knew when it planned.
+    """A task's report on its way to the driver through Spark, with the driver's state when it planned.
 
-    Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of the keys and values
-    that it was given, if metrics count them; see `TaskReport` for those of a copy. ``planned``: see `SinkJob`.
+    Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: size of the keys and
+    values that it was given, if metrics count them; see `TaskReport` for the bytes of a copy. ``planned``: see
+    `SinkJob`.
     """
 
     query: str

@@ -101,8 +101,8 @@ def check_ledger(
 
 @process_cache(maxsize=16)
 def _other(client: BrokerClient, topic: str, partitions: int, kind: OwnTopic) -> str | None:
-    """Return what the topic holds, if it is no topic of this kind, by a sample that a process reads once. A topic with
-    any record of this kind is one."""
+    """Return a description of the topic's records, if it is no topic of this kind, by a sample that a process reads
+    once. A topic with any record of this kind is one."""
     rows = [row for row in samples(client, {topic: partitions})[topic] if row[2] is not None]
     kinds = {own_topic_of(key, value) for _, key, value in rows}
     if kind in kinds or not rows or any(may_be_head(key, value) for _, key, value in rows):

@@ -34,8 +34,8 @@ class OwnRun:
     decision: Decision | None
 
     def partition_of(self, topic: str) -> int:
-        """The partition of a topic with the program's own records that has those of this query. The topic is created
-        where it is missing, and must be as durable as a ledger. Raises EosError."""
+        """Return the partition with this query's records in a topic of the program's own records. The topic is created
+        if it is missing, and must be as durable as a ledger. Raises EosError."""
         count = ledger_partitions(self.client, topic, broker_config(self.client), OwnTopic.NOTES)
         return ledger_partition(self.query, count)
 

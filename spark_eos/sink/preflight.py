@@ -113,7 +113,7 @@ def _checkpoint(options: SinkOptions) -> Checkpoint:
 
 @ttl_cache(FRESH_S, maxsize=16)
 def _is_readable(options: SinkOptions) -> bool:
-    """Whether the store of the checkpoint can be read: a micro-batch does not wait each time for one that cannot."""
+    """Return whether the store of the checkpoint can be read. If not, later micro-batches do not wait for it again."""
     with _going_on_unread(options):
         _checkpoint(options).query_id()
         return True

@@ -26,7 +26,7 @@ class RowBatch:
     """One Arrow batch of the sink's columns, as a producer takes them, and their digest.
 
     ``topic`` is the topic for all rows, or None if there is a column for it. ``places``: a number for each row, by its
-    place in the source, where that is known.
+    position in the source, if that is known.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ _CLEAN_LOOKS = 2
 @dataclass(frozen=True)
 class _Verification:
     """A verification, in the background, of a committed decision, and of all ``starts`` that were blocked before.
-    ``blocked``: those that still are."""
+    ``blocked``: the starts that still are."""
 
     run: str
     decision: Decision | None

@@ -33,7 +33,7 @@ OPEN_S = 3.0
 def run_task(task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Write, or count, the rows of one task; return the report for the driver.
 
-    The head, the opening of the run and the start of the producer overlap the wait for the first rows. Whatever fails
+    The head, the opening of the run and the start of the producer overlap the wait for the first rows. Any failure
     aborts this attempt's own transaction and raises.
     """
     job, identity = task.job, task.identity

@@ -20,7 +20,7 @@ from spark_eos.spark.tracebacks import hidden_traceback
 
 
 class EosKafkaBatchReader(DataSourceReader):
-    """Reads what is below the last stable offsets when the query is planned. Each action plans again."""
+    """Reads the rows below the last stable offsets at the time of planning. Each action plans again."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -31,7 +31,7 @@ from spark_eos.source.losses import HIDDEN_S
 
 T = TypeVar("T")
 
-#: In place of the current leader's epoch. It differs from every real epoch, so the leader is always asked.
+#: Stands for the current leader's epoch. It differs from every real epoch, so the leader is always asked.
 ANY_LEADER = 2**31 - 1
 _LOOK_BYTES = 64 * 1024
 #: Yields an epoch, and is sent the leader's answer for it.
@@ -47,7 +47,7 @@ class Noted:
 
 
 class Unanswered(Exception):
-    """A leader did not answer what its log has; the text says why."""
+    """A leader did not answer a question about its log; the text says why."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Fetching:
 
     @classmethod
     def from_options(cls, client: BrokerClient, options: SourceOptions) -> Fetching:
-        """Return what the options of a source say about its tasks."""
+        """Take the options of a source that concern its tasks."""
         return cls(
             client,
             options.isolation,

@@ -79,8 +79,8 @@ class Run:
 class Look:
     """Topics and ends before the first question. ``ends``: the last stable offset of each partition of ``topics``, or
     its high watermark for a query that reads uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``:
-    topics and ends are those of the run's beginning, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark
-    lets the micro-batch read; None if it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
+    topics and ends were read when the run began, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark lets
+    the micro-batch read; None if it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
     """
 
     topics: Topics
@@ -352,8 +352,8 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
 def _still_there(
     position: Position, look: Look, end: PartitionOffsets, options: SourceOptions, losses: _Losses
 ) -> Plan[tuple[PartitionOffsets, TopicIds] | None]:
-    """Return the end, and the topic ids to note with it, if the topics are still those of ``look``: then the ends are
-    theirs. None if nothing is to be read.
+    """Return the end, and the topic ids to note with it, if ``look`` still describes the present topics: then the ends
+    are theirs. None if nothing is to be read.
 
     Other topics are left to the next look. Pinned topics have no other look: topics that are gone are reported as lost,
     and keep their offsets and ids.
