@@ -21,8 +21,8 @@ def name_twice(fields: Sequence[pa.Field]) -> str | None:
 
 
 def lost_field(given: pa.DataType, wanted: pa.DataType) -> str | None:
-    """A field in ``given`` that a cast to ``wanted`` would leave out, by its path; None if there is none. Arrow casts
-    structs by the names of their fields, at any depth: those that are not wanted are left out, without an error."""
+    """Return the path of a field in ``given`` that a cast to ``wanted`` would leave out; None if there is none. Arrow
+    casts structs by the names of their fields, at any depth, and drops other fields without an error."""
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         theirs = {field.name: field.type for field in wanted}
         for field in given:
@@ -40,8 +40,8 @@ def lost_field(given: pa.DataType, wanted: pa.DataType) -> str | None:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type, at any depth with large texts and bytes in place of views, as polars has them, of which Arrow filters
-    and takes no rows; and with what is stored in place of an extension type, such as that of JSON in Parquet."""
+    """Return the type with large strings and binaries instead of views, and with storage types instead of extension
+    types (such as Parquet's JSON), at any depth. polars returns views, for which Arrow has no `filter` and `take`."""
     if isinstance(type_, pa.BaseExtensionType):
         return plain_type(type_.storage_type)
     if pa.types.is_string_view(type_):
@@ -67,16 +67,16 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Whether it is one of Arrow's types of lists."""
+    """Return whether this is one of Arrow's list types."""
     kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
     return any(is_one(type_) for is_one in kinds)
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether it is one of Arrow's types of texts."""
+    """Return whether this is one of Arrow's string types."""
     return any(is_one(type_) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    """Whether it is one of Arrow's types of bytes of any length."""
+    """Return whether this is one of Arrow's binary types of variable length."""
     return any(is_one(type_) for is_one in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))

@@ -20,6 +20,6 @@ def arrow_schema(struct: StructType) -> pa.Schema:
     return _in_utc(to_arrow_schema, struct)
 
 
-def _in_utc(convert: Any, of: DataType) -> Any:  # noqa: ANN401  # what PySpark's functions return
+def _in_utc(convert: Any, of: DataType) -> Any:  # noqa: ANN401  # PySpark's converters have no type
     """Spark before 4.2 has no parameter for the zone, which is UTC there."""
     return convert(of, timezone="UTC") if "timezone" in inspect.signature(convert).parameters else convert(of)

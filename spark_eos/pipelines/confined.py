@@ -1,7 +1,7 @@
-"""Calls in a Python process of their own, with limits of time and memory, of code that works on what strangers write.
+"""Calls functions on untrusted records in a separate Python process, with limits of time and memory.
 
-One record can make a function loop for ever or take all memory, and DuckDB overflow the stack. Limits of the system end
-the process, and the caller goes on. It is a new process and no fork: a driver has threads, and locks that they hold.
+One record can make a function loop for ever, take all memory, or overflow DuckDB's stack. The operating system's limits
+end the process, and the caller goes on. The process is not forked, as the driver's threads may hold locks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_eos.errors import stop
 T = TypeVar("T")
 
 _MAIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from spark_eos.pipelines.confined import main; main()"
-#: What the process writes when it is ready for calls.
+#: The process writes this byte when it is ready for calls.
 _READY = b"."
 #: The ends of a process that its own work has brought about. Of others, such as by SIGKILL, nobody knows.
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
@@ -36,7 +36,7 @@ class OutOfBounds(Exception):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a call may take: memory besides that of the libraries, time of the processor, and time."""
+    """Limits of a call: memory beyond the libraries' own, CPU time, and wall-clock time."""
 
     memory_mib: int
     cpu_s: float
@@ -52,8 +52,9 @@ class Confined:
         self._process: subprocess.Popen[bytes] | None = None
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """The result of the function in the other process, or what it raises. Both, and the arguments, are pickled as
-        Spark does it. Raises OutOfBounds, and WorkerError where the process has ended for another reason."""
+        """Call the function in the other process, and return its result or raise its exception. Function and arguments
+        are pickled with Spark's cloudpickle. Raises OutOfBounds, and WorkerError where the process has ended for
+        another reason."""
         from pyspark import cloudpickle
 
         request = cloudpickle.dumps((function, arguments))  # type: ignore[no-untyped-call]  # PySpark's
@@ -84,7 +85,7 @@ class Confined:
             return
         assert process.stdin is not None and process.stdout is not None
         process.stdout.close()
-        with suppress(OSError):  # of what it has not read
+        with suppress(OSError):  # closing fails if input is unread
             process.stdin.close()
         try:
             process.wait(timeout=1)
@@ -119,8 +120,8 @@ def _why(status: int, bounds: Bounds) -> Exception:
 
 
 def share_mib() -> int:
-    """MiB of memory for a Python process: what Spark gives to those of its executors, or this one's share of the
-    machine, or of its control group, by processor."""
+    """Return MiB of memory for a Python process: Spark's setting for an executor's Python processes, or this process's
+    share by processor of the machine or its control group."""
     given = int(os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "0"))
     if given > 0:
         return given
@@ -129,8 +130,8 @@ def share_mib() -> int:
 
 
 def _group_limits(root: Path) -> list[int]:
-    """The limits of memory, in bytes, of this process's control groups and those around them. Within a container, the
-    path that the system names may lead nowhere."""
+    """Return the memory limits, in bytes, of this process's control groups and their parents. Within a container, the
+    path that the system names may not exist."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -155,7 +156,7 @@ def _group_limits(root: Path) -> list[int]:
 
 
 def main() -> None:
-    """Answer calls until the standard input ends. What the calls print goes to the standard error."""
+    """Answer calls until the standard input ends. Output that the calls print goes to the standard error."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -167,12 +168,12 @@ def main() -> None:
     while (answer := _answer(requests, bounds)) is not None:
         answers.write(answer)
         answers.flush()
-    os._exit(0)  # whatever threads a call has left behind
+    os._exit(0)  # does not wait for threads that a call left behind
 
 
 def _limit_memory(mib: int) -> None:
-    """Of what the process has beside the libraries: Linux counts memory that can be written."""
-    import pyarrow  # noqa: F401  # what it has is not counted
+    """Limit memory beyond the libraries' own. Linux counts writable memory."""
+    import pyarrow  # noqa: F401  # so that its own memory is not counted
 
     try:
         held = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
@@ -188,7 +189,7 @@ def _answer(requests: BinaryIO, bounds: Bounds) -> bytes | None:
     try:
         if not requests.peek(1):  # type: ignore[attr-defined]  # it is buffered
             return None
-        function, arguments = pickle.load(requests)  # imports what it needs, for as long as that takes
+        function, arguments = pickle.load(requests)  # imports the function's modules, without a time limit
         signal.setitimer(signal.ITIMER_PROF, bounds.cpu_s)  # the signals end the process
         signal.setitimer(signal.ITIMER_REAL, bounds.time_s)
         return pickle.dumps((function(*arguments), None))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_eos.pipelines.copy.transforming import Transformed
 
-#: A transform, whatever it does about records that it rejects.
+#: A transform, with any `OnMalformed`.
 Apply = Callable[[pa.RecordBatch], Transformed]
 
 
@@ -22,10 +22,10 @@ def _are_equal(rows: pa.RecordBatch, others: pa.RecordBatch) -> bool:
 
 
 def differing(apply: Apply, batch: pa.RecordBatch, whole: Transformed, sizes: Iterable[int]) -> int | None:
-    """Give the batch to the transform in pieces of these sizes, which are all of it, in order.
+    """Give the batch to the transform in consecutive pieces of these sizes, which cover it.
 
-    Returns where the first piece begins whose rows and rejected records are not the next ones of the whole batch, which
-    may be for those that a piece before it lacks; None where all are the same.
+    Returns the row number at which the first piece begins whose rows and rejected records differ from the next ones in
+    ``whole``; None where all are the same. The cause may be rows that an earlier piece lacks.
     """
     firsts: list[int] = []
     rejected: dict[int, str] = {}

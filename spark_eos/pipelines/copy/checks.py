@@ -90,7 +90,7 @@ def check_malformed(on_malformed: str, sink: SinkOptions) -> None:
 
 
 def check_trigger(trigger: Mapping[str, object]) -> None:
-    """Refuse triggers without a limit for micro-batches, and those without micro-batches. Raises OptionError."""
+    """Refuse triggers without micro-batches, or with micro-batches of unlimited size. Raises OptionError."""
     unknown = [name for name in trigger if name not in _TRIGGERS]
     if unknown or len(trigger) > 1:
         raise stop(
@@ -104,8 +104,8 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
 def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> None:
     """Refuse to read rows that are aborted later, or that lose their order. Raises OptionError.
 
-    ``ordered``: the rows of a source partition keep their order; ``keeps_order``: the hint for options that give it
-    up, as it depends on what the user has called.
+    ``ordered``: the rows of a source partition keep their order; ``keeps_order``: the hint in the error, which depends
+    on the function that the user called.
     """
     if options.isolation != "read_committed":
         raise stop(

@@ -1,9 +1,9 @@
-"""Copies a range of one partition to one partition, by whole record batches wherever those may pass as they are.
+"""Copies a range of one partition to one partition, by whole record batches where they can be passed on unchanged.
 
-The records of others are put into new batches: where the range begins and ends, of batches with gaps, with timestamps
-by the broker or with a cleaner's mark, and of small batches, several of which become one. Order,
-keys, values, headers, timestamps and compression are the source's. While batches are checked and sealed, the next ones
-are on their way from the source, and the last ones on theirs to the target; those in flight to it bound the memory.
+Other record batches are encoded anew: at the ends of the range, with gaps, with the broker's timestamps (LogAppendTime)
+or a cleaner's mark, and small ones, several of which become one. Order, keys, values, headers, timestamps and
+compression are the source's. Fetching, checking and sealing, and producing overlap; the batches in flight to the target
+bound the memory.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Copied:
 def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> Copied:
     """Hand the rows of a range to the producer, for the target's topic and partition, in order.
 
-    ``producer`` has begun; to wait until it has written them (`flush`) is left to the caller. Nothing is handed over
-    where there are no rows. Raises the errors of `read_range`, and those of the producer's `write`.
+    ``producer`` has begun; the caller waits until it has written them (`flush`). Nothing is handed over where there are
+    no rows. Raises the errors of `read_range` and of the producer's `write`.
     """
     copy = _Copy(range_, target, producer, fetching.max_decompressed_bytes)
     for piece in resuming(fetching, range_, read_batches):
@@ -62,8 +62,8 @@ class _Copy:
     """The copy of one range.
 
     The digest is the same whenever the same offsets of the same log are copied: a sum over record batches, each with
-    its place, its checksum, and the part of it that is read. How a batch came to the target does not count, as another
-    limit there, or another attempt, may change that; nor how the batches were fetched.
+    its offset, its checksum, and the part of it that is read. It does not depend on how batches were fetched or written
+    to the target, as that may change with another attempt, or another limit there.
     """
 
     def __init__(

@@ -26,14 +26,14 @@ Function = Callable[[pa.RecordBatch], object]
 
 @runtime_checkable
 class ByRange(Protocol):
-    """A function whose result also depends on what a schema registry knows when it asks. The ids that were unknown are
-    noted with the decision, for each range of offsets, so that a replay gets the same result."""
+    """A function whose result also depends on the schema ids that a registry knows when it is asked. Unknown ids are
+    noted in the decision, for each range of offsets, so that a replay gets the same result."""
 
     def __call__(self, batch: pa.RecordBatch) -> object: ...
 
     def for_range(self, noted: Collection[str] | None) -> ByRange:
-        """The function for all records of one range, which come in chunks. ``noted``: what was `unknown` when the range
-        was decided on; None for one that is new."""
+        """Return the function for all records of one range, which come in chunks. ``noted``: the `unknown` ids of a
+        range that is decided; None for a new range."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -43,21 +43,21 @@ class ByRange(Protocol):
 #: The rule of copies by which a record goes to the partition of the same number.
 SAME = "same"
 
-#: What a query copies, as whole records.
+#: Columns of records that a query copies whole.
 COPY_COLUMNS = Columns(key=True, topic=False, partition=True, headers=True, timestamp=True)
 
 
-#: What a dead letter of a transform has.
+#: Columns of a transform's dead letters.
 LETTER_COLUMNS = Columns(key=True, topic=False, partition=False, headers=True, timestamp=False)
 
-#: What becomes of records that a transform rejects: the query stops, they are left out, or they go to the topic of
-#: the sink's option `deadLetters.topic`.
+#: How records that a transform rejects are handled: the query stops, they are left out, or they go to the topic of the
+#: sink's option `deadLetters.topic`.
 OnMalformed = Literal["fail", "drop", "deadLetters"]
 
 
 @dataclass(frozen=True)
 class RowTransform:
-    """The user's function, the name by which a decision knows it, and what becomes of records that it rejects."""
+    """The user's function, its name in decisions, and how records that it rejects are handled."""
 
     function: Function
     name: str
@@ -66,15 +66,15 @@ class RowTransform:
 
 @dataclass(frozen=True)
 class Transform(RowTransform):
-    """A transform to topics. ``columns``: those that it returns."""
+    """A transform to topics. ``columns``: of its results."""
 
     columns: Columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangePlan:
-    """``written``: where commits note what they wrote, for the source's part of the query's progress; ``cores``: of
-    Spark when the query started, None where they are not known."""
+    """A query that reads ranges. ``written``: commits note the counts that they wrote here, for the source's metrics in
+    the query's progress; ``cores``: of Spark when the query started, None where they are not known."""
 
     written: LastWritten = field(default=LastWritten())
     cores: int | None = None
@@ -94,7 +94,7 @@ class ToTopics(RangePlan):
 
     @property
     def columns(self) -> Columns:
-        """The columns of the rows that are written, whatever the columns of Spark's rows."""
+        """Columns of the written rows, which differ from the columns of Spark's rows."""
         return COPY_COLUMNS if self.transform is None else self.transform.columns
 
     @property

@@ -1,12 +1,12 @@
-"""The ranges of offsets that rows are read from, in place of rows of Spark's: how a decision has them, how a replay is
-compared with it, and what is read again.
+"""Ranges of offsets, which take the place of Spark's rows: how a decision stores them, how a replay is compared with
+it, and which ranges are read again.
 
-A replay is equal if it has the same cluster, topics, transform and offsets, however these are dealt to tasks; with
-nothing lost, nothing is fetched. What was lost is read again by the decision's ranges, not by Spark's, and is the same
-by its number of rows and their digest, in which rows count with their places in the source.
+A replay is equal if it has the same cluster, topics, transform and offsets, however these are dealt to tasks; with no
+transaction lost, nothing is fetched. Rows of lost transactions are read again by the decision's ranges, not by Spark's.
+They are the same if their number is, and their digest, which includes the offset of each row in the source.
 
-The decision's extra has the ranges of tasks that wrote nothing, the others are with what was written: JSON, by topic.
-Behind a range are the texts that a transform has noted of it, such as unknown schema ids
+The decision's extra has the ranges of tasks that wrote nothing; all others are stored with their transactions, as JSON
+by topic. A range is followed by the texts that a transform has noted of it, such as unknown schema ids
 (`spark_eos.pipelines.copy.plan.ByRange`).
 """
 
@@ -35,8 +35,8 @@ class CopiedFrom:
     """Source of rows, and the transform that has made them.
 
     ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
-    function that rows went through, None where they were copied. ``ranges``: of a task, those that Spark gave to it; of
-    a decision, those of tasks that wrote nothing, as the others are with what was written.
+    function that rows went through, None where they were copied. ``ranges``: of a task, the ranges that Spark gave to
+    it; of a decision, the ranges of tasks that wrote nothing, as all others are stored with their transactions.
     """
 
     cluster: str
@@ -57,7 +57,7 @@ def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     return tuple(result)
 
 
-# What tasks report, and decisions have
+# Ranges in reports of tasks, and in decisions
 
 
 #: The notes of a range, which may be read again.
@@ -67,7 +67,7 @@ Noted = Mapping[OffsetRange, tuple[str, ...]]
 def reported(
     report: TaskReport, given: CopiedFrom, ranges: Iterable[OffsetRange] = (), noted: Noted | None = None
 ) -> TaskReport:
-    """The report of a task that Spark gave some ranges, and that has read ``ranges`` for what it wrote."""
+    """Add ranges to a task's report: ``given`` by Spark, and ``ranges`` that it has read for the rows that it wrote."""
     written = report.written
     if written is not None:
         written = replace(written, extra=read_from(ranges, noted or {}))
@@ -85,8 +85,8 @@ def read_from(ranges: Iterable[OffsetRange], noted: Noted) -> bytes:
 
 
 def copied_by(decision: Decision | None) -> CopiedFrom | None:
-    """Return what a decision says of the source; None where rows came through Spark. Raises LedgerError for a decision
-    that another version has made."""
+    """Return the source that a decision notes; None where rows came through Spark. Raises LedgerError for a decision by
+    another version of spark-eos."""
     extra = None if decision is None else decision.extra
     return None if extra is None or extra.kind != CopiedRanges.name else _from_bytes(extra.body)
 
@@ -220,10 +220,11 @@ def assign_ranges(
     *,
     partitioner: str | None = None,
 ) -> tuple[Assignment, tuple[OffsetRange, ...]]:
-    """Return what one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
+    """Return the assignment of one of a micro-batch's ``tasks``, and the ranges that it reads. ``given``: its ranges by
+    Spark's plan.
 
     Each of the decision's lost transactions has its ranges, so any number of tasks can share them. Raises ProtocolStop
-    when behind, Diverged (EOS_REPLAY_DIVERGED) before anything is written that was not decided.
+    when behind, and Diverged (EOS_REPLAY_DIVERGED) before anything is written that differs from the decision.
     """
     decision = head.decision
     if decision is None or decision.batch != batch:
@@ -241,7 +242,7 @@ def assign_ranges(
 
 
 def differences(last: Decision, now: CopiedFrom) -> list[str]:
-    """How a replay differs from what was decided; nothing where it is equal."""
+    """Describe how a replay differs from the decision; empty where they are equal."""
     unlike = list(_sources_differ(last, now))
     copied = copied_by(last)
     if unlike or copied is None:
@@ -269,8 +270,8 @@ def _sources_differ(decided: Decision, now: CopiedFrom) -> Iterator[str]:
 
 
 def _other_logs(decided: Iterable[OffsetRange], now: Iterable[OffsetRange]) -> Iterator[str]:
-    """Offsets are those of other rows where a partition's log was cut and has grown again. Its epochs show that, where
-    both are known."""
+    """Describe partitions whose log was truncated and has grown again, so that the offsets now have other rows. The
+    leader epochs show that, where both are known."""
     known = {(r.topic, r.partition, r.end): r.last_epoch for r in decided}
     for r in now:
         before = known.get((r.topic, r.partition, r.end), -1)

@@ -1,4 +1,4 @@
-"""The ranges of a task whose topics are still what they were when the micro-batch was planned."""
+"""The ranges of a task whose topics are unchanged since the micro-batch was planned."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class ReadableRanges:
         return Fetching.from_options(self.client, self.source)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-        """Every range, in order, that is to be read next. At the end, the topics must still be the same: then they were
-        the same throughout, and what is left out was not there.
+        """Yield every range, in order, that is to be read next. At the end, the topics must still be the same: then
+        they were the same throughout, and the ranges that were left out had no records.
 
         Raises DataLossError, CheckpointError, and KafkaError (EOS_SOURCE_RECREATED).
         """
@@ -65,7 +65,8 @@ class ReadableRanges:
         return gone
 
     def _gone(self, ranges: Iterable[OffsetRange]) -> set[str]:
-        """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
+        """Return topics that were recreated or deleted since. Raises CheckpointError where the servers belong to
+        another cluster."""
         names = {r.topic for r in ranges}
         there = describe_topics(self.client, sorted(names), missing_ok=True)
         check_cluster(self.cluster, cluster_id(self.client))

@@ -34,7 +34,7 @@ class RangeReader(DataSourceStreamReader):
         return RangeReader, ()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: its ranges. The sink reads what they stand for."""
+        """Yield a task's ranges. The sink reads their records."""
         quiet_here()
         assert isinstance(partition, RangesOfTask)
         rows = [pickle.dumps((range_, partition.tasks)) for range_ in partition.ranges]

@@ -1,8 +1,8 @@
 """Tries a transform on a sample of its topics, on the driver, before anything is planned or written.
 
 A transform that is not a function of each row goes wrong in silence, when a replay cuts the records differently. So it
-gets some of the newest records together and in pieces. What fails loudly is left to the tasks, as the query may never
-read these records: what the function raises, and records that cannot be decoded or that the transform rejects.
+gets some of the newest records together and in pieces. Visible failures are left to the tasks, as the query may never
+read these records: exceptions of the function, and records that cannot be decoded or that the transform rejects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CPU_S, _TIME_S = 20.0, 60.0
 #: After how many records that take too much it is not clear whether any other would do.
 _TRIES = 3
 
-#: What a transform may never do, whatever the records are.
+#: Errors of a transform itself, for which no record is to blame.
 _RULES = ("EOS_TRANSFORM_RESULT", "EOS_SCHEMA_INVALID", "EOS_TABLE_COLUMNS")
 
 
@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 def check_by_sample(client: BrokerClient, options: SourceOptions, transform: Transform) -> None:
-    """Try a transform to topics on a sample of those that it reads. See `check_chunks`."""
+    """Try a transform to topics on a sample of its source topics. See `check_chunks`."""
     check_chunks(transform, taken(client, options), transformed)
 
 
@@ -60,14 +60,14 @@ def taken(client: BrokerClient, options: SourceOptions) -> list[Chunk]:
     """A sample of the topics. One that cannot be had is no error, and empty."""
     try:
         return list(sample(client, options))
-    except Exception as error:  # whatever it is: if the query cannot do without it, the query will say so
+    except Exception as error:  # a query that cannot do without raises this error itself
         logger.info("no sample of the topics for the transform: %s", type(error).__name__)
         return []
 
 
 def check_chunks(transform: T, sampled: Sequence[Chunk], apply: Callable[[T, Chunk], Transformed]) -> None:
     """Try the transform on a sample, in a process of its own. Records that are at fault themselves are no errors.
-    ``apply``: what tasks do with it and a chunk.
+    ``apply``: runs it on a chunk, as tasks do.
 
     Raises RowError (EOS_TRANSFORM_RESULT) where the transform is not a function of each row, or takes more for a record
     than it may, and SchemaError for results that are no rows of the sink, with topic, partition and offset.
@@ -126,9 +126,9 @@ def apart(
     rows_of_sample: Sequence[pa.RecordBatch],
     beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
 ) -> R | None:
-    """Return what ``check`` returns, in a process with limits of time and memory. None where it takes more, and it is
-    not clear for which record, or where the process does not do it. ``one``: what it does with a single record;
-    ``beyond``: the error for such a record. Raises this one, and those of the connector that ``check`` raises."""
+    """Return the result of ``check`` in a process with limits of time and memory; None where it exceeds them and no
+    single record is the cause, or where the process fails. ``one``: checks a single record; ``beyond``: makes the error
+    for a record that exceeds the limits. Raises this error, and errors of spark-eos that ``check`` raises."""
     confined = Confined(Bounds(min(max(share_mib(), _MIB[0]), _MIB[1]), _CPU_S, _TIME_S))
     try:
         return confined.call(check)
@@ -153,8 +153,8 @@ def _first_beyond(
     rows_of_sample: Sequence[pa.RecordBatch],
     beyond: Callable[[pa.RecordBatch, OutOfBounds], EosError],
 ) -> EosError | None:
-    """The error for the first record for which the process takes too much, unless it does so for all: the function may
-    need it to load what it works with."""
+    """Return the error for the first record with which the process exceeds its limits; None if it does so with every
+    record, as the function may need that to load a model, for example."""
     records = [rows.slice(number, 1) for rows in rows_of_sample for number in range(rows.num_rows)]
     errors: list[EosError] = []
     done = 0
@@ -268,12 +268,13 @@ def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, sa
 
 
 def copied(transform: T) -> T:
-    """As tasks get it, so that what it keeps from call to call stays here, and what it rejects is no error."""
+    """Copy the transform as tasks get it, so that state that it keeps between calls stays in the copy, and rejected
+    records are no error."""
     from pyspark import cloudpickle
 
     dropping = replace(transform, on_malformed="drop")
     copy: T = cloudpickle.loads(cloudpickle.dumps(dropping))  # type: ignore[no-untyped-call]  # PySpark's
-    if isinstance(copy.function, ByRange):  # what a registry learns meanwhile is no fault of the transform
+    if isinstance(copy.function, ByRange):  # schemas that are registered meanwhile make no difference
         return replace(copy, function=copy.function.for_range(None))
     return copy
 

@@ -1,4 +1,4 @@
-"""The data source of one query: its source gives Spark ranges as rows, its sink reads what they stand for.
+"""The data source of one query: its source gives Spark ranges as rows, its sink reads their records.
 
 Spark keeps a data source as bytes that it never prints, so the plan, with the user's function and secrets, is in a
 class that is made for the query.
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RangeJob:
-    """A query over ranges: its plan, and what makes of it the reader, and the writer. The latter also gets whether it
-    is for a commit or an abort, and not for tasks."""
+    """A query over ranges: its plan, and functions that make its reader and its writer. The latter is also told whether
+    the writer is for a commit or an abort, rather than for tasks."""
 
     plan: RangePlan
     reader: Callable[[Any, Events], DataSourceStreamReader]
@@ -66,7 +66,7 @@ class RangeDataSource(EosKafkaDataSource):
         return RANGE_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that hands ranges to the tasks, not what they stand for."""
+        """Return a reader that hands ranges to the tasks, not their records."""
         return self._job.reader(self._job.plan, self._events)
 
     @hidden_traceback()
@@ -100,9 +100,9 @@ class RangeStreamReader(RangeReader, EosKafkaStreamReader):
         return end
 
     def reportLatestOffset(self) -> SparkOffset | None:
-        """Beside the lag, ``#planned``: the number of offsets of the micro-batch, which is the most that it can have of
-        rows. How many these are, and their bytes, nobody knows before its tasks have read them: ``#written`` has those
-        of the one before."""
+        """Return the lag and two counts: ``#planned``, the number of offsets in the micro-batch and thus the most rows
+        that it can have; and ``#written``, rows and bytes of the micro-batch before, as only the tasks of a micro-batch
+        find out its own."""
         report = super().reportLatestOffset()
         if report is None:
             return None

@@ -2,8 +2,8 @@
 
 A transform has to be a function of each row, as how records are split into batches has no meaning. DuckDB proves that
 here: its own plan of the query, bound and not optimized, may read `input` once, filter it, and compute expressions of
-functions that depend on their arguments alone. The plan is judged, never the query's text. Whatever is not known to be
-a function of each row is refused, also what a later version of DuckDB adds.
+functions that depend on their arguments alone. The plan is judged, never the query's text. Only functions and operators
+that are known to work row by row are allowed, so additions of later versions of DuckDB are refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CPU_S, _TIME_S = 5.0, 600.0
 #: Bytes of a value from which on a query runs in a process of its own. For shorter ones, a function whose time grows
 #: with their square takes less than a second.
 _LONG = 16 << 10
-#: What overflows the stack for values that are nested deeply, which ends the process: by the plan's words.
+#: Words of a plan that recurses into values: deeply nested ones overflow the stack, which ends the process.
 _RECURSIVE = ('"VARIANT"', '"json_contains"')
 
 #: A query within WITH is read once at the most, as nothing that reads two inputs is allowed.
@@ -118,7 +118,7 @@ _EXPRESSIONS = _names(
 _READ = {"catalog": "memory", "schema": "main", "table": INPUT}
 #: The argument by which a function of lists is given the name of an aggregate, in DuckDB's description of it.
 _AGGREGATE = "function_name"
-#: The function that stands in the plan for those of `_shadowed`.
+#: The function that replaces the functions of `_shadowed` in the plan.
 _SHADOW = "error"
 
 
@@ -150,8 +150,8 @@ class SqlTransform:
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.Table, dict[int, str]]:
-        """The rows, without those of records for which the query fails, and DuckDB's reason for each of these, by its
-        place in the batch."""
+        """Return the rows of records for which the query succeeds, and DuckDB's reason for each other record, by its
+        index in the batch."""
         check_sql(self.query, batch.schema)
         failed: dict[int, str] = {}
         return pa.concat_tables(_pieces(self.query, batch, 0, failed)), failed
@@ -350,7 +350,7 @@ def _by_aggregate() -> frozenset[str]:
 
 @cache
 def _macros() -> dict[str, list[str]]:
-    """Return what DuckDB's own macros, by their names, stand for: queries that can be parsed."""
+    """Return the definitions of DuckDB's own macros by name: queries that can be parsed."""
     texts: dict[str, list[str]] = {}
     rows = _opened().execute(
         "SELECT function_name, function_type, macro_definition FROM duckdb_functions() WHERE macro_definition <> ''"
@@ -365,7 +365,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 class _Batch:
-    """A table for DuckDB, which asks for its rows each time that a query reads them: those of ``batch``."""
+    """A table for DuckDB. Each time that a query reads it, it has the rows of ``batch`` at that time."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -405,7 +405,7 @@ class _Bound:
 
 
 def _run(query: str, batch: pa.RecordBatch) -> pa.Table:
-    """Raises duckdb.Error, Unfit, and OutOfBounds for what only a process of its own survives."""
+    """Run the query, in a confined process where a value may end it. Raises duckdb.Error, Unfit, and OutOfBounds."""
     if not _recurses(query, batch.schema) and not _is_long(batch):
         return _run_here(query, batch)
     return _confined(threading.get_ident()).call(_run_apart, query, batch.schema, batch.serialize())
@@ -427,7 +427,7 @@ def _run_here(query: str, batch: pa.RecordBatch) -> pa.Table:
 
 @cache
 def _recurses(query: str, schema: pa.Schema) -> bool:
-    """Return whether DuckDB calls itself for each level of a value, by what is in the plan of the query."""
+    """Return whether DuckDB recurses into each level of a value, by the plan of the query."""
     plan = json.dumps(_plan(query, schema.empty_table()))
     return any(word in plan for word in _RECURSIVE)
 
@@ -477,13 +477,13 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _memory_mib() -> int:
-    """Return the memory that a query may use: half of what a Python process may."""
+    """Return the MiB that a query may use: half of a Python process's limit."""
     return min(max(share_mib() // 2, _MIB[0]), _MIB[1])
 
 
 def _pieces(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str]) -> list[pa.Table]:
-    """The results for a batch, the place of whose first record is ``first``: in pieces, and pieces of these, where the
-    query fails, until it is clear for which records."""
+    """Run the query on a batch whose first record has the index ``first``. Where the query fails, the batch is cut
+    again and again, until the failing records are isolated."""
     import duckdb
 
     try:

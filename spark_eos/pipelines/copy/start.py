@@ -38,25 +38,25 @@ def copy(
     """Start a query from topics to topics or a table (Delta, Iceberg), or from a Delta table to topics, exactly once,
     whose rows never pass through the JVM.
 
-    ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
+    ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` the options of ``writeStream``. Without a
     ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
     names, or of that with the same name in another cluster; with ``partition="key"``, to the one that its key chooses,
-    by the sink's ``kafka.partitioner``. A ``transform`` is a function of each row: it takes a
-    ``pyarrow.RecordBatch`` of the source's columns, however records are cut into batches, and returns one of the
-    sink's. A text is SQL, which DuckDB runs over such batches as the table ``input`` (`spark_eos.pipelines.copy.sql`).
-    ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
-    ``on_malformed``: what becomes of records that the transform rejects, by its column ``error``, or for which SQL
-    fails: ``"fail"`` stops the query, ``"drop"`` leaves them out, ``"deadLetters"`` writes them to the sink's
-    ``deadLetters.topic``. ``ordered``: whether the rows of a source partition keep their order; without,
-    ``minPartitions`` lets several tasks read a partition. ``decode`` and ``encode``, by ``"key"`` and ``"value"``:
-    schemas of a registry, by which the transform gets columns of fields instead of bytes, and returns them.
+    by the sink's ``kafka.partitioner``. A ``transform`` is a function of each row: it takes a ``pyarrow.RecordBatch``
+    of the source's columns, however records are cut into batches, and returns one of the sink's. A text is SQL, which
+    DuckDB runs over such batches as the table ``input`` (`spark_eos.pipelines.copy.sql`). ``trigger`` are arguments of
+    Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``. ``on_malformed`` is for records that
+    the transform rejects, by its column ``error``, or for which SQL fails: ``"fail"`` stops the query, ``"drop"``
+    leaves them out, ``"deadLetters"`` writes them to the sink's ``deadLetters.topic``. ``ordered``: whether the rows of
+    a source partition keep their order; without, ``minPartitions`` lets several tasks read a partition. ``decode`` and
+    ``encode``, by ``"key"`` and ``"value"``: schemas of a registry, by which the transform gets columns of fields
+    instead of bytes, and returns them.
 
-    With the option ``format`` = ``delta`` or ``iceberg``, ``sink`` is a table, whose columns are those that the
-    transform returns, or the source's. There are no dead letters then, and nothing is encoded. With ``format`` =
-    ``delta``, ``source`` is a table: the query writes its appended rows, or its changes, of which the transform also
-    gets ``_change_type`` and ``_commit_version``. `docs/copy.md` has the options of tables.
+    With the option ``format`` = ``delta`` or ``iceberg``, ``sink`` is a table with the columns that the transform
+    returns, or the source's. There are no dead letters then, and nothing is encoded. With ``format`` = ``delta``,
+    ``source`` is a table: the query writes its appended rows, or its changes, of which the transform also gets
+    ``_change_type`` and ``_commit_version``. `docs/copy.md` has the options of tables.
 
-    Returns Spark's query, started. Raises EosError for what can be known before.
+    Returns Spark's query, started. Raises EosError for mistakes that can be detected before the start.
     """
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
@@ -193,10 +193,10 @@ def texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def name_of(function: Function) -> str:
-    """The name by which a decision knows the function. Its module and code may change: what it makes of lost rows is
+    """Return the function's name for decisions. Its module and code may change: for lost rows, its results are
     compared."""
     own_name = getattr(function, "name", None)
-    if isinstance(own_name, str):  # of SQL, and of what decodes and encodes around a function
+    if isinstance(own_name, str):  # SQL has one, and so have functions with decoding and encoding
         return own_name
     name: str = (function if hasattr(function, "__qualname__") else type(function)).__qualname__
     return name

@@ -27,9 +27,9 @@ from spark_eos.spi import Attempt, Columns, Decision, Kind, Part, RowBatch, RowW
 class TaskRun:
     """Work of a task that has begun a transaction.
 
-    ``given``: the ranges that Spark gave to it, and ``copied_from`` the same for a decision. ``ranges``: those to read,
-    which in a repair are of the lost transactions of the ``decision`` on this micro-batch. ``unknown``: filled while
-    rows are written, see `ByRange.unknown`.
+    ``given``: the ranges that Spark gave to it; ``copied_from``: the same, as a decision has it. ``ranges``: the ranges
+    to read, which in a repair belong to lost transactions of the ``decision`` on this micro-batch. ``unknown``: filled
+    while rows are written, see `ByRange.unknown`.
     """
 
     given: tuple[Any, ...]
@@ -59,11 +59,11 @@ class RangeRows:
         raise NotImplementedError
 
     def parts(self, run: TaskRun) -> Iterator[Part]:
-        """In a task: write what its ranges hold. Raises EosError."""
+        """Read the records of a task's ranges, and yield the parts that it writes. Raises EosError."""
         raise NotImplementedError
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """In a task: write what its ranges hold, or nothing if it is decided and not lost."""
+        """Write the records of a task's ranges, or nothing if they are decided and not lost."""
         given = given_to_task(batches)
         run = _begun(task, given, self.copied_from(given.ranges), self.plan.aside)
         if isinstance(run, TaskReport):
@@ -78,8 +78,8 @@ class RangeRows:
 
 
 def _begun(task: Task, given: RangesOfTask, copied_from: CopiedFrom, aside: frozenset[str]) -> TaskRun | TaskReport:
-    """Begin a transaction for what the task has to write, or report that this is nothing, as all is decided and not
-    lost. ``aside``: see `Attempt`. Raises EosError."""
+    """Begin a transaction for the rows that the task has to write, or report that it has none, as all are decided and
+    not lost. ``aside``: see `Attempt`. Raises EosError."""
     job, identity = task.job, task.identity
     head = task.open()
     assignment, ranges = assign_ranges(
@@ -122,8 +122,8 @@ class TopicRows(RangeRows):
 
 
 class Parts:
-    """Writes ranges of topics, range by range. ``noted``: of a decided micro-batch, the schema ids that
-    were unknown in each range. ``unknown``: those that are, by the ranges so far, where there are any."""
+    """Writes ranges of topics, range by range. ``noted``: of a decided micro-batch, the schema ids that were unknown in
+    each range. ``unknown``: the ids that are unknown now, by the ranges so far that have any."""
 
     def __init__(
         self,

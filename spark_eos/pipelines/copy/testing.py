@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def check_transform(transform: Function, batch: pa.RecordBatch, *, table: bool = False, place: str = "offset") -> None:
     """Run a transform over these rows of the source at once, one by one, and in pieces of other sizes, and compare.
-    ``table``: its rows go to a table, with columns of any name and type; ``place``: the column by which it names rows
-    that it rejects, which is ``_line`` for rows of files.
+    ``table``: its rows go to a table, with columns of any name and type; ``place``: the column that identifies a
+    rejected row, which is ``_line`` for rows of files.
 
     Raises RowError (EOS_TRANSFORM_RESULT) where the results differ: then it is not a function of each row.
     """

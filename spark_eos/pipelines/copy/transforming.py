@@ -1,7 +1,7 @@
 """A range's records through the user's function: cut into chunks, given to it, and its result as the sink's columns.
 
-Chunks are cut by what the records are, never by how they came: at offsets that are multiples of `CHUNK_OFFSETS`, and
-before `CHUNK_BYTES`. So a replay gives the function what the first attempt gave to it.
+Chunks depend on offsets and sizes of the records only, never on how they were fetched: they end at multiples of
+`CHUNK_OFFSETS`, and before `CHUNK_BYTES`. So a replay gives the function the same chunks as the first attempt.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class Chunk:
 
 
 def row_numbers(topic: str, partition: int, first: int, count: int) -> np.ndarray:
-    """A number for each row, in order, that comes of what stands at ``first`` in a partition."""
+    """Return a number for each of the ``count`` rows, in order, that result from the chunk at offset ``first``."""
     begin = np.array([digest_at(0, topic, partition, first)], np.uint64)
     return begin * _ROWS_OF_CHUNK + np.arange(count, dtype=np.uint64)
 
 
 def digest_at(digest: int, topic: str, partition: int, offset: int) -> int:
-    """The digest of what was read from there, so that rows which are swapped with rows of another partition show."""
+    """Combine a digest of rows with the offset that they were read from, so that rows which are swapped with rows of
+    another partition show."""
     number = (crc32(topic.encode()) << 32) ^ (partition << 40) ^ offset
     mixed = ((number + digest) * int(_ODD)) & (1 << 64) - 1
     return mixed ^ mixed >> 32
@@ -152,8 +153,8 @@ def split(
     failed: Mapping[int, str],
     number_column: str = OFFSET,
 ) -> Transformed:
-    """The rows of a result, and what was rejected. ``result``, ``failed``: as of `called`, for these records;
-    ``number_column``: the column that numbers them. Raises SchemaError, RowError."""
+    """Split a result into rows and rejected records. ``result``, ``failed``: as `called` returns them, for these
+    records; ``number_column``: the column that numbers them. Raises SchemaError, RowError."""
     batch, reasons = without_rejected(result, number_column=number_column)
     rows = conformed(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
@@ -162,8 +163,8 @@ def split(
 
 
 def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-    """Give the chunk to the function: what it returns, and the reasons for records for which it fails by itself, by
-    their numbers in the chunk. Raises RowError, and errors of the function."""
+    """Call the function with the chunk. Returns its result, and its reasons for the records that it fails for, by their
+    index in the chunk. Raises RowError, and errors of the function."""
 
     def where() -> str:
         partition = f"{chunk.rows.column('topic')[0]}-{chunk.rows.column('partition')[0]}"
@@ -175,9 +176,9 @@ def returned(transform: RowTransform, chunk: Chunk) -> tuple[pa.RecordBatch, Map
 def called(
     function: Function, rows: pa.RecordBatch, where: Callable[[], str], *, tolerant: bool
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-    """Call the function: what it returns, and the reasons for rows for which it fails by itself, by their numbers.
-    ``where``: the rows, in words, for the log and a note on what the function raises; ``tolerant``: whether to take
-    such reasons, where it can give them. Raises RowError, and errors of the function."""
+    """Call the function. Returns its result, and its reasons for the rows that it fails for, by their index. ``where``:
+    describes the rows for the log, and for a note on an exception of the function; ``tolerant``: whether to ask for
+    such reasons, if the function can give them. Raises RowError, and errors of the function."""
     rejecting = getattr(function, "rejecting", None) if tolerant else None
     failed: Mapping[int, str] = {}
     if logger.isEnabledFor(logging.DEBUG):
@@ -298,7 +299,8 @@ def checked(
     on_malformed: OnMalformed = "fail",
     number_column: str = OFFSET,
 ) -> Transform:
-    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError."""
+    """Return the function as a transform, with the columns that it returns when it is called once with an empty batch.
+    Raises SchemaError, RowError."""
     rows = conformed(without_rejected(as_batch(function(empty)), number_column=number_column)[0])
     return transform_to(topic, function, name, rows, on_malformed)
 
@@ -306,7 +308,7 @@ def checked(
 def transform_to(
     topic: str | None, function: Function, name: str, rows: pa.RecordBatch, on_malformed: OnMalformed = "fail"
 ) -> Transform:
-    """The function, as a transform to the topic, or to those of a column. ``rows``: what it returns. Raises
+    """Return the function as a transform to the topic, or to the topics in a column. ``rows``: its result. Raises
     SchemaError."""
     columns = columns_of(rows.schema.names, topic is None)
     if topic is None and not columns.topic:
@@ -330,7 +332,7 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([as_column(name, batch.column(name)) for name in names], names=names)
 
 
-def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the user returns
+def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # the user's function may return anything
     """A function's result as one batch, each of whose columns is there once and can be filtered. Raises RowError,
     SchemaError."""
     batch = _one_batch(result)

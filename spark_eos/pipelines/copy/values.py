@@ -29,10 +29,10 @@ _BESIDE = (*BESIDE_VALUE, ERROR, OFFSET)
 
 @dataclass(frozen=True)
 class SchemaTransform:
-    """A transform of decoded records. ``function``: takes batches whose key and value are what they were decoded to,
-    and None passes these on; ``decode`` and ``encode``: by ``key`` and ``value``, those that are not bytes.
-    ``unknown_ids``: of the range that it is for (`for_range`), by key and value. ``to_table``: all columns that the
-    function returns are for the table; without a function, all of the source's.
+    """A transform of decoded records. ``function``: takes batches with decoded key and value, and None passes these on;
+    ``decode`` and ``encode``: by ``key`` and ``value``, unless they are bytes. ``unknown_ids``: of the range that it is
+    for (`for_range`), by key and value. ``to_table``: all columns that the function returns are for the table; without
+    a function, all of the source's.
 
     To encode a value, the function returns a column ``value`` of the schema's type, or its fields as columns.
     """
@@ -45,7 +45,7 @@ class SchemaTransform:
     to_table: bool = False
 
     def __post_init__(self) -> None:
-        """Whatever was said when the reader was chosen: a key's schema is in the header of keys."""
+        """Tell each decoder its column, as a key's schema id is in another header than a value's."""
         right = {column: replace(one, key=column == "key") for column, one in self.decode.items()}
         object.__setattr__(self, "decode", right)
 
@@ -92,7 +92,7 @@ class SchemaTransform:
         return rows, {**rejected, **reasons_by_row(batch, unfit)}
 
     def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """The batch with decoded columns, and the reasons for what cannot be decoded, by the numbers of rows."""
+        """Return the batch with decoded columns, and the reasons why rows cannot be decoded, by their index."""
         bad: dict[int, str] = {}
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         for column, decoding in self.decode.items():
@@ -144,8 +144,8 @@ class SchemaTransform:
         return rows, {offsets[row]: reason for row, reason in bad.items()}
 
     def _without_old_headers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows without headers that name the schemas of what was read: no decoded or encoded column has its bytes
-        any more, and who reads them would go by the header first. Raises SchemaError for what is no headers."""
+        """Remove headers that name the source's schemas: no decoded or encoded column has its bytes any more, and
+        consumers would go by the header first. Raises SchemaError for a column that has no headers."""
         old = [HEADERS[column] for column in {*self.decode, *self.encode}]
         index = rows.schema.get_field_index("headers")
         if index < 0 or not old:
@@ -155,7 +155,7 @@ class SchemaTransform:
 
 
 def _of_column(noted: Collection[str], column: str) -> list[str]:
-    """Return the runs of one column among those of `SchemaTransform.unknown`."""
+    """Return the runs of one column in `SchemaTransform.unknown`."""
     return [name for of, _, name in (each.partition(" ") for each in noted) if of == column]
 
 

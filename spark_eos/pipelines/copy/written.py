@@ -35,7 +35,8 @@ class LastWritten:
             new.replace(Path(self.folder, "last"))
 
     def last(self) -> Mapping[str, int] | None:
-        """``batch``, ``rows``, ``bytes``, ``dropped`` and what else was noted of the last micro-batch."""
+        """Return ``batch``, ``rows``, ``bytes``, ``dropped`` and any further counts that were noted of the last
+        micro-batch."""
         if self.folder is None:
             return None
         with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
 """The changes of a table as rows of topics: in the order of each key's history, with version and kind as headers.
 
-Within a version, what is deleted comes first, then rows before and after an update, then what is inserted. So each call
-of a transform gets changes of one version and one kind, and nothing has to be sorted: files of changes, in which kinds
-are mixed, are read once for each kind that is in them, or once where their rows are few enough to be held.
+Within a version, deletes come first, then rows before and after an update, then inserts. So each call of a transform
+gets changes of one version and one kind, and nothing has to be sorted: a file of changes, in which kinds are mixed, is
+read once for each of its kinds, or just once if its rows are few enough to be held in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import Piece
 from spark_eos.source.schema import ARROW_HEADERS
 
-#: Headers of each row: its version in decimal digits, and its kind. They stand behind those that the row has.
+#: Headers that are added behind each row's own: its version in decimal digits, and its kind.
 VERSION_HEADER, KIND_HEADER = "delta.commit.version", "delta.change.type"
 _ADDED_HEADERS = 2
 #: Bytes of one version's changes that a task keeps in memory, instead of reading their files again.
@@ -45,7 +45,7 @@ class Changes:
     numbers: np.ndarray
 
 
-#: Reads a file: a table's columns, behind which those of a file of changes have `CHANGE_TYPE`.
+#: Reads a file: the table's columns, followed by `CHANGE_TYPE` for a file of changes.
 Pieces = Callable[[TableFile], Iterator[Piece]]
 
 
@@ -103,7 +103,7 @@ def _parts_of(files: Iterable[TableFile], pieces: Pieces) -> Iterator[Changes]:
                 yield Changes(file, kind, rows.drop_columns(CHANGE_TYPE), piece.first, piece.first + numbers)
 
 
-# What the transform gets, and returns
+# Input and output of the transform
 
 
 def input_schema(table: pa.Schema) -> pa.Schema:
@@ -119,10 +119,10 @@ def input_of(changes: Changes) -> pa.RecordBatch:
 
 
 def rows_of(result: pa.RecordBatch, changes: Changes | None) -> pa.RecordBatch:
-    """The sink's columns of what a transform returned for these changes, with the headers; None: for no rows, before
-    there is a change. It may return the version and the kind as they were.
+    """Convert a transform's result for these changes to the sink's columns, with the headers. ``changes``: None for an
+    empty result, before there is a change. The transform may return version and kind, but unchanged.
 
-    Raises SchemaError, RowError, and TableError where they are not as they were (EOS_DELTA_COLUMNS,
+    Raises SchemaError, RowError, and TableError where version or kind are changed (EOS_DELTA_COLUMNS,
     EOS_DELTA_NULL_ORDER).
     """
     _check_order(result, changes)

@@ -1,7 +1,7 @@
-"""A query from a table to topics: its files, and where one of them stands in a decision.
+"""A query from a table to topics: its files, and their representation in a decision.
 
 In a decision, a file is a range of one offset: the table's id as the topic, the version as the partition, and the
-file's number as the offset. Files that the table had when the query began have a topic of their own, and so have those
+file's number as the offset. Files that the table had when the query began have a topic of their own, and so have files
 of changes.
 """
 

@@ -1,7 +1,8 @@
-"""Which files a micro-batch reads: by a table's log, up to limits, and the same ones whenever it is run again.
+"""Chooses the files of a micro-batch from a table's log, up to limits, and the same ones in each replay.
 
-A micro-batch of changes has whole versions, which may be several: whoever reads a topic never sees half of a version.
-The files that the table had first are all inserts: they may be cut, and no version follows them in a micro-batch.
+A micro-batch of changes has one or several whole versions, so that readers of a topic never see half of a version. The
+files that the table had when the query began are all inserts: they may be spread over micro-batches, and no version
+follows them within one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from spark_eos.pipelines.copy.from_table.position import First, Position
 from spark_eos.pipelines.tables.delta.source import other_table
 from spark_eos.pipelines.tables.delta.versions import CHANGED, VersionFiles
 
-#: Versions without new rows, such as those of OPTIMIZE, that one micro-batch passes.
+#: The most versions without new rows, such as commits of OPTIMIZE, that one micro-batch skips.
 MOST_VERSIONS = 1000
 #: Bytes from which on a version of changes that need no order is a micro-batch by itself: several tasks can write it.
 ALONE_BYTES = 32 << 20
@@ -33,8 +34,8 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a micro-batch, which reads at least one file whatever its size, or one version of changes. ``size``: in
-    bytes of files."""
+    """Limits of a micro-batch, which reads at least one file of any size, or one version of changes. ``size``: in bytes
+    of files."""
 
     files: int
     size: int
@@ -42,8 +43,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class FilesOfVersion:
-    """Some files of a version, that have the numbers from ``first`` on. ``at_first``: they are of all that the table
-    had, not of those that the version has appended or changed."""
+    """Some files of a version, numbered from ``first`` on. ``at_first``: they are among all files that the table had,
+    not among the files that the version appended or changed."""
 
     version: int
     at_first: bool
@@ -70,7 +71,7 @@ def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path
         try:
             group = None if newest is not None and at.version > newest else group_at(log, at, path)
         except EosError:
-            if files:  # what comes before is written first; the next plan begins with this version
+            if files:  # files of earlier versions are written first; the next plan begins with this version
                 break
             raise
         if group is None:
@@ -137,8 +138,8 @@ def _is_alone(group: VersionFiles) -> bool:
 def beginning(
     table: str, version: int, group: VersionFiles | None, commit: str | None, *, changes: bool = False
 ) -> Position:
-    """Where a new query begins: with the ``group`` of all files that the table has at a version, or without, with those
-    of that version. ``commit``: the mark of the version's JSON, where the query reads on from it; ``changes``: whether
-    it reads changes."""
+    """Return where a new query begins: with ``group``, all files that the table has at a version, or without it, with
+    the files of that version. ``commit``: the mark of the version's JSON, where the query reads on from it;
+    ``changes``: whether it reads changes."""
     first = None if group is None else First(group.files.num_rows, group.mark)
     return Position(table, version, 0, None if commit is None else (version, commit), first, changes=changes)

@@ -1,14 +1,14 @@
-"""Up to where a query has read a table, as Spark's offset log has it.
+"""The position of a query in a table, as Spark's offset log has it.
 
 ::
 
     {"table": "1b3c…", "version": 7, "file": 3, "commit": {"version": 7, "mark": "5f0c…"}}
 
-Files before number 3 of version 7 are read. ``commit`` is the newest version whose JSON was read: it never changes, so
-another one tells another table. While the table's first files are read, ``first`` says how many there are, and their
+Files before number 3 of version 7 are read. ``commit`` is the newest version whose JSON was read: as it never changes,
+another mark means another table. While the table's first files are read, ``first`` says how many there are, and their
 digest. The first line of a query also says where it begins (``begin``), as Spark asks for the initial offset anew when
-it replays the first micro-batch. Each line of a query that reads the table's changes says so (``"changes": true``): a
-version has other files for it than for a query that reads what is appended.
+it replays the first micro-batch. Each line of a query that reads the table's changes says so (``"changes": true``): for
+such a query, a version has other files than for one that reads appended rows.
 
 A query that reads the table through Spark has Delta's own offsets, which are refused here.
 """
@@ -36,9 +36,10 @@ class First:
 
 @dataclass(frozen=True)
 class Position:
-    """The next file to be read is number ``file`` of ``version``: of those that it appended, or, with ``first``, of all
-    that the table had then. ``commit``: version and mark of the newest JSON that was read; None where there is none.
-    ``begin``: where the query began, at the end of its first micro-batch. ``changes``: whether changes are read."""
+    """The next file to be read is number ``file`` of ``version``: of the files that it appended, or, with ``first``, of
+    all that the table had then. ``commit``: version and mark of the newest JSON that was read; None where there is
+    none. ``begin``: where the query began, at the end of its first micro-batch. ``changes``: whether changes are
+    read."""
 
     table: str
     version: int
@@ -64,7 +65,7 @@ def to_spark(position: Position) -> dict[str, Any]:
 
 
 def from_spark(logged: Mapping[str, Any]) -> Position | None:
-    """The inverse of `to_spark`; None for what it has not written."""
+    """Parse the result of `to_spark`; None for anything else."""
     try:
         commit, first, begin = logged.get("commit"), logged.get("first"), logged.get("begin")
         return Position(
@@ -81,15 +82,15 @@ def from_spark(logged: Mapping[str, Any]) -> Position | None:
 
 
 def check_reads(position: Position, path: str, *, changes: bool) -> None:
-    """The query of the position reads what it is to read now. ``path``: of the table; ``changes``: whether its changes.
-    Raises TableError (EOS_DELTA_OTHER_SOURCE)."""
+    """Check that the query still reads the same of the table: its changes, or its appended rows. ``path``: of the
+    table; ``changes``: whether it reads changes now. Raises TableError (EOS_DELTA_OTHER_SOURCE)."""
     if position.changes != changes:
         what = {True: "its changes", False: "the rows that are appended to it"}
         raise stop("EOS_DELTA_OTHER_SOURCE.changes", path=path, before=what[position.changes], now=what[changes])
 
 
 def from_text(line: str | None) -> Position | None:
-    """The position of an offset as the text that Spark has of it; None for what `to_spark` has not written."""
+    """Parse a position from Spark's JSON of an offset; None for one that `to_spark` has not written."""
     try:
         return from_spark(json.loads(line or "null"))
     except ValueError:

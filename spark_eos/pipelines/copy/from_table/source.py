@@ -55,7 +55,7 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
-        """This run reads what the table has now, and then ends. Raises TableError."""
+        """Read up to the table's current version in this run, which then ends. Raises TableError."""
         self._newest = self._log.newest()
 
     @hidden_traceback()
@@ -105,7 +105,7 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
         return self._reached | offset_log.as_marks({"written": dict(last)})
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the offset log is the one place where positions are kept."""
+        """Do nothing: positions are kept in the offset log only."""
 
     def stop(self) -> None:
         """Nothing to do: the clients belong to the process."""

@@ -1,4 +1,4 @@
-"""The start of a query from a table to topics: options, the table, and what its rows are made into."""
+"""The start of a query from a table to topics: options, table, and transform."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def planned(
 
 
 def check(source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[str, str]) -> None:
-    """Check what a start checks of table and checkpoint, and that a new query can begin to read the table: without a
-    session, and without writing anything. What only the table's files tell is not looked at. Raises EosError."""
+    """Check table and checkpoint as a start does, and that a new query can begin to read the table. Needs no session,
+    writes nothing, and reads none of the table's data files. Raises EosError."""
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.pipelines.tables.delta.log import TableLog
 
@@ -124,8 +124,8 @@ def _ends(
 
 
 def _check_checkpoint(checkpoint: Checkpoint, options: SourceTableOptions) -> None:
-    """The query of the checkpoint, if there is one, reads its table here, and what it is to read now. Raises TableError
-    (EOS_DELTA_OTHER_SOURCE), and CheckpointError where its offsets cannot be read."""
+    """Check that the checkpoint's query, if there is one, reads this table, and the same of it (changes or appended
+    rows). Raises TableError (EOS_DELTA_OTHER_SOURCE), and CheckpointError where its offsets cannot be read."""
     from spark_eos.pipelines.copy.from_table.position import check_reads, from_text
 
     newest = checkpoint.last_batch("offsets")
@@ -137,8 +137,8 @@ def _check_checkpoint(checkpoint: Checkpoint, options: SourceTableOptions) -> No
 
 
 def _checked(function: Function | None, name: str | None, table: SourceTable, topic: str | None) -> Transform:
-    """The function, which is called once, with an empty batch, to see what it returns. Raises SchemaError, RowError,
-    and TableError where the columns that order changes are of other types in the result."""
+    """Return the function as a transform, with the columns that it returns when it is called once with an empty batch.
+    Raises SchemaError, RowError, and TableError where the columns that order changes have other types in the result."""
     import pyarrow as pa
 
     from spark_eos.pipelines.copy.from_table.changes import input_schema, rows_of

@@ -50,8 +50,8 @@ class TableRows(RangeRows):
 def files_of(
     ranges: Iterable[OffsetRange], table: SourceTable, given: Mapping[OffsetRange, TableFile]
 ) -> Iterator[TableFile]:
-    """The files of the ranges, in order. A repair's may be others than those that Spark gave to this task: they are
-    looked up in the table's log. Raises TableError, DataLossError."""
+    """Yield the files of the ranges, in order. The files of a repair that Spark did not give to this task are looked up
+    in the table's log. Raises TableError, DataLossError."""
     log = TableLog(table)
     for range_ in ranges:
         for number in range(range_.start, range_.end):
@@ -72,7 +72,7 @@ def _looked_up(log: TableLog, one: OffsetRange) -> TableFile:
 @dataclass(frozen=True)
 class Read:
     """Rows of a piece of a file, as a transform gets them; ``first``: the number of the piece's first row in the file.
-    ``changes``: what they have changed, where changes are read."""
+    ``changes``: version and kind of the changes, where changes are read."""
 
     file: TableFile
     rows: pa.RecordBatch

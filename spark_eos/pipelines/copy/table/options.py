@@ -18,14 +18,14 @@ DELTA, ICEBERG = "delta", "iceberg"
 KINDS = (DELTA, ICEBERG)
 _DELTA_OPTIONS = ("format", "path", "schema", "partitionBy", "afterRestore")
 _ICEBERG_OPTIONS = ("format", "table", "catalog", "schema", "partitionBy", "afterRollback")
-#: Prefixes of the properties of a Delta table that is created, and of those of an Iceberg catalog.
+#: Prefixes of a new Delta table's properties, and of an Iceberg catalog's.
 _DELTA_PROPERTY, _CATALOG_PROPERTY = "delta.", "catalog."
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """``mark``: the options that tell which table it is, for the offset log; ``storage``: settings ``fs.…``;
-    ``evolves``: columns that the table lacks are added; ``place_in``: see `place`, without secrets in its text."""
+    """``mark``: the options that identify the table, for the offset log; ``storage``: settings ``fs.…``; ``evolves``:
+    columns that the table lacks are added; ``place_in``: see `place`, without secrets in its text."""
 
     mark: Mapping[str, str]
     storage: HadoopSettings
@@ -33,7 +33,7 @@ class TableOptions:
     place_in: Callable[[HadoopSettings], Place] = field(repr=False)
 
     def place(self, storage: HadoopSettings) -> Place:
-        """Where the table is. ``storage``: the settings, with those of this machine. Raises OptionError and
+        """Return where the table is. ``storage``: the settings, merged with this machine's. Raises OptionError and
         UnsupportedError."""
         return self.place_in(storage)
 
@@ -96,7 +96,7 @@ def _iceberg(options: Mapping[str, str], storage: HadoopSettings) -> TableOption
 
 
 def _given(options: Mapping[str, str], names: Collection[str], prefix: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The options by their names, in any case; and those with the prefix, without it. Raises OptionError."""
+    """Return the options by name, in any case; and the options with the prefix, without it. Raises OptionError."""
     own = {name.lower(): name for name in names}
     given, properties = {}, {}
     for key, value in options.items():

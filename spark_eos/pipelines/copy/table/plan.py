@@ -15,7 +15,7 @@ class TablePlan(FromTopics):
     """A query from topics to a table.
 
     ``cluster``: the id of the source's cluster; empty where brokers do not report it. ``last``: the last micro-batch
-    that the table had when the query started; tasks write nothing for it and those before. ``transform``: None where
+    that the table had when the query started; tasks write nothing for it and earlier ones. ``transform``: None where
     the source's columns are the table's.
     """
 

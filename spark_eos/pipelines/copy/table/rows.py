@@ -1,9 +1,9 @@
-"""Records as rows of a table: what a transform makes of them, with the table's columns and types.
+"""Converts records, or a transform's results, to rows with a table's columns and types.
 
-Nothing is noted for a replay, as a decision of topics has it (`spark_eos.pipelines.copy.plan.ByRange`): files and
-offsets are one commit of the table. A micro-batch that is committed is not read again, and of one that is not, no
-reader has seen a row. So each attempt of a task may decode anew what a schema registry knows by then; within a range,
-an id that was unknown stays unknown."""
+Unlike a decision of topics (`spark_eos.pipelines.copy.plan.ByRange`), nothing is noted for a replay: files and offsets
+are one commit of the table. A committed micro-batch is not read again, and no reader has seen rows of an uncommitted
+one. So each attempt of a task may decode with the schemas that a registry has by then; within a range, an unknown id
+stays unknown."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class TableTransform(RowTransform):
 
 
 def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Iterator[Transformed]:
-    """In a task: the rows of one range, and what is dropped of it. ``batches``: its records. Raises SchemaError,
-    RowError, and errors of the function."""
+    """Yield the rows of one range in a task, and the records that are dropped, chunk by chunk. ``batches``: its
+    records. Raises SchemaError, RowError, and errors of the function."""
     if isinstance(transform.function, ByRange):
         transform = replace(transform, function=transform.function.for_range(None))
     for chunk in chunks(batches):

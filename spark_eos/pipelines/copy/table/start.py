@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def transform_of(function: Function | None, name: str | None, on_malformed: OnMalformed) -> RowTransform | None:
-    """The transform; None for records as they are. ``name``: the function's. Raises OptionError for what cannot become
-    of records that it rejects."""
+    """Return the transform; None for records as they are. ``name``: the function's. Raises OptionError for a value of
+    ``on_malformed`` that tables do not support."""
     from spark_eos.pipelines.copy.plan import RowTransform
 
     if on_malformed == "deadLetters":
@@ -73,8 +73,8 @@ def check(
     *,
     decodes: bool = False,
 ) -> None:
-    """Check what `planned` checks, without a session and without writing anything. ``decodes``: the columns are not
-    known yet, as they come from a registry. Raises EosError."""
+    """Check as `planned` does, without a session and without writing anything. ``decodes``: the columns are not known
+    yet, as they come from a registry. Raises EosError."""
     place, kept = _ends(options, checkpoint)
     there = place.columns()
     is_new = there is None and kept.last_batch("commits") is None
@@ -112,8 +112,8 @@ def _ends(options: TableOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
 def _columns(
     transform: RowTransform | None, client: BrokerClient, reads: SourceOptions, place: Place, *, evolves: bool
 ) -> tuple[TableTransform | None, pa.Schema, pa.Schema | None]:
-    """The transform with the table, the columns that are written, and those of a table that is to be given the rest of
-    them."""
+    """Return the transform with the table, the columns that are written, and the current columns of a table that lacks
+    some of them."""
     from spark_eos.source.schema import arrow_schema
 
     fitted = None if transform is None else fitting(transform, client, reads, place, evolves=evolves)
@@ -132,7 +132,7 @@ def _check_last(place: Place, checkpoint: Checkpoint) -> int | None:
 
     newest = checkpoint.last_batch("offsets")
     lines = () if newest is None else map(source_line, checkpoint.sources(newest))
-    if not all(line.position.copy or line.damaged for line in lines):  # the source names what is damaged
+    if not all(line.position.copy or line.damaged for line in lines):  # the source names the damaged file
         raise stop("EOS_OTHER_TABLE.through_spark", path=place.name)
     query = checkpoint.query_id()
     last = None if query is None else place.remembered(query).last
@@ -144,11 +144,11 @@ def _check_last(place: Place, checkpoint: Checkpoint) -> int | None:
 def fitting(
     transform: RowTransform, client: BrokerClient, reads: SourceOptions, place: Place, *, evolves: bool = False
 ) -> TableTransform:
-    """The transform with the table that it writes to: the one at the place or, where there is none, one with the
-    columns that it returns for no records. ``evolves``: a table that is there is to be given those that it lacks.
+    """Return the transform with its table: the existing one at ``place``, or a new one with the columns that it returns
+    for no records. ``evolves``: columns that an existing table lacks are to be added.
 
-    Where it gives a column no type for no records, a sample of the topics does. Raises RowError and SchemaError, also
-    for what it makes of the sample, and TableError.
+    Where a column of the empty result has no type, a sample of the topics gives it one. Raises RowError and
+    SchemaError, also for results of the sample, and TableError.
     """
     import pyarrow as pa
 
@@ -184,8 +184,8 @@ def fitting(
 
 
 def typed(schema: pa.Schema, transform: RowTransform, sample: Sequence[Chunk]) -> pa.Schema:
-    """The columns with types: those that a sample gives to columns that have none, as from an empty list of Python's.
-    What stays without one is of Arrow's type ``null``."""
+    """Give types to columns that have none, such as from an empty Python list, by the results for a sample. Columns
+    that stay without a type have Arrow's type ``null``."""
     import pyarrow as pa
 
     from spark_eos.pipelines.copy.sample import types_by_sample

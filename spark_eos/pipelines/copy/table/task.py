@@ -29,9 +29,10 @@ from spark_eos.spi import Identity, read_range
 class TableMessage(WriterCommitMessage):
     """A task's report on its way to the driver through Spark.
 
-    ``ranges``: all that it was given, whatever of them could be read. ``read``: records that were read; ``dropped``:
-    those that the transform rejected, and that are left out. ``skipped``: the table had the micro-batch when the query
-    started, so nothing was read. ``took_s``: seconds; ``done``: when the task had ended, in seconds since 1970.
+    ``ranges``: all that it was given, including ranges that could not be read. ``read``: records that were read;
+    ``dropped``: records that the transform rejected, and that are left out. ``skipped``: the table had the micro-batch
+    when the query started, so nothing was read. ``took_s``: seconds; ``done``: when the task had ended, in seconds
+    since 1970.
     """
 
     query: str
@@ -47,8 +48,8 @@ class TableMessage(WriterCommitMessage):
 
 
 def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
-    """Write what the task's ranges hold; the report for the driver. Raises EosError (EOS_TABLE_STORE for errors of the
-    store); then none of the files counts."""
+    """Write the records of the task's ranges, and return the report for the driver. Raises EosError (EOS_TABLE_STORE
+    for errors of the store); then none of the files counts."""
     began = time.perf_counter()
     ranges = given_to_task(batches).ranges
     skipped = plan.last is not None and identity.batch <= plan.last

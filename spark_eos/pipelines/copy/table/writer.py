@@ -1,4 +1,4 @@
-"""The writer of a query to a table: what Spark calls, in tasks and on the driver."""
+"""The writer of a query to a table, which Spark calls in tasks and on the driver."""
 
 from __future__ import annotations
 
