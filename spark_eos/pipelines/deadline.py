@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Overdue(Exception):
-    """A call took longer than it may. Its thread still works on it, and uses whatever it was given."""
+    """A call took longer than it may. Its thread still works on it, and uses the call's arguments."""
 
 
 def within(timeout_s: float, call: Callable[[], T], thread: str) -> T:
-    """The result of ``call``, which a thread of this name makes. Raises Overdue after ``timeout_s`` seconds, and what
-    ``call`` raises."""
+    """Return the result of ``call``, which runs in a thread of this name. Raises Overdue after ``timeout_s`` seconds,
+    and exceptions of ``call``."""
     results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
     def work() -> None:

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-#: What Spark notes in a file whose dates and timestamps, or those of INT96, are by the calendar that it used before
-#: version 3; and the first version without a note that has written them by the other one.
+#: Spark's note in a file whose dates and timestamps (or INT96 timestamps) are in the hybrid Julian calendar that it
+#: used before version 3; and the first version whose files are in the other calendar (proleptic Gregorian) unless
+#: noted.
 _TIMES = b"org.apache.spark.legacyDateTime", b"3.0"
 _INT96 = b"org.apache.spark.legacyINT96", b"3.1"
 _SPARKS_VERSION = b"org.apache.spark.version"
@@ -25,23 +26,23 @@ def rows_at_once(metadata: pq.FileMetaData, most_rows: int, most_bytes: int) -> 
 
 
 def is_by_old_calendar(metadata: pq.FileMetaData) -> bool:
-    """Whether dates and timestamps of a file are by the calendar with Julian days, as old versions of Spark wrote
-    them: Arrow would take them for other days."""
+    """Return whether dates and timestamps of a file are in the hybrid Julian calendar of old versions of Spark: Arrow
+    would take them for other days."""
     noted = metadata.metadata or {}
     kinds = (_TIMES, _INT96) if any(_int96(metadata.schema)) else (_TIMES,)
     return any(note in noted or noted.get(_SPARKS_VERSION, first) < first for note, first in kinds)
 
 
 def has_times(kind: pa.DataType) -> bool:
-    """Whether a type is one of dates or timestamps, or has one in it."""
+    """Return whether a type is a date or timestamp, or has one within it."""
     if types.is_date(kind) or types.is_timestamp(kind):
         return True
     return any(has_times(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def schema_of(file: pq.ParquetFile) -> pa.Schema:
-    """The columns of a file that was opened with ``coerce_int96_timestamp_unit="us"``. Those of INT96 are moments, in
-    UTC: Arrow reads them without a zone."""
+    """Return the columns of a file that was opened with ``coerce_int96_timestamp_unit="us"``. INT96 columns get the
+    zone UTC, with which they are written; Arrow reads them without a zone."""
     int96 = _int96(file.schema)
     if not any(int96):
         return file.schema_arrow
@@ -50,12 +51,12 @@ def schema_of(file: pq.ParquetFile) -> pa.Schema:
 
 
 def _int96(schema: pq.ParquetSchema) -> list[bool]:
-    """Of each leaf, whether it is of INT96."""
+    """Return for each leaf column whether it is INT96."""
     return [schema.column(number).physical_type == "INT96" for number in range(len(schema))]
 
 
 def _typed(kind: pa.DataType, leaves: Iterator[bool]) -> pa.DataType:
-    """``leaves``: whether each leaf of the type, and what follows it, is of INT96."""
+    """Set the zone UTC for INT96 leaves. ``leaves``: whether each leaf is INT96, from this type's first one on."""
     if isinstance(kind, pa.BaseExtensionType):
         _typed(kind.storage_type, leaves)
         return kind

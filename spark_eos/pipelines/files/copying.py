@@ -54,9 +54,9 @@ class FileRows:
     """The rows of a micro-batch's files, as they are or as a transform makes them. See `spark_eos.sink.job.RowSource`.
 
     ``splits``: ranges of files for each task; ``columns``: the sink's, of the written rows; ``storage``: Hadoop's
-    settings of file systems; ``written``: where commits note what they wrote; ``kind``: the notes that are published
-    with them. ``transform``: called with the rows, whose columns are ``given``; without it, the columns of the files
-    are the sink's.
+    settings of file systems; ``written``: commits note the counts that they wrote here; ``kind``: the notes that are
+    published with them. ``transform``: called with the rows, whose columns are ``given``; without it, the columns of
+    the files are the sink's.
     """
 
     form: Form
@@ -102,8 +102,8 @@ class FileRows:
 
 
 def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:
-    """Rows of a file with the sink's types, without the columns for their place. Raises FileError for a value that such
-    a type does not have."""
+    """Convert rows of a file to the sink's types, without the columns for file and line. Raises FileError for a value
+    that a type cannot hold."""
     names = [name for name in rows.schema.names if name not in (FILE, LINE)]
     try:
         return pa.record_batch({name: rows.column(name).cast(TYPES[name]) for name in names})

@@ -1,8 +1,8 @@
-"""Entries of the offset map: which offset of the target each row of the source has. No I/O.
+"""Entries of the offset map, from offsets of the source to offsets of the target. No I/O.
 
 There is one record for each range that a task has copied, written in the task's own transaction: so it is visible if
-and only if the rows are. Its key is the range's place in the source, so that the record of a repair replaces that of
-the lost entries. A range without rows has a record, too: it shows readers that nothing is missing there.
+and only if the rows are. Its key is the range in the source, so that the record of a repair replaces the lost one. A
+range without rows has a record, too: it shows readers that no entry is missing.
 """
 
 from __future__ import annotations

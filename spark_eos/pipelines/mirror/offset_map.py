@@ -102,8 +102,8 @@ class MapWriter:
 
 
 def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str) -> None:
-    """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them. ``what`` they
-    say, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
+    """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them. ``what``:
+    describes the records, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     writer = MapWriter(client, topic)
     for key, value in records:
         writer.write(METADATA, key, value)

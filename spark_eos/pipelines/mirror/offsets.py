@@ -470,8 +470,8 @@ class MirrorQuery:
         return any(c.source in there and there[c.source].id == c.source_id for c in claims)
 
     def _retire(self, decision: Decision | None) -> None:
-        """From here on nobody continues with its checkpoint, whatever restarts it. Raises CommandError if it has
-        decided something since."""
+        """Retire the query, so that no start can continue with its checkpoint. Raises CommandError if it has decided a
+        micro-batch since."""
         ports = self.target.ports(self.query)
         if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
             raise self._not_settled("a run has begun, and has decided a micro-batch")

@@ -28,7 +28,7 @@ _FETCH_BYTES = 1 << 20
 
 
 class MirrorRows(TopicRows):
-    """The rows of a mirror, and behind those of each task their entries in the offset map."""
+    """The rows of a mirror. Each task writes its rows, then their entries in the offset map."""
 
     plan: MirrorPlan
 

@@ -36,10 +36,10 @@ def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails
 
 
 def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *, twice: bool = False) -> Column:
-    """A struct of `ROW`, the decoded value, and `WHY`, the reason why it cannot be decoded. Spark evaluates it once for
-    each row, before later filters. ``twice``: the query reads the rows twice, once for those that can be decoded and
-    once for the others; then an unknown id is an error (EOS_REGISTRY_NOT_FOUND), as the registry may learn it between
-    the two."""
+    """Return a struct of `ROW`, the decoded value, and `WHY`, the reason why it cannot be decoded. Spark evaluates it
+    once for each row, before later filters. ``twice``: the query reads the rows twice, once for rows that can be
+    decoded and once for the others; then an unknown id is an error (EOS_REGISTRY_NOT_FOUND), as the registry may learn
+    it between the two."""
 
     def from_registry(*given: pa.Array) -> pa.Array:
         unknown = UnknownIds()
@@ -79,7 +79,7 @@ def _given(column: Column, headers: Column | None) -> list[Column]:
     return [column] if headers is None else [column, headers]
 
 
-def _udf(function: Callable[..., pa.Array], type_: DataType) -> Any:  # noqa: ANN401  # PySpark has no type for what it makes
+def _udf(function: Callable[..., pa.Array], type_: DataType) -> Any:  # noqa: ANN401  # untyped in PySpark
     """An Arrow UDF; PySpark tells its kind by the function's annotations."""
     make: Any = arrow_udf
     return make(function, type_)

@@ -145,7 +145,7 @@ def _groups(writer: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _in_order(pieces: list[pa.Array], places: list[np.ndarray], count: int, type_: pa.DataType) -> pa.Array:
-    """The rows of each piece at its places, and null at all others. ``count``: of the result."""
+    """Put the rows of each piece at its row numbers, and null at all others. ``count``: rows of the result."""
     if not pieces:
         return pa.nulls(count, type_)
     typed = [piece if piece.type == type_ else piece.cast(type_) for piece in pieces]

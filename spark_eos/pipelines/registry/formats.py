@@ -75,9 +75,9 @@ class Size:
 
 
 def cast(values: pa.Array, wanted: pa.DataType, column: str) -> tuple[pa.Array, list[int]]:
-    """The values as this type, and the places of those that it does not hold, such as numbers out of its range, which
-    become null. Raises RegistryError (EOS_REGISTRY_SCHEMA), with the column's name, for a type whose values would be
-    other ones, whatever they are: only integers, shorter floats, decimals of no more digits behind the point, and
+    """Cast the values to this type. Returns also the indexes of values that the type cannot hold, such as numbers out
+    of its range, which become null. Raises RegistryError (EOS_REGISTRY_SCHEMA), with the column's name, for a type that
+    a cast would alter in any case: only integers, shorter floats, decimals of no more digits behind the point, and
     Arrow's other types of the same texts, bytes, times and lists are taken."""
     misfit = _misfit(values.type, wanted, column)
     if misfit is not None:
@@ -125,8 +125,8 @@ def damaged(values: pa.Array, whole: Callable[[pa.Array], bool], first: int = 0)
 
 
 def _misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The path, at any depth, of what would be another value as ``wanted``, and its two types; None if there is none.
-    Fields that are not wanted are those of `lost_field`."""
+    """Return the path of a field, at any depth, whose values would differ as ``wanted``, and its two types; None if
+    there is none. Fields that ``wanted`` lacks are left to `lost_field`."""
     if types.is_dictionary(given):
         given = given.value_type
     if given == wanted or types.is_null(given):

@@ -150,13 +150,14 @@ class _OtherShape(Exception):
 
 @dataclass(frozen=True)
 class _Place:
-    """A place in a document. ``resolver``: of references from there; ``dialect``: how schemas name themselves there."""
+    """A location in a JSON document. ``resolver``: resolves references from there; ``dialect``: the version of JSON
+    Schema, which says how schemas name themselves."""
 
     resolver: Any
     dialect: Specification[Any]
 
     def at(self, schema: dict[str, Any]) -> _Place:
-        """The place at a schema within the one at this place."""
+        """Return the location of a schema within this one."""
         return _Place(self.resolver.in_subresource(self.dialect.create_resource(schema)), self.dialect)
 
 
@@ -176,7 +177,8 @@ class _Shapes:
         self._referred: dict[int, Shape | None] = {}
 
     def of(self, schema: Any, path: str, place: _Place) -> Shape:  # noqa: ANN401  # JSON
-        """The shape of a part of the schema. ``path``: where it is, for messages; ``place``: around it."""
+        """Derive the shape of a part of the schema. ``path``: where it is, for messages; ``place``: the location that
+        encloses it."""
         if not isinstance(schema, dict):
             raise _refused(path, "is true or false, which says nothing of its type")
         place = place.at(schema)

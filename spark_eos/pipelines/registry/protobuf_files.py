@@ -172,8 +172,9 @@ def _in_order(files: Mapping[str, FileDescriptorProto], name: str, fingerprint: 
 def _compiled(
     texts: Mapping[str, str], root: str | None, others: Mapping[str, FileDescriptorProto], fingerprint: str
 ) -> dict[str, FileDescriptorProto]:
-    """Texts, and what they import, compiled by protoc. ``root``: the one that is compiled, with its imports; None for
-    all. ``others``: files that need no compiler. Raises RegistryError (EOS_REGISTRY_SCHEMA), with protoc's words."""
+    """Compile texts, and the files that they import, by protoc. ``root``: the text that is compiled, with its imports;
+    None for all. ``others``: files that need no compiler. Raises RegistryError (EOS_REGISTRY_SCHEMA), with protoc's
+    words."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-protobuf-") as work:
         arguments = [f"-I{Path(grpc_tools.__file__).with_name('_proto')}", "--descriptor_set_in=known"]
         Path(work, "known").write_bytes(FileDescriptorSet(file=others.values()).SerializeToString())

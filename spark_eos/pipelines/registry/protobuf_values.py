@@ -125,8 +125,9 @@ class ProtobufReader(_Message):
         return f"it lacks the required field '{missing[0]}'" if missing else _DAMAGED
 
     def _parsed(self, messages: pa.Array) -> pa.RecordBatch | None:
-        """The fields of the messages; None where one message is damaged, lacks a required field, has several fields of
-        a oneof, a map with a key twice, of which ptars reads all and not just the last, or what `is_malformed`."""
+        """Return the fields of the messages; None where one message is damaged, lacks a required field, has several
+        fields of a oneof, `is_malformed`, or has a map with a key twice, of which ptars reads all entries instead of
+        the last."""
         try:
             batch = self._handler.array_to_record_batch(messages)
             if self._known is not None and is_malformed(self._known.array_to_record_batch(messages).to_struct_array()):
@@ -193,8 +194,8 @@ class ProtobufWriter(_Message):
         return damaged(rows, lambda piece: not _breaks_rule(_children(piece), self._message))
 
     def _columns(self, rows: pa.Array) -> Iterator[tuple[tuple[pa.Array, list[int]], pa.Field]]:
-        """Each column of the rows, cast to the type that its field has in Spark, with the places that do not fit, and
-        the field as ptars has it."""
+        """Yield each column of the rows, cast to the type that its field has in Spark, with the indexes of values that
+        do not fit, and the field as ptars has it."""
         fields = {field.name: field for field in self._handler.schema()}
         for column in rows.type:
             if column.name not in fields:
@@ -330,7 +331,7 @@ def _entries(column: pa.MapArray) -> pa.MapArray:
 
 
 def _unfit(column: pa.Array, type_: pa.DataType) -> dict[int, str]:
-    """Index → what is wrong, of the values that no message can hold. ``type_``: the field's type in ptars."""
+    """Return index → reason for the values that no message can hold. ``type_``: the field's type in ptars."""
     numbers = dict.fromkeys(damaged(column, lambda piece: casts(piece, type_)), _OUT_OF_RANGE)
     times = dict.fromkeys(damaged(column, lambda piece: not _has_no_time(piece)), "a time out of its range")
     keys = dict.fromkeys(damaged(column, lambda piece: not _has_a_key_twice(piece)), "a key twice")

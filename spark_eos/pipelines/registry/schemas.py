@@ -57,8 +57,9 @@ class Schema:
         object.__setattr__(self, "fingerprint", digest[:32])
 
     def all_references(self) -> dict[str, Schema]:
-        """All schemas to which this one refers, directly or through others, by name. Each comes after those to which it
-        refers itself. Raises RegistryError (EOS_REGISTRY_SCHEMA) where a name means two different schemas."""
+        """Return all schemas to which this one refers, directly or through others, by name. Each comes after the
+        schemas to which it refers itself. Raises RegistryError (EOS_REGISTRY_SCHEMA) where a name means two different
+        schemas."""
         by_name: dict[str, Schema] = {}
         _add_references(self, by_name, set())
         return by_name
@@ -92,8 +93,8 @@ def kind_of(name: str | None) -> Kind | None:
 
 
 def check_references(kind: Kind, count: int, way: int) -> None:
-    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where no further reference is looked up. ``count``: those that were;
-    ``way``: how many of them lead to this one, one through the other."""
+    """Raise RegistryError (EOS_REGISTRY_SCHEMA) where no further reference may be looked up. ``count``: references so
+    far; ``way``: the length of the chain of references that leads to this one."""
     if count >= MOST_REFERENCES:
         raise too_large(kind, MOST_REFERENCES, "references")
     if way >= LONGEST_WAY:
@@ -112,5 +113,5 @@ def not_installed(error: ImportError) -> EosError:
 
 
 def too_large(kind: Kind, most: int, what: str) -> EosError:
-    """The error of a schema with more than ``most`` of ``what``."""
+    """Return the error for a schema with more than ``most`` of ``what``."""
     return stop("EOS_REGISTRY_SCHEMA.large", kind=kind, most=most, what=what)

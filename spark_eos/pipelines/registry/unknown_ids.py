@@ -59,7 +59,7 @@ class UnknownIds:
         return self._only is None and len(self._unknown) >= MOST_ASKED
 
     def ask_only(self, names: Collection[str]) -> None:
-        """Let all ids count as unknown from now on, except these and those that were known so far."""
+        """Count all ids as unknown from now on, except these and the ids that were known so far."""
         self._only = {*names, *self._known} - self._unknown
 
     def counts(self, name: str) -> bool:

@@ -104,8 +104,8 @@ def prefix(id_: int, message: Sequence[int] = ()) -> bytes:
 
 
 def without_headers(headers: pa.Array, names: Collection[str]) -> pa.Array:
-    """The lists of headers without those of these names, which would say that an encoded value is of another schema.
-    ``headers``: a column like that of the source."""
+    """Remove the headers of these names, which would say that an encoded value has another schema. ``headers``: a
+    column like the source's."""
     pairs = headers.flatten()
     keep = ~pc.is_in(pairs.field("key"), pa.array(names)).to_numpy(False)
     if keep.all():
@@ -250,15 +250,15 @@ def _grouped(
 
 
 def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
-    """For each list of headers, the value of the last header of that name, or null; None where no list has one. Who
-    passes headers on and serializes anew adds one behind those that are there."""
+    """Return for each list of headers the value of the last header of that name, or null; None where no list has one. A
+    program that passes headers on, and serializes anew, appends a second one."""
     pairs = headers.flatten()
     named = pc.and_(pc.equal(pairs.field("key"), name), pc.is_valid(pairs.field("value")))
     places = np.flatnonzero(pc.fill_null(named, False).to_numpy(zero_copy_only=False))
     if not len(places):
         return None
     last = np.full(len(headers), -1, np.int64)
-    # Of several numbers for one place, numpy keeps the last.
+    # Of several assignments to one index, numpy keeps the last.
     last[np.asarray(pc.list_parent_indices(headers))[places]] = places
     return pairs.field("value").take(pa.array(last, mask=last < 0))
 

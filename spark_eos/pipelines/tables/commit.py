@@ -1,9 +1,10 @@
 """Changes tables of any kind exactly once: by the files of a micro-batch, or by columns.
 
-- *Question and commit are on one handle*, the table as one look has read it. The commit is refused if anybody else has
-  changed the table since then in a way that matters.
-- *An error does not tell the outcome.* The response to a successful commit may be lost, and what is sent again is then
-  refused as a conflict. So after each error the table is looked at anew, and asked, before anything is tried again.
+- *Check and commit use one handle*, the table as it was read at one time. The commit is refused if anybody else has
+  made a conflicting change since then.
+- *An error does not tell the outcome.* The response to a successful commit may be lost, and the repeated request is
+  then refused as a conflict. So after each error the table is read anew, and checked for the commit, before anything is
+  tried again.
 - *Nothing is deleted.* Files that were written for a commit that failed may be in the table after all.
 """
 
@@ -92,11 +93,11 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def remembered(self, handle: H) -> Remembered:
-        """Return what it has of the query. Raises TableError where it is not the table that the query knows."""
+        """Return the table's memory of the query. Raises TableError where it is not the table that the query knows."""
 
     @abstractmethod
     def check_table(self, handle: H) -> None:
-        """It still takes what tasks have written. Raises TableError."""
+        """Check that the table can still take the files that tasks have written. Raises TableError."""
 
     @abstractmethod
     def check_kept(self, handle: H, memory: Remembered) -> None:
@@ -113,8 +114,8 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def append(self, handle: H) -> Callable[[], H]:
-        """Add the files, with what the table has to remember of the micro-batch, in one commit. Returns how to look at
-        the table after it. Raises the library's errors; then the outcome is unknown."""
+        """Add the files, and the table's memory of the micro-batch, in one commit. Returns a function that reads the
+        table after it. Raises the library's errors; then the outcome is unknown."""
 
     def tidy(self, after: H) -> None:
         """Look after the table, once the micro-batch is in it."""
@@ -123,8 +124,8 @@ class FilesCommit(ABC, Generic[H]):
         """Commit the micro-batch unless the table has it. Returns whether it had it.
 
         Raises TableError where the table was recreated or has other columns or rules, where its last micro-batch is not
-        the one before this, after a RESTORE or rollback, and for files that are too old or gone; and what the table's
-        library raises.
+        the one before this, after a RESTORE or rollback, and for files that are too old or gone. Raises errors of the
+        table's library, too.
         """
         handle = self.look()
         memory = self.remembered(handle)
@@ -186,17 +187,17 @@ class ColumnAddition(ABC, Generic[H]):
 
     @abstractmethod
     def differences(self, there: pa.Schema) -> list[str]:
-        """In words, what differs between ``schema`` and these columns of a table."""
+        """Describe how these columns of a table differ from ``schema``."""
 
     @abstractmethod
     def add(self, handle: H, there: pa.Schema, wide: pa.Schema) -> None:
-        """Add what ``wide`` has more than ``there``, the table's columns, in a commit that has nothing else; reach the
-        failpoint ``table.evolving`` just before. Raises TableError for what cannot be added, and errors of the library;
-        then the outcome is unknown."""
+        """Add the columns of ``wide`` that ``there``, the table's columns, lacks, in a commit that has nothing else;
+        reach the failpoint ``table.evolving`` just before. Raises TableError for columns that cannot be added, and
+        errors of the library; then the outcome is unknown."""
 
     def once(self) -> bool:
-        """Add the columns unless the table has them, whoever has added them. Returns whether it had them. Raises
-        TableError (EOS_TABLE_DIFFERS) where it would have others then."""
+        """Add the columns unless the table has them, also by another writer's commit. Returns whether it had them.
+        Raises TableError (EOS_TABLE_DIFFERS) where it would have other columns afterwards."""
         handle = self.look()
         there = self.columns(handle)
         wide = widened(there, self.schema)

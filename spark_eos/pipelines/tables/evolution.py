@@ -1,7 +1,7 @@
-"""Columns that a table lacks for the rows of a query, and that it is given: behind its own, and all may be null.
+"""Adds the columns that a table lacks for the rows of a query: behind its own, and nullable.
 
-So are fields of structs, also of structs in lists; those of the values of maps are not, as delta-rs cannot read older
-files of such a table. What the table has keeps its type, its place, and whether it may be null.
+Fields of structs are added, too, also of structs in lists, but not in the values of maps, as delta-rs cannot read older
+files of such a table. Existing columns keep their type, position and nullability.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_eos.pipelines.arrow_fields import is_list
 
 
 def widened(there: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """The table's columns ``there``, with what ``given`` has besides. Raises SchemaError for a name that differs from
-    another one in capital letters only."""
+    """Return the table's columns ``there``, followed by the other columns of ``given``. Raises SchemaError for a name
+    that differs from another one in capital letters only."""
     return pa.schema(_fields(list(there), list(given), ""))
 
 
@@ -77,8 +77,7 @@ C = TypeVar("C")
 
 
 def differences(written: Mapping[str, C], there: Mapping[str, C], in_words: Callable[[C], str]) -> list[str]:
-    """In words, what differs between columns that are written and those of a table, by their names. ``in_words``: a
-    column's type."""
+    """Describe differences between written columns and a table's, by name. ``in_words``: describes a column's type."""
     unlike = [f"{name} is not there" for name in written if name not in there]
     unlike += [f"{name} is not written" for name in there if name not in written]
     for name, column in written.items():

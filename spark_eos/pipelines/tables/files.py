@@ -55,11 +55,11 @@ class FileLayout:
     """How rows are written to files.
 
     ``schema``: the table's columns, including the partition columns, which files do not have. ``keys``: computed from
-    columns, which files have; all files are in one folder then. ``target_bytes``: the
-    size at which a file is finished; it may be larger by a row group. ``row_group_bytes``: of a row group, in memory.
-    ``buffer_bytes``: of the buffered rows of all partitions, in memory. ``open_files``: the most files that are written
-    at the same time; if another one is needed, the least recently written is finished. ``most_partitions``: of a task.
-    ``statistics_columns``: how many leaf columns have statistics, of those whose type has bounds.
+    columns, which files have; all files are in one folder then. ``target_bytes``: the size at which a file is finished;
+    it may be larger by a row group. ``row_group_bytes``: of a row group, in memory. ``buffer_bytes``: of the buffered
+    rows of all partitions, in memory. ``open_files``: the most files that are written at the same time; if another one
+    is needed, the least recently written is finished. ``most_partitions``: of a task. ``statistics_columns``: the
+    number of leaf columns with statistics, among columns whose type has bounds.
     """
 
     schema: pa.Schema
@@ -136,8 +136,8 @@ class FileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch with the layout's schema (`spark_eos.pipelines.tables.values.conformed`).
 
-        Raises NoPartition for a value that cannot be a partition value, EosError for too many partitions, and what the
-        store raises.
+        Raises NoPartition for a value that cannot be a partition value, EosError for too many partitions, and errors of
+        the store.
         """
         if not batch.schema.equals(self._layout.schema):
             raise ValueError(f"the batch has other columns than the layout: {batch.schema}")
@@ -161,7 +161,7 @@ class FileWriter:
         return tuple(self._files)
 
     def abort(self) -> None:
-        """Delete all files. Those that cannot be deleted are logged; they are in no commit."""
+        """Delete all files, which are in no commit. A file that cannot be deleted is logged."""
         for file in self._open.values():
             file.drop()
         self._open.clear()

@@ -39,7 +39,7 @@ MICROSECONDS = -719_162 * _DAY_US, 2_932_897 * _DAY_US - 1
 _TRANSFORM = re.compile(r"identity|year|month|day|hour|(?P<name>bucket|truncate)\[(?P<size>[1-9][0-9]{0,8})\]")
 #: A column, or a transform of one, as Spark's SQL writes it.
 _OPTION = re.compile(r"(?:(?P<transform>[a-z]+)\((?:(?P<size>[0-9]{1,19})\s*,)?(?P<of>[^(),]+)\)|(?P<column>[^()]+))")
-#: What a partition field is called, behind the name of its column.
+#: Suffixes of partition fields' names, behind the name of the column.
 _NAMES = {"truncate": "trunc"}
 
 
@@ -169,7 +169,7 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
 
 
 def _unscaled(value: Decimal) -> int:
-    """The digits with their sign, whatever a context's precision is."""
+    """Return the digits with their sign, independent of the decimal context's precision."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)))
     return -number if sign else number
@@ -237,7 +237,7 @@ def by_key(batch: pa.RecordBatch, keys: Sequence[Key]) -> Iterator[tuple[Partiti
 
 
 def without_key(rows: pa.RecordBatch, keys: Sequence[Key]) -> dict[int, str]:
-    """Why rows have no key, by their places: a value of theirs cannot be a partition value."""
+    """Return index → reason for rows without a key: one of their values cannot be a partition value."""
     reasons: dict[int, str] = {}
     for key in keys:
         column, waiting = rows.column(key.column), [(0, rows.num_rows)]

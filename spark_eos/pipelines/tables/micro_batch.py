@@ -1,7 +1,7 @@
 """Micro-batches of a query to a table: which offsets they have, and whether a table has one already.
 
-Whatever the kind of table, a commit holds the micro-batch's number and a digest of its offsets, and numbers have no
-gaps: every micro-batch is committed, even without rows.
+In tables of each kind, a commit holds the micro-batch's number and a digest of its offsets, and numbers have no gaps:
+every micro-batch is committed, even without rows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def digest_of(text: str) -> int:
 
 
 def in_words(places: Mapping[str, tuple[int, int]]) -> str:
-    """The first ranges, for messages. ``places``: ``topic/partition`` → first offset and end."""
+    """Describe the first ranges, for messages. ``places``: ``topic/partition`` → first offset and end."""
     named = [f"{place} {start:,} to {end:,}" for place, (start, end) in places.items()]
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     return "offsets " + ", ".join(named[:_SHOWN]) + more if named else "no new offsets"
@@ -68,9 +68,9 @@ def in_words(places: Mapping[str, tuple[int, int]]) -> str:
 
 @dataclass(frozen=True)
 class Remembered:
-    """A table's memory of a query; None for what it does not have. ``last``: the last micro-batch; ``digest``: of that
-    one, if it was committed past the JVM. And of a Delta table ``read``: its version before that commit; ``table``: a
-    digest of the id of the table that the commit was meant for."""
+    """A table's memory of a query; None for unknown fields. ``last``: the last micro-batch; ``digest``: of that one, if
+    it was committed past the JVM. Of a Delta table also ``read``: its version before that commit; ``table``: a digest
+    of the id of the table that the commit was meant for."""
 
     last: int | None
     digest: int | None

@@ -54,7 +54,7 @@ def is_partition_type(type_: pa.DataType) -> bool:
     )
 
 
-def text_of(value: Any, type_: pa.DataType) -> str | None:  # noqa: ANN401  # what a column of this type can hold
+def text_of(value: Any, type_: pa.DataType) -> str | None:  # noqa: ANN401  # any value of the column's type
     """The text of a Python value; of a timestamp as microseconds since 1970. Raises NoPartition."""
     if value is None or value == "":
         return None

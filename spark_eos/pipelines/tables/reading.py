@@ -30,8 +30,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Reads files of one table. ``path``: the table's, for messages; ``schema``: its columns, those of ``partition_by``
-    included."""
+    """Reads files of one table. ``path``: the table's, for messages; ``schema``: its columns, including
+    ``partition_by``."""
 
     store: Store
     path: str
@@ -135,8 +135,8 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _in_utc(column: pa.Array, there: pa.DataType, wanted: pa.DataType) -> pa.Array:
-    """Timestamps whose type in the file has no zone are moments in UTC where the table's are. Those of INT96, which is
-    ``there`` with a zone, are moments in any case, which no column without a zone takes."""
+    """Take timestamps without a zone in the file for UTC where the table's column has that zone. INT96 timestamps,
+    which are ``there`` with a zone, always are UTC, and do not fit a column without a zone."""
     kind = _utc(there, wanted)
     return column if kind == column.type else column.cast(kind)
 

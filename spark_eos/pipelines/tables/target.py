@@ -1,4 +1,4 @@
-"""The port to a table that a query writes to, whatever its kind.
+"""The port to a table, of any kind, that a query writes to.
 
 =================  ===================================================================================
 `Place`            where a table is or will be: on the driver, when a query starts
@@ -28,8 +28,8 @@ from spark_eos.spi import Store
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table. ``partition_by``: those whose values are texts in the table, and in none of its files;
-    ``keys``: its partitions, if they are computed from columns."""
+    """The columns of a table. ``partition_by``: columns whose values are texts in the table's metadata, and not in its
+    files; ``keys``: its partitions, if they are computed from columns."""
 
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
@@ -90,8 +90,9 @@ class Target(ABC):
         return until_known(once, batch, self.name, self.cause, patience_s)
 
     def evolved(self, schema: pa.Schema, *, patience_s: float = PATIENCE_S) -> Self:
-        """On the driver: the table with these columns, of which those that it lacks were added by a commit of their own
-        (`Place.widened`). Raises TableError where it then has others, and EOS_TABLE_UNCLEAR as `commit`."""
+        """Add the columns that the table lacks by a commit of their own (`Place.widened`), on the driver, and return
+        the table with exactly these columns. Raises TableError where it then has others, and EOS_TABLE_UNCLEAR as
+        `commit`."""
         until_known(self.column_addition(schema).once, None, self.name, self.cause, patience_s)
         return self.with_columns(schema)
 
@@ -107,7 +108,7 @@ class Place(Protocol):
         """The columns of the table; None where there is none. Raises TableError."""
 
     def remembered(self, query: str) -> Remembered:
-        """Return what the table has of a query. Raises TableError, also where there is no table."""
+        """Return the table's memory of a query. Raises TableError, also where there is no table."""
 
     def check_kept(self, query: str, batch: int) -> None:
         """Before the commit of a micro-batch: no RESTORE or rollback has removed the query's last one. Raises
@@ -121,8 +122,8 @@ class Place(Protocol):
         known yet. Writes nothing. Raises TableError and SchemaError."""
 
     def widened(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
-        """The table's columns ``there``, with those that rows with the columns ``given`` have besides. Raises
-        SchemaError for one that cannot be added."""
+        """Return the table's columns ``there``, followed by the other columns of ``given``, which are the rows'. Raises
+        SchemaError for a column that cannot be added."""
 
     def target(self, schema: pa.Schema, *, create: bool) -> Target:
         """The table, with exactly these columns. Where there is none, it is created if ``create``. Raises TableError
@@ -131,7 +132,7 @@ class Place(Protocol):
 
 @contextmanager
 def stored(table: Target) -> Iterator[None]:
-    """In a task, around what writes files. Raises TableError (EOS_TABLE_STORE) for errors of the store within."""
+    """Turn errors of the store within the block, in which a task writes files, into TableError (EOS_TABLE_STORE)."""
     try:
         yield
     except OSError as error:

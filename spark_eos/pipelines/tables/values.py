@@ -23,8 +23,8 @@ from spark_eos.pipelines.tables.partitions import NoPartition, directory_of, is_
 
 @dataclass(frozen=True)
 class Conformed:
-    """``rows``: those that the table can hold, with its columns, in order. ``bad``: index in the batch → why the table
-    cannot hold the row."""
+    """A batch with a table's columns. ``rows``: the rows that the table can hold, in order. ``bad``: index in the batch
+    → why the table cannot hold the row."""
 
     rows: pa.RecordBatch
     bad: Mapping[int, str]
@@ -115,9 +115,9 @@ def _table_type(given: pa.DataType) -> pa.DataType:
 def conformed(
     batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[str] = (), keys: Sequence[Key] = ()
 ) -> Conformed:
-    """The batch with the table's columns and types; a column that it lacks is null. ``partition_by``, ``keys``: see
-    `spark_eos.pipelines.tables.target.TableColumns`. Raises SchemaError for columns that cannot be converted, whatever
-    their values."""
+    """Convert the batch to the table's columns and types; a column that it lacks is null. ``partition_by``, ``keys``:
+    see `spark_eos.pipelines.tables.target.TableColumns`. Raises SchemaError for columns that cannot be converted for
+    any value."""
     columns: list[pa.Array] = []
     bad: dict[int, str] = {}
     _check_names(batch.schema.names, schema.names)
@@ -206,7 +206,7 @@ _CASTS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
 )
 
 
-#: By a type that is given: which type a table that is created has. Microseconds are what tables have of a timestamp.
+#: The type of a new table's column, by the given type. Timestamps in tables are in microseconds.
 _TABLE_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]]] = (
     (is_text, lambda given: pa.string()),
     (is_bytes, lambda given: pa.binary()),

@@ -140,7 +140,7 @@ class Cursor:
         self.at[index] = self.end[index]
 
     def move(self, behind: np.ndarray, path: str) -> None:
-        """Move all lanes to these positions; fail those whose position would be behind their end."""
+        """Move all lanes to these positions; fail lanes that would pass their end."""
         over = behind > self.end
         self.at = behind
         if over.any():
@@ -203,8 +203,8 @@ class Cursor:
         return start, size
 
     def choice(self, count: int, path: str, what: str) -> np.ndarray:
-        """Read a number below ``count`` of each lane, n int64; 0 where a lane fails. ``what`` it counts, for
-        messages."""
+        """Read a number below ``count`` of each lane, n int64; 0 where a lane fails. ``what``: name of the numbered
+        items, for messages."""
         number = self.long(path)
         wrong = number.view(_U) >= _U(count)
         if wrong.any():

@@ -12,7 +12,7 @@ from spark_eos.pipelines.registry.avro.resolve import resolve
 from spark_eos.pipelines.registry.avro.schema import Schema
 
 #: Bytes of datums that are decoded together, or one datum that is larger. This bounds memory: decoding an array's item
-#: can take a hundred times its size, and a null among items that are records of many fields what a record takes.
+#: can take a hundred times its size, and a null among records of many fields takes as much as such a record.
 _CHUNK_BYTES = 16 << 20
 #: The largest datum in bytes: positions within a chunk have 32 bits.
 _LONGEST_DATUM = (1 << 31) - 2 * _CHUNK_BYTES

@@ -24,7 +24,7 @@ class Reader(Protocol):
     """Reads a value of each lane of a cursor.
 
     ``type``: the type of the column. ``read`` returns the column; lanes that fail have any value. ``skip`` only moves
-    the lanes; it fails those whose next value cannot be found, and overlooks other mistakes. ``walk`` is ``skip`` for a
+    the lanes; it fails lanes whose next value cannot be found, and overlooks other mistakes. ``walk`` is ``skip`` for a
     single datum, ``data[at:end]``: it returns the position behind the value, or WRONG. The two must agree, as either
     may find the items of an array.
     """
@@ -152,7 +152,8 @@ class Real(_FixedSize):
 
 @dataclass(frozen=True)
 class Piece:
-    """Finds the bytes of bytes, strings and decimals: ``size`` bytes, or those after a size if it is None."""
+    """Finds the bytes of bytes, strings and decimals: ``size`` bytes, or, if it is None, as many as the length before
+    them says."""
 
     path: str
     size: int | None

@@ -261,7 +261,7 @@ def _primitive(writer: Primitive, reader: Primitive, path: str) -> Reader:
 
 
 def _range(type_: str) -> tuple[int, int, int, str]:
-    """`Integer.least`, ``most``, ``factor`` and ``what`` for the range of an int or a long."""
+    """Return `Integer.least`, ``most``, ``factor`` and ``what`` for the range of an int or a long."""
     if type_ == "int":
         return INT_LEAST, INT_MOST, 1, "an int of 32 bits"
     return LONG_LEAST, LONG_MOST, 1, ""

@@ -1,9 +1,9 @@
 """Avro schemas as trees of frozen values. No I/O.
 
-`parse` refuses what the specification forbids, and what an Arrow column cannot hold: recursive types, decimals with
-more than 38 digits behind the point. It also refuses arrays whose items take no bytes. Errors name the path in the
-schema, such as ``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}`` the values
-of a map, and ``|2`` is the third branch of a union.
+`parse` refuses schemas that the specification forbids, and types that an Arrow column cannot hold: recursive types,
+decimals with more than 38 digits behind the point. It also refuses arrays whose items take no bytes. Errors name the
+path in the schema, such as ``Order.lines[].price``: fields are joined by dots, ``[]`` are the items of an array, ``{}``
+the values of a map, and ``|2`` is the third branch of a union.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ NULL = Primitive("null")
 def parse(text: str, references: Sequence[str] = ()) -> Schema:
     """The schema of a JSON text.
 
-    ``references``: the schemas of named types that ``text`` uses and does not define; each after those that it uses
-    itself. Raises SchemaError, with the path in the schema.
+    ``references``: the schemas of named types that ``text`` uses and does not define; each after the schemas that it
+    uses itself. Raises SchemaError, with the path in the schema.
     """
     parser = _Parser()
     for reference in references:
@@ -385,8 +385,9 @@ def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
 
 
 def _is_name(name: Json) -> TypeGuard[str]:
-    """Tell whether this is a name. The specification has letters, digits and underscores, but Confluent's clients and
-    Debezium take and write others, such as a hyphen or ``größe``; only those that no message can show are left out."""
+    """Return whether this is a name. The specification allows letters, digits and underscores, but Confluent's clients
+    and Debezium also read and write other characters, such as a hyphen or ``größe``; only unprintable ones are
+    refused."""
     return isinstance(name, str) and name != "" and name.isprintable()
 
 

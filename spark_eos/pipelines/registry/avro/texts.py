@@ -14,7 +14,8 @@ _UUID_PLACES = np.array([place for place in range(_UUID_LENGTH) if place not in 
 
 
 def as_texts(values: pa.BinaryArray) -> tuple[pa.StringArray, np.ndarray | None]:
-    """n values as strings, and which are not UTF-8 (n bool), or None if all are. Those become empty strings."""
+    """Convert n values to strings. Returns also which are not UTF-8 (n bool), or None if all are; these become empty
+    strings."""
     try:
         return values.cast(pa.string()), None
     except pa.ArrowInvalid:

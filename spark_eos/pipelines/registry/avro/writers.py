@@ -24,8 +24,8 @@ _UINT_MOST = (1 << 32) - 1
 
 class Lanes:
     """The lanes of n values. ``row``: the row of each lane, n int64. ``live``: n bool, or None if all are live. A lane
-    that is not live gets no bytes, whatever its value: for example, the other members of a union, or the fields of a
-    record that is null."""
+    that is not live gets no bytes for any value: for example, the other members of a union, or the fields of a record
+    that is null."""
 
     def __init__(self, row: np.ndarray, live: np.ndarray | None, verdicts: Verdicts) -> None:
         self.row = row
@@ -361,7 +361,7 @@ def _block(lanes: Lanes, count: np.ndarray, write: Callable[[Lanes], list[Part]]
     lanes."""
     inner = lanes.items(count)
     items = join(write(inner), len(inner))
-    # The items of each lane are adjacent; those of lanes that are not live have no bytes.
+    # The items of each lane are adjacent; items of lanes that are not live have no bytes.
     ends = np.zeros(len(lanes) + 1, np.int64)
     np.cumsum(count, out=ends[1:])
     places = np.frombuffer(items.buffers()[1], np.int32)[items.offset :][: len(items) + 1].take(ends)

@@ -6,10 +6,10 @@
   the table, looks up the query's last micro-batch, and commits with that handle.
 - *A commit says which table it is meant for.* If the table was recreated between look and commit, neither the store nor
   delta-rs can tell. The first try, after which most commits are done, lets no version of anybody else come between; and
-  behind each commit the table is opened once more. One that has landed in another table is taken back, and no start
-  takes it for its own.
-- *Every commit has the query's transaction*, even without files: it is what delta-rs compares when it rebases a commit
-  on others that came first.
+  behind each commit the table is opened once more. A commit that has landed in another table is taken back, and no
+  start takes it for its own.
+- *Every commit has the query's transaction*, even without files: delta-rs compares it when it rebases a commit on
+  others that came first.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class DeltaCommit(FilesCommit["DeltaTable"]):
         return self.look
 
     def tidy(self, after: DeltaTable) -> None:
-        """Create a checkpoint of the log after every few micro-batches: without it, whoever opens the table would read
-        the whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
+        """Create a checkpoint of the log after every few micro-batches: without it, opening the table means to read the
+        whole log. An error is only logged, as a missing checkpoint only makes the table slower."""
         properties, batch = after.metadata().configuration, self.batch
         try:
             each = int(properties.get(_CHECKPOINT) or _EACH)

@@ -19,7 +19,7 @@ from spark_eos.spi import HadoopSettings, open_store
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-#: What Delta takes in a column's name only with column mapping, which is refused.
+#: Characters that Delta allows in a column's name only with column mapping, which is refused.
 _MAPPED = re.compile(r"[ ,;{}()\n\t=]")
 #: The property for how long VACUUM spares files that are in no version.
 RETENTION = "delta.deletedFileRetentionDuration"
@@ -91,7 +91,7 @@ def _is_kept(schema: pa.Schema, properties: Mapping[str, str], check_kept: Check
 
 
 def check_names(there: pa.Schema, wide: pa.Schema) -> None:
-    """Raise SchemaError for a name that a table cannot have, of what ``wide`` has besides."""
+    """Raise SchemaError where a column that ``wide`` adds has a name that a table cannot have."""
     for path, type_ in added(there, wide):
         for name in (path[-1], *_names(type_)):
             if _MAPPED.search(name):

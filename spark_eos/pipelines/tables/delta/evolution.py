@@ -1,6 +1,6 @@
 """Adds columns to a Delta table, for a query that begins: one commit, which has nothing else.
 
-- *It is the version after the one that was read, or nothing.* So delta-rs refuses what it resends after a lost
+- *It is the version after the one that was read, or nothing.* So delta-rs refuses a commit that it resends after a lost
   response, and the second of two drivers that add columns at the same moment. If the table was recreated meanwhile, and
   is just as long, the new one gets the columns and the old one's id: the version before tells, and they are taken back.
 - *The query's transactions stay as they are*: columns are no micro-batch.

@@ -1,6 +1,6 @@
 """The log of a Delta table that a query reads: which files each version has for it, and whether the table is the same.
 
-What the table had when a query began comes first, by delta-rs, in the order of the paths.
+The files that the table had when a query began come first: delta-rs lists them, and they are ordered by path.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _KEPT = 2048
 
 @dataclass(frozen=True)
 class TableLog:
-    """The log of a table, in one process, which keeps what it has read last."""
+    """The log of a table, in one process, which caches the version that it has read last."""
 
     table: SourceTable
     _kept: dict[int, VersionFiles] = field(default_factory=dict, compare=False)
     _first: dict[int, VersionFiles] = field(default_factory=dict, compare=False)
 
     def files(self, version: int) -> VersionFiles | None:
-        """The files that a version has appended, or those of its changes; None where it is not there yet.
+        """Return the files that a version has appended, or the files of its changes; None where it does not exist yet.
 
-        Raises TableError where it says more than that or the table's log is another's (EOS_DELTA_ROWS_CHANGED,
-        EOS_DELTA_SCHEMA_CHANGED, EOS_DELTA_TABLE_SETTINGS, EOS_OTHER_TABLE, EOS_DELTA_LOG_DAMAGED), and
-        DataLossError where it is no longer there (EOS_DELTA_DATA_LOSS).
+        Raises TableError where the version has other changes, or where the log is another table's
+        (EOS_DELTA_ROWS_CHANGED, EOS_DELTA_SCHEMA_CHANGED, EOS_DELTA_TABLE_SETTINGS, EOS_OTHER_TABLE,
+        EOS_DELTA_LOG_DAMAGED), and DataLossError where the version no longer exists (EOS_DELTA_DATA_LOSS).
         """
         if version not in self._kept:
             with refused(self.table.location):
@@ -101,7 +101,7 @@ class TableLog:
                 is_cut = newest > version and not self.table.location.has(_name(version + 1))
             if newest < version:
                 raise other_table(path, f"it is at version {newest}, and version {version} was read")
-            if is_cut:  # what comes then may be gone as well, so that nothing would show that there was something
+            if is_cut:  # later versions may be gone as well, and then nothing would show that they existed
                 raise _gone(path, version + 1)
         elif now != mark:
             raise other_table(path, f"its version {version} is not the one that was read")
@@ -169,7 +169,7 @@ def _texts_in(table: SourceTable, adds: pa.Table, name: str) -> list[str | None]
     """The partition values of a column, as texts of a log."""
     kind = table.schema.field(name).type
     values = adds.column("partition").combine_chunks().field(name)
-    if types.is_string(kind):  # any, whoever wrote it, also one that is not written here
+    if types.is_string(kind):  # any text of another writer, also one that is never written here
         return [text or None for text in values.to_pylist()]
     if types.is_timestamp(kind):
         values = values.cast(pa.int64())

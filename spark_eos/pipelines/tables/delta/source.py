@@ -1,4 +1,5 @@
-"""A Delta table that a query reads past the JVM: its columns, and whether it has what such a reader cannot follow."""
+"""A Delta table that a query reads past the JVM: its columns, and checks for features that such a reader does not
+support."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ _WRITER_FEATURES = _READER_FEATURES | {
 }
 _RECORDS_CHANGES = "delta.enableChangeDataFeed"
 
-#: Columns of changes beside the table's: what a change does to a row, and the version that it is of.
+#: Columns of changes beside the table's: the kind of a change, and its version.
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
-#: Kinds of changes, in the order in which those of one key within one version are made.
+#: Kinds of changes, in the order in which a version makes them for one key.
 CHANGE_KINDS = ("delete", "update_preimage", "update_postimage", "insert")
 #: Columns that a table with a change data feed cannot have.
 _RESERVED = frozenset([CHANGE_TYPE, COMMIT_VERSION, "_commit_timestamp"])
@@ -82,13 +83,13 @@ def _check_schema(location: Location, schema: pa.Schema, partition_by: Iterable[
 
 
 def check_rules(location: Location, rules: Iterable[str]) -> None:
-    """Raises TableError for what the table has and readers of its files would have to follow."""
+    """Raise TableError for features of the table that readers of its files would have to support."""
     if listed := "; ".join(rules):
         raise stop("EOS_DELTA_TABLE_SETTINGS.reading", path=location.path, rules=listed)
 
 
 def of_protocol(reader: int, writer: int, readers: Iterable[str], writers: Iterable[str]) -> list[str]:
-    """Name what of a table's protocol cannot be read past the JVM, in words."""
+    """Describe the features of a table's protocol that cannot be read past the JVM."""
     unknown = {*(set(readers) - _READER_FEATURES), *(set(writers) - _WRITER_FEATURES)}
     named = [f"the feature {name}" for name in sorted(unknown)]
     return named + ([f"protocol {reader}, {writer}"] if reader > 3 or writer > 7 else [])
@@ -102,7 +103,7 @@ def _protocol_of(handle: DeltaTable) -> list[str]:
 
 
 def of_properties(properties: Mapping[str, str]) -> list[str]:
-    """Name what of a table's properties cannot be read past the JVM, in words."""
+    """Describe the properties of a table that prevent reading it past the JVM."""
     mode = properties.get(MAPPING, "none")
     return [] if mode == "none" else [f"the property {MAPPING}={mode}"]
 
@@ -121,7 +122,8 @@ def check_recorded(table: SourceTable, version: int, properties: Mapping[str, st
 
 
 def check_then(table: SourceTable, handle: DeltaTable) -> None:
-    """The query can read what the table has at the version of a handle, as `check_metadata`. Raises TableError."""
+    """Check that the query can read the table at the version of a handle, as `check_metadata` does. Raises
+    TableError."""
     version, metadata = handle.version(), handle.metadata()
     check_rules(table.location, [f"{rule} in version {version}" for rule in _protocol_of(handle)])
     body = {
@@ -134,8 +136,8 @@ def check_then(table: SourceTable, handle: DeltaTable) -> None:
 
 
 def check_metadata(table: SourceTable, version: int, body: Mapping[str, Any]) -> None:
-    """Check what a version says of the table, in its log's JSON. The columns are those of the query, or will be: what
-    they were before it started does not matter. Raises TableError."""
+    """Check the metadata of the table in a version's JSON. Columns must be the query's, except in versions before it
+    started. Raises TableError."""
     from deltalake import Schema
 
     path = table.location.path

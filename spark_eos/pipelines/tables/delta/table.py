@@ -1,4 +1,4 @@
-"""Delta tables by delta-rs: where they are, what of them this way of writing can keep, and how they are made."""
+"""Delta tables by delta-rs: their location, checks that this writer supports their rules, and their creation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FEATURES = frozenset(
         *("invariants", "timestampNtz", "v2Checkpoint"),
     }
 )
-#: Properties that bind no append of files. Those that do not begin with ``delta.`` are the users' own.
+#: Properties that do not affect an append of files. Properties that do not begin with ``delta.`` are the users' own.
 _PROPERTIES = re.compile(
     r"(?!delta\.)"
     r"|delta\.(appendOnly|checkpointInterval|checkpointPolicy|checkpointRetentionDuration|deletedFileRetentionDuration"
@@ -47,9 +47,9 @@ _PROPERTIES = re.compile(
 )
 _FORGETS = "delta.setTransactionRetentionDuration"
 MAPPING = "delta.columnMapping.mode"
-#: What delta-rs has to know of each request to a store: it ends before Spark or a user loses patience.
+#: Limits for delta-rs of each request to a store: it ends before Spark or a user loses patience.
 _PATIENCE = {"timeout": "20s", "connect_timeout": "5s", "retry_timeout": "30s", "max_retries": "5"}
-#: What delta-rs takes for something else in an address, or a path, so that its log would not be where the files are.
+#: Characters of an address, or a path, that delta-rs would decode, so that its log would not be beside the files.
 _DECODED = re.compile(r"[?#%\\\x00-\x1f\x7f]|\s$")
 _DECODED_LOCALLY = re.compile(r"[%\\\x00]")
 #: Rounds in which a store is tried, and commits at once in each.
@@ -103,8 +103,8 @@ class Location:
             return None
 
     def last_checkpoint(self) -> Mapping[str, Any]:
-        """Return what the log says of its last checkpoint, such as ``version``, and ``size`` in actions; nothing where
-        it says nothing. Raises OSError."""
+        """Return the log's ``_last_checkpoint``, such as ``version``, and ``size`` in actions; empty where there is
+        none. Raises OSError."""
         try:
             checkpoint = json.loads(self.read("_delta_log/_last_checkpoint") or b"{}")
         except (ValueError, RecursionError):
@@ -197,7 +197,7 @@ def _s3(bucket: str, settings: HadoopSettings) -> StorageOptions:
     return StorageOptions({name: value for name, value in options.items() if value} | _PATIENCE)
 
 
-# What a table is
+# The table
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
 
     def check(self, handle: DeltaTable) -> None:
-        """The table still takes what tasks have written. Raises TableError."""
+        """Check that the table can still take the files that tasks have written. Raises TableError."""
         check_kept(self.location, handle)
         check_columns(self.location, handle, dict(self.columns), self.partition_by)
 
@@ -387,7 +387,7 @@ def check_creatable(
 
 @contextmanager
 def refused(location: Location) -> Iterator[None]:
-    """Raises TableError (EOS_DELTA_FAILED) for what delta-rs or the store raise within."""
+    """Turn exceptions of delta-rs or the store within the block into TableError (EOS_DELTA_FAILED)."""
     from deltalake.exceptions import DeltaError
 
     try:

@@ -1,4 +1,4 @@
-"""Delta tables as what a query writes to."""
+"""Delta tables as targets of a query."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class DeltaTarget(Target):
 
 
 def _remembered(location: Location, query: str) -> Remembered:
-    """Return what the table has of a query. Raises TableError: EOS_DELTA_NO_TABLE where there is none, and
+    """Return the table's memory of a query. Raises TableError: EOS_DELTA_NO_TABLE where there is no table, and
     EOS_OTHER_TABLE where the query's last commit was meant for another one."""
     from deltalake.exceptions import TableNotFoundError
 

@@ -1,10 +1,10 @@
 """The files of one version of a Delta table that has new rows or changes, by the JSON of its log.
 
-The JSON of a version never changes. It says what delta-rs does not: whether a file has new rows, or those of files that
-OPTIMIZE has rewritten (``dataChange``). Files are numbered in the order that they have here, from 0 on.
+The JSON of a version never changes. Unlike delta-rs, it says whether a file has new rows, or rows of files that
+OPTIMIZE has rewritten (``dataChange``). Files are numbered from 0 in the order of the JSON.
 
-What a version has changed stands in its files of changes (``cdc``), whose rows say what each of them is. A version
-without such files has deleted all rows of the files that it removes, and then inserted those of the files that it adds.
+The changes of a version are in its files of changes (``cdc``), where each row has its kind. A version without such
+files has deleted all rows of the files that it removes, and then inserted all rows of the files that it adds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables.delta.source import SourceTable, check_metadata, check_rules, of_protocol
 
-#: Kinds of files: all of their rows were deleted or inserted, or each row says what it is.
+#: Kinds of files: all of their rows were deleted or inserted, or each row has its own kind.
 DELETED, INSERTED, CHANGED = "delete", "insert", "change"
 
 #: The beginning of an absolute URI, by RFC 3986.
@@ -53,8 +53,8 @@ class _Actions:
 
 
 def files_of(table: SourceTable, version: int, data: bytes) -> VersionFiles:
-    """The files that a version has appended, or those of its changes. ``data``: its JSON. Raises TableError, see
-    `spark_eos.pipelines.tables.delta.log.TableLog.files`."""
+    """Return the files that a version has appended, or the files of its changes. ``data``: its JSON. Raises TableError,
+    see `spark_eos.pipelines.tables.delta.log.TableLog.files`."""
     path = table.location.path
     try:
         actions = _actions(table, version, data)

@@ -1,5 +1,5 @@
-"""Catalogs of Iceberg tables, by pyiceberg's own configuration: properties of the query, over those of pyiceberg's file
-and environment."""
+"""Catalogs of Iceberg tables, by pyiceberg's own configuration: the query's properties override pyiceberg's file and
+environment."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class TableName:
     properties: Properties
 
     def load(self) -> Table:
-        """The table as it is now. Raises TableError (EOS_ICEBERG_NO_TABLE, EOS_ICEBERG_TABLE.catalog), and what
-        pyiceberg raises."""
+        """Load the table as it is now. Raises TableError (EOS_ICEBERG_NO_TABLE, EOS_ICEBERG_TABLE.catalog), and errors
+        of pyiceberg."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
@@ -114,8 +114,7 @@ def _configured(name: str) -> Mapping[str, Any]:
 class _Connection:
     """A catalog, which is opened when it is first needed, and again after a request that was overdue.
 
-    ``known``: its properties as far as they are known, those of pyiceberg's file and environment and those that the
-    catalog hands out among them.
+    ``known``: its known properties, also from pyiceberg's file and environment, and from the catalog itself.
     """
 
     def __init__(self, name: str, properties: Properties) -> None:
@@ -153,7 +152,7 @@ def without_secrets(text: str, *properties: Mapping[str, Any]) -> str:
 
 
 def _texts(properties: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
-    """Name and value of each text, those of sections with the sections' names."""
+    """Yield name and value of each string. Names within sections are prefixed by the sections' names."""
     for name, value in properties.items():
         if isinstance(value, Mapping):
             yield from _texts(value, f"{within}{name}.")
@@ -163,8 +162,8 @@ def _texts(properties: Mapping[str, Any], within: str = "") -> Iterator[tuple[st
 
 @contextmanager
 def refused(name: TableName) -> Iterator[None]:
-    """Raises TableError for what pyiceberg, the catalog or the store raise within: EOS_ICEBERG_UNREACHABLE where a
-    catalog may answer in a while, else EOS_ICEBERG_FAILED."""
+    """Turn exceptions of pyiceberg, the catalog or the store within the block into TableError: EOS_ICEBERG_UNREACHABLE
+    where a catalog may answer in a while, else EOS_ICEBERG_FAILED."""
     from spark_eos.pipelines.tables.iceberg.rest import is_passing
 
     try:
@@ -179,8 +178,9 @@ def refused(name: TableName) -> Iterator[None]:
 
 @contextmanager
 def before_commit(name: TableName) -> Iterator[None]:
-    """Raises TableError (EOS_ICEBERG_FAILED) for what fails within, where no catalog is asked to commit anything. So
-    the outcome is known, and another try would end in the same way. What a store raises may pass: it stays as it is."""
+    """Turn permanent errors within the block, which sends no commit to the catalog, into TableError
+    (EOS_ICEBERG_FAILED): the outcome is known, and another try would end in the same way. Errors of a store may be
+    temporary, and are raised unchanged."""
     from spark_eos.pipelines.tables.iceberg.rest import is_passing
 
     try:

@@ -79,8 +79,8 @@ def _arrow_type(type_: IcebergType, name: str) -> pa.DataType:
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:
-    """The columns of a table that is created for these, with ids of their own. The types are those that
-    `spark_eos.pipelines.tables.values.check_columns` lets pass."""
+    """Return the columns of a table that is created for these, with new field ids.
+    `spark_eos.pipelines.tables.values.check_columns` has checked the types."""
     ids = count(1)
     return Schema(*[_iceberg_field(field, ids) for field in schema])
 

@@ -27,7 +27,7 @@ from spark_eos.pipelines.tables.keys import value_of
 from spark_eos.pipelines.tables.statistics import Bound, ColumnStatistics
 
 _EPOCH, _FIRST_DAY = datetime(1970, 1, 1), date(1970, 1, 1)
-#: Property of a table: what manifests have of a column, or of those that have no property of their own.
+#: Properties of a table for the metrics of a column in manifests, and of columns without a property of their own.
 _MODE, _MODES = "write.metadata.metrics.column.", "write.metadata.metrics.default"
 
 
@@ -72,14 +72,14 @@ def _counted(
 
 
 def _field(fields: Sequence[NestedField], names: Sequence[str]) -> NestedField:
-    """The field of a name, and of those below it within structs."""
+    """Return the field of the first name, or, for the further names, of its structs' fields."""
     field = next(field for field in fields if field.name == names[0])
     if isinstance(field.field_type, StructType) and len(names) > 1:
         return _field(field.field_type.fields, names[1:])
     return field
 
 
-def _key(file: DataFile, name: str, layout: FileLayout) -> Any:  # noqa: ANN401  # what a key's type has
+def _key(file: DataFile, name: str, layout: FileLayout) -> Any:  # noqa: ANN401  # a value of the key's type
     key = next(key for key in layout.keys if key.name == name)
     return value_of(file.partition_values[name], layout.schema.field(key.column).type, key.transform)
 

@@ -1,8 +1,8 @@
 """Adds columns to an Iceberg table, for a query that begins: one commit of the catalog, without a snapshot.
 
-- *It requires the columns and the last field id that were read.* By the first, of two drivers one is refused. The
-  second is for a request that a catalog does late: the columns may be the same by then, and the ids that it gives may
-  be those of columns that were there meanwhile, in whose files readers would find values.
+- *It requires the columns and the last field id that were read.* By the first, one of two drivers is refused. The
+  second is for a request that a catalog executes late: the columns may be the same by then, but the new ids may be ids
+  of columns that existed meanwhile, and readers would find values in their files.
 """
 
 from __future__ import annotations

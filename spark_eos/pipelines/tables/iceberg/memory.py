@@ -79,7 +79,7 @@ def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
     table = str(metadata.table_uuid)
     if tagged is not None and _summary(tagged, _TABLE) not in ("", table):  # earlier versions have not noted it
         raise landed(path, last, table, query)
-    # From the newest snapshot back to those before the tag's: no later micro-batch of the query may be among them.
+    # From the newest snapshot back to the tag's: no later micro-batch of the query may be among them.
     newest = None if main is None else snapshots[main.snapshot_id]
     snapshot = newest
     while snapshot is not None and (tagged is None or _sequence(snapshot) > _sequence(tagged)):

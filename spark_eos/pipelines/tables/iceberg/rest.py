@@ -1,8 +1,8 @@
-"""REST catalogs: limits of time and memory for each request. And which errors of catalogs of any kind pass.
+"""REST catalogs: limits of time and memory for each request. Also tells which errors of any catalog are temporary.
 
 pyiceberg limits no request, so that a server which never answers would hold a query for ever, and one whose answer is
-two megabytes of gzip can fill the driver's memory with two gigabytes. This module and
-`spark_eos.pipelines.tables.iceberg.snapshots` are the ones that use what is private in pyiceberg.
+two megabytes of gzip can fill the driver's memory with two gigabytes. Only this module and
+`spark_eos.pipelines.tables.iceberg.snapshots` use private names of pyiceberg.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a snapshot is committed with a tag, under requirements of its own. This module and
-`spark_eos.pipelines.tables.iceberg.rest` are the ones that use what is private in pyiceberg.
+"""Commits a snapshot with a tag, under requirements of its own. Only this module and
+`spark_eos.pipelines.tables.iceberg.rest` use private names of pyiceberg.
 
-A transaction of pyiceberg is no way to do it. It tries a refused commit again by itself, on whatever the table is by
-then, so that two drivers with the same micro-batch both commit it; and it keeps only one requirement of each kind.
+pyiceberg's own transactions are unsuitable. They try a refused commit again, on the table as it is by then, so that two
+drivers with the same micro-batch would both commit it; and they keep only one requirement of each kind.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _DELETES = "write.metadata.delete-after-commit.enabled"
 def append(table: Table, staged: Staged, tag: str) -> TableMetadata:
     """Commit a snapshot that adds files to the main branch, and move the tag to it. Returns the metadata after it.
 
-    It is one request, which succeeds only if table, columns, partition fields, main branch and tag still are what
-    ``table`` has read. Raises pyiceberg's errors; then the outcome is unknown.
+    It is one request, which succeeds only if table, columns, partition fields, main branch and tag are still as
+    ``table`` has read them. Raises pyiceberg's errors; then the outcome is unknown.
     """
     metadata = table.metadata
     snapshot, updates = staged
@@ -63,8 +63,8 @@ def append(table: Table, staged: Staged, tag: str) -> TableMetadata:
 
 
 def _delete_old_metadata(table: Table, now: TableMetadata) -> None:
-    """Delete the files of metadata that the table no longer names, if it says so: each commit writes one. What cannot
-    be deleted stays."""
+    """Delete metadata files that the table no longer names, if its properties say so: each commit writes one. A file
+    that cannot be deleted stays."""
     named = {entry.metadata_file for entry in now.metadata_log}
     if not named or now.properties.get(_DELETES, "").lower() != "true":
         return

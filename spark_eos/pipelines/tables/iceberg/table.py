@@ -1,4 +1,4 @@
-"""Iceberg tables by pyiceberg: what of them this way of writing can keep, and how they are made."""
+"""Iceberg tables by pyiceberg: checks that this writer supports their rules, and their creation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _DATA, _FORMAT, _CODEC = "write.data.path", "write.format.default", "write.parqu
 #: Whether commits merge small manifests. Iceberg's default is true, pyiceberg's is not.
 _MERGES = "commit.manifest-merge.enabled"
 _STATISTICS_COLUMNS = 100
-#: What some readers take for something else in a location.
+#: Characters of a location that some readers would decode.
 _DECODED = re.compile(r"[?#%\\\x00-\x1f\x7f]")
 
 
 def layout_of(metadata: TableMetadata, path: str) -> FileLayout:
-    """How the table's files are written. ``path``: the table, for messages. Raises TableError (EOS_ICEBERG_TABLE.rules)
-    for what an append of such files would not follow, and SchemaError."""
+    """Return how the table's files are written. ``path``: the table, for messages. Raises TableError
+    (EOS_ICEBERG_TABLE.rules) for rules of the table that an append of such files would violate, and SchemaError."""
     schema, rules = metadata.schema(), []
     if metadata.format_version != _VERSION:
         rules.append(f"version {metadata.format_version} of the format")
@@ -69,8 +69,8 @@ def _key(field: PartitionField, schema: Schema) -> Key | None:
 
 
 def folder_of(metadata: TableMetadata, path: str) -> str:
-    """Where the table's files are, as its metadata has it. Raises TableError (EOS_ICEBERG_TABLE.location) for a place
-    that is neither on a local disk nor on S3."""
+    """Return where the table's files are, by its metadata. Raises TableError (EOS_ICEBERG_TABLE.location) for a
+    location that is neither on a local disk nor on S3."""
     folder = metadata.properties.get(_DATA) or f"{metadata.location.rstrip('/')}/data"
     scheme, colon, rest = folder.partition(":")
     is_local = folder.startswith("/") or (scheme == "file" and re.match("(//)?/(?!/)", rest))
@@ -82,7 +82,7 @@ def folder_of(metadata: TableMetadata, path: str) -> str:
 
 
 def check_same(layout: FileLayout, now: FileLayout, path: str) -> None:
-    """The table takes what tasks have written by ``layout``. Raises TableError (EOS_TABLE_DIFFERS)."""
+    """Check that the table takes files that tasks have written by ``layout``. Raises TableError (EOS_TABLE_DIFFERS)."""
     unlike = differences(layout.schema, now.schema)
     if not unlike and not layout.schema.equals(now.schema, check_metadata=True):
         unlike.append("a column was dropped and added again")
@@ -115,8 +115,8 @@ def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> 
 
 
 def partitioned(columns: Schema, schema: pa.Schema, partition_by: Sequence[str]) -> PartitionSpec:
-    """The partition fields of a table that is created with these columns, which are those of ``schema``. Raises
-    OptionError and SchemaError."""
+    """Return the partition fields of a table that is created with ``columns``, made of ``schema``. Raises OptionError
+    and SchemaError."""
     fields: list[PartitionField] = []
     for number, key in enumerate(map(key_of, partition_by)):
         if key.column not in schema.names:

@@ -1,4 +1,4 @@
-"""Iceberg tables as what a query writes to."""
+"""Iceberg tables as targets of a query."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place_of(
     partition_by: tuple[str, ...] = (),
     after_rollback: int | None = None,
 ) -> IcebergPlace:
-    """The place of a table, ``NAMESPACE.NAME``. Raises UnsupportedError where pyiceberg is not installed."""
+    """Return the location of a table, ``NAMESPACE.NAME``. Raises UnsupportedError where pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401  # whether it is there
     except ImportError:
