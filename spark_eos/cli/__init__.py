@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line `arguments`, by default those of the process. Returns the exit code."""
+    """Run the command line `arguments`, by default the process's own. Returns the exit code."""
     try:
         from spark_eos.cli.app import run
     except ModuleNotFoundError as error:

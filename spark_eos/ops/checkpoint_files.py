@@ -160,7 +160,7 @@ class NewCheckpoint:
             raise self._used(f"{names[0]} exists there")
 
     def write(self, files: dict[str, str], still: Callable[[], None] = lambda: None) -> None:
-        """Write the files, but for those that an interrupted command has written. ``still`` is called before each, and
+        """Write the files, except files that an interrupted command has written. ``still`` is called before each, and
         raises where another command has taken over. Raises ReplayError where a file exists with other content.
 
         A micro-batch that Spark has planned after 0, at a start that was refused, stays: it continues from these files.
@@ -179,8 +179,8 @@ class NewCheckpoint:
 
 
 def put(store: Store, name: str, data: bytes, still: Callable[[], None] = lambda: None) -> None:
-    """Write a file atomically: on a disk under another name first, which is then renamed. Raises ReplayError, or what
-    ``still`` raises."""
+    """Write a file atomically: on a disk under a temporary name, which is then renamed. Raises ReplayError, and
+    exceptions of ``still``."""
     path = f"{store.root}/{name}"
     draft = f"{path}.{uuid.uuid4().hex}.new" if store.local else path
     with _written(store, name, still):
@@ -194,8 +194,8 @@ def put(store: Store, name: str, data: bytes, still: Callable[[], None] = lambda
 
 @contextlib.contextmanager
 def _written(store: Store, name: str, still: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Raise ReplayError where a file cannot be written or moved, or what ``still`` raises: it may be another command
-    that has moved it."""
+    """Turn an OSError of writing or moving a file into ReplayError, after a call of ``still``, which raises if the
+    cause is another command that has moved the file."""
     try:
         yield
     except OSError as error:

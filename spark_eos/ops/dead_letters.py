@@ -101,8 +101,8 @@ class DeadLetter:
 
     @cached_property
     def _own(self) -> int:
-        """The number of headers of the record itself, before those that make it a dead letter. Their names say nothing:
-        the record may have been a dead letter before, or somebody's who wants to choose where it is sent."""
+        """The number of the record's own headers, before the headers of a dead letter. They cannot be told by their
+        names: the record may have been a dead letter before, or its producer may try to choose where it is sent."""
         names = [name for name, _ in self.headers]
         return len(names) - names[::-1].index(EXCEPTION) - 1 if EXCEPTION in names else len(names)
 
@@ -194,8 +194,8 @@ class PartitionLog:
 
 
 class Receipt:
-    """The dead letters of a partition that one transaction sends, as ranges of offsets. Adjacent ones are in one range,
-    whatever records are between them."""
+    """The dead letters of a partition that one transaction sends, as ranges of offsets. Consecutive ones are in one
+    range, even if other records are between them."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -234,8 +234,8 @@ def ranges_in(receipt: Message, log: PartitionLog) -> list[tuple[int, int]]:
 
 
 def _is_receipt(message: Message) -> bool:
-    """Return whether a record is a receipt. A record with the header of a reason is a dead letter, whatever other
-    headers it has. Programs that copy records may add headers to a receipt, or drop all: then its key tells."""
+    """Return whether a record is a receipt. A record with the header of a reason is a dead letter, even if it has other
+    headers. Programs that copy records may add headers to a receipt, or drop all: then its key tells."""
     names = {name for name, _ in headers_of(message)}
     if EXCEPTION in names or RECEIPT in names:
         return EXCEPTION not in names

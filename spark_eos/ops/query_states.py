@@ -181,7 +181,7 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     """The content of a checkpoint, and the ends of the input partitions that are on this cluster."""
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
     committed = merged(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
-    # Topics of another cluster, such as a mirror reads, are other topics than those of this name here.
+    # Topics of another cluster, such as a mirror reads, are not the topics with these names here.
     known = cluster_id(cluster.client) if any(source.position.cluster is not None for source in sources) else ""
     here = [source for source in sources if not known or source.position.cluster in (None, known)]
     topics = describe_topics(cluster.client, merged(here), missing_ok=True)

@@ -351,7 +351,7 @@ def _ids(ids: Sequence[str]) -> list[str]:
 
 
 def _remaining(sink: SinkPlan) -> list[str]:
-    """Sentences on what is left to do."""
+    """Return sentences that name the remaining steps."""
     lines = []
     if sink.left:
         lines.append(f"{len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")

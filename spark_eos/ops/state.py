@@ -1,5 +1,5 @@
-"""The state of a query (`QueryState`), and what its next start does. Does no I/O: `spark_eos.ops.query_states` reads
-the state, `spark_eos.ops.status` prints it, and `spark_eos.ops.recover` plans by it.
+"""The state of a query (`QueryState`), and the first action of its next start. Does no I/O:
+`spark_eos.ops.query_states` reads the state, `spark_eos.ops.status` prints it, and `spark_eos.ops.recover` plans by it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class QueryState:
         return Start(batch, in_foreach_batch=sink is not None)
 
     def status(self, sink: SinkHead) -> Status | None:
-        """Judge what the next start does with the head of a sink; None where the head cannot be read."""
+        """Predict how the next start treats the head of a sink; None where the head cannot be read."""
         return None if sink.head is None else status(sink.head, self.start(sink.name))
 
     @property
@@ -156,8 +156,8 @@ class QueryState:
 
     @property
     def unknown(self) -> str:
-        """Why it is not known what the next start does, where only the ledger's record or the table would tell; empty
-        where it is known. Without a record, the query may never have had one, as it writes to something else."""
+        """Say why the next start's action is unknown, where only the ledger's record or the table would tell; empty
+        where it is known. A query without a record may never have had one, as it writes to another kind of sink."""
         if self.table is not None:
             problem = self.table.problem
             return f"{self.table.name} cannot be asked: {problem} {_STORAGE}" if problem else ""
@@ -170,7 +170,7 @@ class QueryState:
 
     @property
     def next_action(self) -> str | None:
-        """A sentence without its subject on what the next start does; None where that is not known."""
+        """Describe the next start's action, in a sentence without its subject; None where it is not known."""
         stop, at = self.stops_with, self.checkpoint
         if stop is not None:
             sink, judged = stop
@@ -205,7 +205,7 @@ class QueryState:
 
     @property
     def problems(self) -> list[str]:
-        """Sentences on what needs a start of the query, or a command."""
+        """Return sentences on problems that a start of the query, or a command, has to solve."""
         problems = [f"the ledger cannot be read: {self.unread}"] if self.unread else []
         stop = self.stops_with
         # A retired query needs no attention until somebody is about to start it.

@@ -70,8 +70,8 @@ def as_json(state: QueryState) -> dict[str, Any]:
 
 
 def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
-    """``state``: "open" means that a run has opened the query, not that it is alive. ``start``: what the next start
-    does with the head; null without a checkpoint, which has the micro-batch."""
+    """``state``: "open" means that a run has opened the query, not that it is alive. ``start``: how the next start
+    treats the head; null without a checkpoint, which has the micro-batch."""
     head, start = sink.head, None if state.checkpoint is None else state.status(sink)
     data = {
         "ledger_key": sink.key,

@@ -14,7 +14,8 @@ from spark_eos.ops.doctor.findings import ERROR, UNKNOWN, WARNING, Fault, Findin
 
 _FENCING = 2
 _SHORT_MS = 60_000
-#: Kafka's internal topics: the brokers' settings by which they are created, and what is lost with their only disk.
+#: Kafka's internal topics: the brokers' settings by which they are created, and the data that is lost with their only
+#: disk.
 INTERNAL_TOPICS = {
     "__transaction_state": (
         ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),

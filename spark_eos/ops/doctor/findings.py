@@ -16,7 +16,7 @@ from spark_eos.options.parse import SinkOptions
 
 class Severity(StrEnum):
     """``ERROR``: rows can be lost or doubled, or the query cannot run. ``WARNING``: if something else fails, too, the
-    query stops, or cannot tell what became of its rows. ``UNKNOWN``: it could not be determined."""
+    query stops, or cannot tell whether its rows are committed. ``UNKNOWN``: it could not be determined."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -1,4 +1,4 @@
-"""Reads what brokers report of a topic (`topic_facts`), and judges it. Changes nothing."""
+"""Reads a topic's settings and partitions from brokers (`topic_facts`), and judges them. Changes nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TopicFacts:
 
 
 def topic_facts(client: BrokerClient, topic: str) -> TopicFacts | None:
-    """Return what brokers report of a topic; None if it does not exist. Raises EosError."""
+    """Return a topic's settings and partitions, as brokers report them; None if it does not exist. Raises EosError."""
     if not describe_topics(client, [topic], missing_ok=True):
         return None
     partitions = describe_topic(client, topic).partitions
@@ -208,7 +208,7 @@ def _retention(subject: str, topic: TopicFacts, by_size: str, *faults: Fault | L
 
 
 def sizes(inputs: list[TopicFacts], output: TopicFacts, tools: Tools) -> Iterator[Finding]:
-    """Judge whether the output accepts rows that are as large as those of the inputs."""
+    """Judge whether the output accepts rows as large as the inputs' rows."""
     if output.config is None:
         return
     own = output.number(_MAX_BYTES, _DEFAULT_MAX_BYTES)

@@ -10,7 +10,7 @@ from typing import TextIO
 from spark_eos.ops.metrics.hub import Event, parsed
 
 _MOST_RECENT = 5_000
-#: Bytes of a file of events; beyond that, it is renamed to ``….1``, in place of the one before.
+#: Bytes of a file of events; beyond that, it is renamed to ``….1``, and replaces the file before.
 LARGEST_FILE = 64 << 20
 #: There are two at a time; while they are read, one more may come.
 _FILES = 4
@@ -38,8 +38,8 @@ class Recorder:
         self._file: TextIO = self._opened()
 
     def take(self, event: Event) -> None:
-        """Append one event. A file that is too large is first moved to ``.1``, in place of the one before it. A
-        failure ends nothing: the next event is tried, too."""
+        """Append one event. A file that is too large is first renamed to ``.1``, and replaces the file before. After a
+        failure, the next event is tried, too."""
         if self._file.closed:
             self._file = self._opened()
         if self._file.tell() > self._largest:

@@ -6,9 +6,9 @@
         kafka_2.13-4.3.1.jar …
         manifest.json            file names, sizes, times, sha256; written last
 
-A folder is used only when it matches its manifest. A new one is made beside it and renamed into place under a file
-lock: the rest of an interrupted process is never taken for a whole folder, and of processes that want it at once one
-makes it.
+A folder is used only when it matches its manifest. A new one is made under a temporary name and renamed under a file
+lock: the rest of an interrupted process is never taken for a complete folder, and only one of several processes that
+need it makes it.
 """
 
 from __future__ import annotations

@@ -22,15 +22,15 @@ _TIMEOUT_S = 12.0
 
 @dataclass(frozen=True)
 class IdPlace:
-    """Where a row has its id. ``kind``: key, value, header, json, column or place; ``name``: of the header or the
-    column, the field's path, or the columns that a place is in."""
+    """Where a row has its id. ``kind``: key, value, header, json, column or place (topic, partition and offset);
+    ``name``: of the header or the column, the field's path, or the columns with topic, partition and offset."""
 
     kind: str
     name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> IdPlace:
-        """``key``, ``value``, ``header:NAME``, ``json:FIELD``, ``column:NAME``, ``place`` or
+        """Parse ``key``, ``value``, ``header:NAME``, ``json:FIELD``, ``column:NAME``, ``place`` or
         ``place:TOPIC,PARTITION,OFFSET``. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         kind, _, name = text.partition(":")
         if kind in ("key", "value", "place") and text == kind:
@@ -148,8 +148,8 @@ class Comparison:
 
 
 def _check_place(side: str, table: TableAddress | None, id_place: IdPlace) -> None:
-    """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where rows of this side cannot have their ids there. A row of the
-    input topics has a place by itself, which a table may have in its columns."""
+    """Raise CommandError (EOS_VERIFY_IMPOSSIBLE) where rows of this side cannot have their ids there. Rows of the input
+    topics have topic, partition and offset anyway; a table may have them in its columns."""
     if table is not None:
         fits = id_place.kind not in ("header", "place") or (id_place.kind == "place" and side == "output")
     else:

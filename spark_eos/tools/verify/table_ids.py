@@ -43,7 +43,7 @@ class TableIds:
         else:
             needed = [_KEY if id_place.kind == "key" else VALUE]
         check_columns(table, needed, there)
-        # Of a place, the last two are partition and offset.
+        # Of topic, partition and offset, the last two are numbers.
         is_placed = id_place.kind == "place" and len(needed) == 2
         if is_placed and len(topics) > 1:
             raise stop("EOS_VERIFY_IMPOSSIBLE.no_topic", table=table, topics=", ".join(topics))
