@@ -1,11 +1,11 @@
 """Runnable jobs, each a thin main over the library and each with a YAML in ``conf/``.
 
-In a checkout they are the package ``jobs``, in the wheel ``spark_eos.jobs``, so that it brings no top-level name that
-other people's packages have. So modules import one another by relative names. ``runner/`` is what the jobs share;
-``delta/`` and ``files/`` are what those of Delta tables and of files have beside it.
+In a checkout they are the package ``jobs``, in the wheel ``spark_eos.jobs``, which avoids a top-level name that other
+packages may have. So modules import one another by relative names. ``runner/`` is shared by all jobs, ``delta/`` and
+``files/`` by the jobs for Delta tables and for files.
 """
 
-#: The jobs that `spark-eos run` knows, by module, and what each does.
+#: Jobs of `spark-eos run`: module → description.
 JOBS = {
     "consume_transform_produce": "topics → SQL or a function → topics",
     "delta_to_kafka": "a Delta table's appends, or its changes in each key's order → topics",

@@ -208,7 +208,7 @@ def checks_of(config: ConsumeTransformProduce) -> list[Check]:
 
 
 def try_copy(config: ConsumeTransformProduce) -> None:
-    """Check what the start of a copy checks, but for a registry. Raises EosError."""
+    """Run the checks of a copy's start, except for the registry. Raises EosError."""
     transform = config.transform
     planned(
         of_spark(config.spark),

@@ -56,7 +56,7 @@ class TableSource(Section):
     path: Text
     #: Read the table's changes instead of its appended rows.
     read_change_feed: bool = False
-    #: First version of the table that a new query reads; without it, the table as it is, then what follows.
+    #: First version of the table that a new query reads; without it, the table as it is, then later versions.
     starting_version: AtLeastZero | None = None
     #: Maximum number of files in a micro-batch; the default is 1000.
     max_files_per_trigger: AtLeastOne | None = None
@@ -85,7 +85,7 @@ class DeltaToKafka(QueryJob):
     gone: ClassVar[Mapping[str, str]] = {"tasks": "Remove it: the order of changes says how many tasks write them."}
 
     source: TableSource
-    #: Without it, the table's columns are those of the sink.
+    #: Without it, the table's columns are the sink's.
     transform: DuckdbTransform | None = None
     #: [Options of the sink](options.md#sink), such as `topic`.
     sink: Properties = NO_PROPERTIES

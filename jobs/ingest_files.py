@@ -4,7 +4,7 @@
     spark-submit jobs/ingest_files.py --conf conf/ingest_files.yaml
     spark-eos run ingest_files --conf job.yaml
 
-docs/ingest.md describes what it does, and the config file.
+docs/ingest.md describes the job and its config file.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ _MODULES = {
     "registry": ("ptars",),
     "metrics": ("prometheus_client",),
 }
-#: Extras that a job needs whatever its file says.
+#: Extras that a job needs with any config file.
 _ALWAYS = {"delta_to_kafka": ("tables",), "kafka_to_delta": ("tables",), "kafka_to_iceberg": ("iceberg",)}
 
 
 def check_installed(job: str, extras: Iterable[str] = ()) -> None:
-    """Raise UnsupportedError that names all that is not installed of the extras that a job needs. ``extras``: those by
-    its file."""
+    """Raise UnsupportedError that names all missing packages of the extras that a job needs. ``extras``: needed due to
+    its config file."""
     needed = dict.fromkeys(("jobs", *_ALWAYS.get(job, ()), *extras))
     missing = {extra: [module for module in _MODULES[extra] if find_spec(module) is None] for extra in needed}
     if modules := [module for each in missing.values() for module in each]:

@@ -59,12 +59,12 @@ _SQL_OF_DUCKDB = (
 
 
 class DeltaTransform(TableTransform, ParsedTransform):  # type: ignore[misc]  # onMalformed has fewer values
-    """By Spark for rows that are merged, and past it for those that are appended."""
+    """A transform that Spark runs for rows that are merged; appended rows do not pass through Spark."""
 
 
 class TableTarget(TableSection):
-    """The table. Most names are those of Delta's writer. Further keys are properties ``delta.…`` of a table that the
-    job creates."""
+    """The table. Most keys are named like options of Delta's writer. Further keys are properties ``delta.…`` of a table
+    that the job creates."""
 
     prefix: ClassVar[str] = "delta."
 
@@ -160,8 +160,7 @@ def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> St
 
 
 def merged_rows(table: Table, config: KafkaToDelta) -> DataFrame:
-    """The rows that `transform` makes of those of the topics. The source notes the table, which `spark-eos status`
-    asks."""
+    """Return the topics' rows after `transform`. The source notes the table, for `spark-eos status`."""
     noted = {SINK: json.dumps({"format": "delta", "path": table.address})}
     source = table.spark.readStream.format("eos-kafka").options(**config.source_options(), **noted).load()
     readers = config.decodings(table.spark)

@@ -4,7 +4,7 @@
     spark-submit jobs/mirror.py --conf conf/mirror.yaml
     spark-eos run mirror --conf job.yaml
 
-docs/mirror.md describes what it does, and the config file.
+docs/mirror.md describes the job and its config file.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class MirrorTopics(Section):
 
     #: Before the names of topics.
     prefix: str = ""
-    #: [Settings](mirror.md#topics-of-the-target) of topics that the mirror creates, over those of their sources.
+    #: [Settings](mirror.md#topics-of-the-target) of topics that the mirror creates, which override settings of their
+    #: sources.
     settings: Properties = NO_PROPERTIES
     #: Replication factor of topics that the mirror creates; -1 is the brokers' default.
     replication: Annotated[Number, Field(ge=-1)] = -1

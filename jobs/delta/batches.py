@@ -33,12 +33,12 @@ from .table import TXN_APP_ID, TXN_VERSION, Commit, State, Table, no_table
 
 _QUERY = "sql.streaming.queryId"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-#: What a commit has to hold, so that it can be looked at later.
+#: Session settings by which Delta records commits and their metrics, so that they can be read later.
 _RECORDED = {
     "spark.databricks.delta.commitInfo.enabled": "true",
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
-#: The key in a commit's ``userMetadata``, beside that of the note, of what the session sets there.
+#: The key in a commit's ``userMetadata``, beside the note's, for the value that the session sets.
 _THEIRS = "userMetadata"
 #: Spark's line for a source that has had no offset.
 _NOTHING_YET = "-"
@@ -133,8 +133,8 @@ class Batches:
         check: Callable[[Commit, Note, bool], None],
     ) -> None:
         """``write`` the micro-batch in one change of the table, unless the table has it. ``counts`` are noted with it;
-        ``check`` is given the commit that has it, what that notes, and whether the table had it before; it raises what
-        is wrong with them.
+        ``check`` is given the commit that has it, its note, and whether the table had it before; it raises an error
+        where they do not fit.
 
         Raises TableError, CheckpointError, and Delta's errors by the job's names.
         """

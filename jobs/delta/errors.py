@@ -1,4 +1,4 @@
-"""Errors of Delta that end a query, by the job's names for them: what has happened, and what to do."""
+"""Translates errors of Delta that end a query to errors of spark-eos, with cause and next step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_eos.spark.reasons import error_itself, reason
 #: Spark's own names for rows that a table does not take.
 _SPARKS = "EXCEED_LIMIT_LENGTH|CAST_OVERFLOW_IN_TABLE_INSERT|NOT_NULL_ASSERT_VIOLATION"
 _CLASS = re.compile(rf"\[(DELTA_[A-Z0-9_]+|FAILED_READ_FILE\.FILE_NOT_EXIST|{_SPARKS})[\].A-Z0-9_]*\s*")
-#: What Delta says ends here: a blank line, the stack of the JVM, Spark's state.
+#: The end of Delta's message: a blank line, the JVM's stack trace, or Spark's SQLSTATE.
 _END = re.compile(r"\n\s*\n|\n\s+at |\s*SQLSTATE: ")
 _MOST_CHARACTERS = 400
 #: Exceptions of Java may name each other as causes.
@@ -35,10 +35,10 @@ _CLASSES = {
 
 
 def named(error: BaseException, table: str = "") -> EosError | None:
-    """The error for what Delta says; None for errors that are not Delta's. ``table``: the path of the job's table.
+    """Translate an error of Delta; None for other errors. ``table``: the path of the job's table.
 
-    Known by the condition of a cause, or by its class in Java; by its text where only that has come through, as from
-    the Python of a foreachBatch.
+    It is recognized by the condition of a cause, by its Java class, or, where only the text is passed on, as from a
+    foreachBatch in Python, by its text.
     """
     if isinstance(error, EosError) or reason(error) is not None:
         return None
@@ -50,12 +50,12 @@ def named(error: BaseException, table: str = "") -> EosError | None:
 
 
 def of_write(error: BaseException, table: str) -> EosError | None:
-    """The error for what a write to the table failed with; None where it is one of spark-eos, one of Spark about a row,
-    or the end of the JVM."""
+    """Translate the error of a failed write to the table; None where it is an error of spark-eos, an error of Spark
+    about a row, or the end of the JVM."""
     translated = named(error, table)
     if translated is not None or reason(error) is not None:
         return translated
-    for _, said in _causes(error):  # of a row, by what the job's plan raises for it
+    for _, said in _causes(error):  # an error that the job's plan raises for a row
         ours = reason(RuntimeError(said))
         if ours is not None:
             return again(ours.condition, ours.message, ours.hint)
@@ -81,7 +81,7 @@ def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
 
 
 def _chain(error: BaseException) -> Iterator[Any]:
-    """The error and its causes: exceptions of Python, then those of Java that they stand for."""
+    """Yield the error and its causes: Python exceptions, then the Java exceptions behind them."""
     each: BaseException | None = error
     java: Any = None
     while each is not None:

@@ -27,7 +27,7 @@ from .table import Commit, quoted
 CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
 #: Of a column's metadata: the type by which it was declared, if that is CHAR or VARCHAR.
 _STORED_AS = "__CHAR_VARCHAR_TYPE_STRING"
-#: What Delta counts of a merge.
+#: Delta's metrics of a merge.
 _METRICS = ("numSourceRows", "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 _PLACE = ("topic", "partition", "offset")
 #: Columns beside the user's own.
@@ -62,7 +62,7 @@ def table_columns(rows: DataFrame, keys: Sequence[str]) -> StructType:
 
 
 def check_keys(keys: Sequence[str], rows: StructType, table: StructType) -> None:
-    """The table finds a key where its rows have it: what it stores is equal to what was written, and to nothing else.
+    """Check that a merge finds each key in the table: a stored key is equal to the written key, and to no other.
 
     Raises TableError (EOS_DELTA_COLUMNS).
     """
@@ -76,8 +76,8 @@ def check_keys(keys: Sequence[str], rows: StructType, table: StructType) -> None
 
 
 def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """One row for each key, the last one by its offset, whatever the order of the rows and the number of tasks; and
-    `ROWS`, how many rows the key had.
+    """Return one row for each key, the last one by its offset, which does not depend on the order of the rows or the
+    number of tasks; and `ROWS`, how many rows the key had.
 
     A key that is null, or whose last row is not known, fails the micro-batch: its rows are in two partitions, two of
     them have one offset, or one has none.
@@ -95,7 +95,7 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     deleted = (
         F.when(F.col(_ONE) != F.col(_OTHER), _in_two_partitions())
         .when(last["offset"] == other["offset"], _at_one_offset(last))
-        # As in the condition of a deletion in SQL, what is not known to be one is none.
+        # As in the condition of SQL's DELETE, null means that the row is not deleted.
         .otherwise(F.coalesce(last["deleted"], F.lit(False)))
     )
     kept = (last[name].alias(name) for name in columns if name not in CONTROL_COLUMNS)

@@ -21,7 +21,7 @@ from spark_eos.pipelines.tables.micro_batch import check_start
 
 from ..runner.values import Rejected
 
-#: The jar, with what it needs, by its Maven coordinate.
+#: The Maven coordinate of the jar, which is fetched with its dependencies.
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 _EXTENSION, _EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension", "spark.sql.extensions"
@@ -49,7 +49,7 @@ def check_settings(spark: Mapping[str, str]) -> None:
 
 
 def with_delta(spark: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session, with those by which it knows Delta."""
+    """Add Delta's extension and catalog to the settings of a session."""
     extensions = [name for name in spark.get(_EXTENSIONS, "").split(",") if name.strip()]
     if _EXTENSION not in extensions:
         extensions.append(_EXTENSION)
@@ -74,7 +74,7 @@ def check_session(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a table: its version, and what Delta has written about it."""
+    """A commit of a table: its version, and its metadata by Delta."""
 
     version: int
     info: Mapping[str, Any]
@@ -226,7 +226,8 @@ def check_names(rows: StructType) -> None:
 
 
 def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
-    """The table has exactly these columns. With ``evolve``, it is given those that it lacks, and may have others.
+    """Check that the table has exactly these columns. With ``evolve``, columns that it lacks are added, and it may have
+    others.
 
     Raises TableError.
     """

@@ -55,8 +55,8 @@ class FolderIngest:
         self.finished = False
 
     def run(self) -> None:
-        """Take files until the job is asked to stop or, with availableNow, until none is left to take. Raises EosError,
-        and what Spark raises."""
+        """Take files until the job is asked to stop or, with availableNow, until none is left. Raises EosError, and
+        errors of Spark."""
         while not self._context.stop.asked():
             if not self.take():
                 if self.finished:

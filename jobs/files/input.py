@@ -34,10 +34,10 @@ OPTIONS = {
 }
 #: Of these, the first is for us alone, and the second asks Spark's parser for more than one record.
 _OURS = ("header", "multiLine")
-#: What a line break, or Spark's parser, needs for itself.
+#: Characters that line breaks and Spark's parser need for themselves.
 _NOT_SPECIAL = "\r\n\0"
 _UNCHANGED_FOR = "10 seconds"
-#: What patterns of other programs have, and what to write instead.
+#: Syntax of other programs' patterns → how to write it here.
 _NOT_IN_PATTERNS = {
     "/": "It is a pattern of names, without folders: files in all folders below 'files.path' are taken.",
     "{": "There are no alternatives: use *, ? and […], or one ingest for each pattern. A brace itself is [{].",
@@ -53,23 +53,23 @@ class Files(Section, extra="allow"):
 
     #: The folder, on any [file system](sink.md#where-the-checkpoint-is) that checkpoints may be on: a path, `s3a://…`, `hdfs://…`.
     path: Text
-    #: What is in the files; json: one value on each line. Further keys are [options](ingest.md#options) of the format.
+    #: Format of the files; json: one value on each line. Further keys are [options](ingest.md#options) of the format.
     format: Literal["csv", "json", "parquet", "text"]
     #: Pattern of file names, with `*`, `?` and `[…]`.
     pattern: Text = "*"
     #: Required for csv, and for json with a `transform` by Spark: DDL such as `id BIGINT, name STRING`. Parquet files
     #: bring their own.
     ddl: Text | None = Field(None, alias="schema")
-    #: What to do with a record of csv or json that is [malformed](ingest.md#malformed-records), or a row that a
-    #: transform past the JVM [rejects](ingest.md#past-the-jvm).
+    #: How to handle a record of csv or json that is [malformed](ingest.md#malformed-records), or a row that a transform
+    #: past the JVM [rejects](ingest.md#past-the-jvm).
     on_malformed: Literal["fail", "drop"] = "fail"
     #: A file is [complete](ingest.md#complete-files) when it has not changed for so long; `10 seconds` by default.
     unchanged_for: Interval | None = None
     #: Instead: a file is complete when another one with its name and this ending is beside it.
     marker: Text | None = None
-    #: What to do if a file that was taken has another content.
+    #: Whether to fail if a file that was taken has other content now, or to take it again.
     on_changed: Literal["fail", "take"] = "fail"
-    #: What to do if a file has the content of another one.
+    #: Whether to fail if a file has the same content as another one, or to take it.
     on_copy: Literal["fail", "take"] = "fail"
     #: Maximum number of files in a micro-batch.
     max_files_per_trigger: AtLeastOne = 100
@@ -186,9 +186,9 @@ def malformed(config: Files) -> Column:
 
 
 def accepted(rows: DataFrame, config: Files) -> DataFrame:
-    """The rows of `parsed` with the fields of their files as columns, without those that are malformed. One of these is
-    an error with ``onMalformed: fail``. With ``drop`` it is, too, if it has several lines: good ones may be among them,
-    behind a quote that should not be there."""
+    """Return the well-formed rows of `parsed`, with the fields of their files as columns. A malformed row is an error
+    with ``onMalformed: fail``; with ``drop`` only if it has several lines: good ones may be among them, behind a stray
+    quote."""
     if config.format in ("text", "parquet"):
         return rows
     fields = [F.col(PARSED)[name].alias(name) for name in config.struct().names]

@@ -1,5 +1,5 @@
-"""Chooses the files of an ingest's next micro-batch, and deals them to its tasks. Reads of the files only what tells
-copies apart."""
+"""Chooses the files of an ingest's next micro-batch, and deals them to its tasks. Reads files only to compute digests,
+by which it recognizes copies."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class FileSelection:
         return chosen
 
     def checked(self, files: Sequence[File]) -> list[File]:
-        """The files, with digests, that are to be taken: without those whose content was taken already. Raises
-        FileError for a file that was taken with another content, or whose content was taken from another file."""
+        """Return the files to be taken, with digests, except files whose content was taken already. Raises FileError
+        for a file that was taken with another content, or whose content was taken from another file."""
         chosen: list[File] = []
         copies = ChainMap[str, str]({}, self._taken.digests)
         for file in files:

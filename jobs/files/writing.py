@@ -32,9 +32,9 @@ from ..runner.transform import transformed
 from ..runner.transforms import SparkTransform
 from .input import Files, accepted, malformed, parsed, rows_of
 
-#: How the names of observations of what is read begin.
+#: Prefix of the names of observations of the read rows.
 _READ = "spark_eos_files_read_"
-#: A rule of Spark's that, when a join turns out to be empty, drops what it has not begun to read.
+#: Excludes a rule of Spark's that, when a join turns out to be empty, drops scans that have not begun.
 _AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
@@ -72,8 +72,7 @@ def check_before_spark(files: Files, transform: SparkTransform | None) -> None:
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows of a micro-batch: those that were read, those of them that were malformed and left out, and those that were
-    written."""
+    """Numbers of rows of a micro-batch: read, left out as malformed, and written."""
 
     rows_in: int
     malformed: int
@@ -129,7 +128,7 @@ class PastJvm:
         self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query(), own)
 
     def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
-        """See `Writing.write`. The counts are those that the commit has noted, and 0 where it could not."""
+        """See `Writing.write`. The counts are from the commit's note, and 0 where it has none."""
         self._copy.write(splits, options, notes)
         last = self._copy.written.last() or {}
         return Counts(last.get("read", 0), last.get("dropped", 0), last.get("rows", 0))
@@ -153,7 +152,8 @@ def writing_of(
 
 
 def _reads_all(rows: DataFrame) -> bool:
-    """True if Spark reads the files whole for these rows. It leaves out what a filter that is always false, a join with
-    nothing or a limit makes unnecessary: then nobody would have looked for malformed rows, or compared the digests."""
+    """Return whether Spark reads the files completely for these rows. It skips rows that are unnecessary due to a
+    filter that is always false, an empty join or a limit: then malformed rows would not be noticed, nor digests
+    compared."""
     plan = rows._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001  # nothing public leads there
     return _READ in plan and "LocalLimit" not in plan

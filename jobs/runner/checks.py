@@ -33,7 +33,7 @@ _TIMED_OUT = "Timed out"
 
 @dataclass(frozen=True)
 class Check:
-    """Something that a job looks at before Spark starts, without writing anything. ``what``: in words; ``look`` raises
+    """A check that a job does before Spark starts, without writing anything. ``what``: describes it; ``look`` raises
     EosError."""
 
     what: str
@@ -74,7 +74,8 @@ class Silence:
 
 @dataclass(frozen=True)
 class JobCluster:
-    """A cluster that the job needs, topics of it to ask about, and those of them that must be there at the start."""
+    """A cluster that the job needs, the topics to ask it about, and the ones among them that must exist at the
+    start."""
 
     kafka: KafkaProperties
     topics: Sequence[str]
@@ -113,8 +114,8 @@ class JobCluster:
         describe_topics(broker_client(self.kafka), self.required)
 
     def _no_answer(self) -> ConnectionFailed | None:
-        """Why it does not answer within a second; None if it answers. A refusal is an answer, too: the query says
-        whether it needs what this user may not see."""
+        """Say why it does not answer within a second; None if it answers. A refusal is an answer, too: the query finds
+        out whether it needs topics that this user may not see."""
         try:
             describe_topics(broker_client(self.kafka), self.topics, _ASK_S, missing_ok=True)
         except ConnectionFailed as error:

@@ -1,8 +1,8 @@
 """Columns of Spark that parse the text of a record into fields, or fail with an error of conditions.toml.
 
-Spark's parser of JSON takes the first value and leaves what follows it unread; that of CSV takes the rest of a text for
-a field whose quote is not closed. So a record is parsed between marks that its writer cannot know, and it only fits if
-they come out where they were put.
+Spark's JSON parser takes the first value and ignores the rest of the text; its CSV parser takes the rest of a text for
+a field whose quote is not closed. So a record is parsed between marks that its writer cannot know, and it is
+well-formed only if they come out where they were put.
 """
 
 from __future__ import annotations
@@ -82,10 +82,9 @@ def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
 
 
 def with_fields(rows: DataFrame, text: Column, form: str, schema: str, options: Mapping[str, str]) -> DataFrame:
-    """The rows with the column `PARSED`. ``form`` is ``json`` or ``csv``, ``schema`` is DDL, ``options`` are those of
-    Spark's parser. The column is also null where the text is null, or not UTF-8, or where a value would be another one
-    than its text says."""
-    # Without options, the optimizer would parse only those fields that are used.
+    """Add the column `PARSED`. ``form`` is ``json`` or ``csv``, ``schema`` is DDL, ``options`` are for Spark's parser.
+    The column is also null where the text is null, or not UTF-8, or where a value would differ from its text."""
+    # Without options, the optimizer would parse used fields only.
     options = dict(options) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     # Bytes that are no text would be replaced by others.
     text = F.when(F.is_valid_utf8(text), text)
@@ -100,8 +99,8 @@ def with_fields(rows: DataFrame, text: Column, form: str, schema: str, options: 
 
 
 def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column, Column]:
-    """The record as the second of three values in an array. What ends the array within the text ends it before the
-    second mark, and what is more than one value makes the array longer."""
+    """Parse the record as the second of three values in an array. A text that ends the array does so before the second
+    mark, and more than one value makes the array longer."""
     mark = _mark()
     fields = [StructField(each.name, texts.parsed_as(each.dataType)) for each in schema.fields]
     values = ArrayType(StructType([*fields, StructField(mark, BooleanType())]))
@@ -122,7 +121,7 @@ def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column
     mark = _mark(delimiter + quote)
     whole = F.concat(text, F.lit(delimiter + mark))
     delimiters = F.length(text) - F.length(F.replace(text, F.lit(delimiter), F.lit("")))
-    # Univocity leaves out a NUL behind a quote that is escaped: then the row would not be what is in the record.
+    # Univocity drops a NUL behind an escaped quote: then the row would differ from the record.
     exact = ~(F.contains(text, F.lit("\0")) & F.contains(text, F.lit(quote)))
     parsable = F.when(exact & ((F.length(text) < _MOST_COLUMNS) | (delimiters < _MOST_COLUMNS)), whole)
     fields = [(each.name.replace("`", "``"), texts.parsed_as(each.dataType)) for each in schema.fields]

@@ -1,7 +1,8 @@
 """A job's YAML file, read into its model.
 
 ``load(path, Mirror)`` reads the file, puts environment variables into its texts, and checks it by the model. Every
-error names the file, the path of the key, what is wrong and what is allowed. None shows a value, which may be a secret.
+error names the file, the path of the key, the problem and the allowed values. None shows a value, which may be a
+secret.
 
 ``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment, and ``$${`` stands for ``${``. As in a
 shell, a variable that is empty counts as not set: an empty value, which may turn a check off, has to be in the file.
@@ -30,15 +31,15 @@ J = TypeVar("J", bound=Job)
 
 #: `$${`, or a whole `${NAME}` or `${NAME:-default}`, or a `${` that is neither.
 _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^{}\n]*))?\})?", re.ASCII)
-#: What means that a key has no value, where it is without quotes.
+#: Unquoted texts that mean that a key has no value.
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
-#: What PyYAML quotes: a single character, one of its own names of tokens, or a text of the file.
+#: Quoted parts of PyYAML's messages: a single character, one of its own names of tokens, or a text of the file.
 _QUOTED = re.compile(r"""(['"])(?:(?P<plain>.|<[a-z ]+>)|.*?)\1""")
 _LIST = ("is not a list with a value in it", "Use [one, two].")
 _WHOLE_NUMBER = ("is not a whole number", "Use a whole number, without a unit.")
 _TRUE_OR_FALSE = ("is neither true nor false", "Use one of them.")
 _SECTION = ("is not a section of keys", "Use {{key: value, …}}.")
-#: What is wrong with a value, and what is allowed, by pydantic's names.
+#: pydantic's error type → the problem with a value, and the allowed values.
 _WRONG = {
     "model_type": _SECTION,
     "model_attributes_type": _SECTION,

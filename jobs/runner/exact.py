@@ -1,7 +1,7 @@
-"""Values of the types of a schema from the texts that they are written as in CSV and JSON: equal to them, or null.
+"""Parses texts of CSV and JSON to values of a schema's types that equal the text, or else null.
 
-Spark's own parsers round decimals, drop commas and fractions of microseconds, wrap small integers, and read days out of
-what is none. So each field is parsed as a text, whose grammar is checked before Spark's strict cast makes it a value.
+Spark's own parsers round decimals, drop commas and fractions of microseconds, wrap small integers, and accept invalid
+dates. So each field is parsed as a text, whose grammar is checked before Spark's strict cast makes it a value.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ZONE_LETTERS = re.compile("[VzOXxZ]")
 _SECONDS = r"^([0-9]{1,11}|-[0-9]{1,10})$"
 #: A value of JSON without quotes that is no null.
 _JSON_VALUE = r"(?:-?(?:%s)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|[+-]?(?:INF|Infinity)|true|false)"
-#: Whatever may be before such a value: strings, null, names without quotes, and what is between values.
+#: Tokens that may be before such a value: strings, null, names without quotes, and separators.
 _JSON_OTHERS = (
     r"""(?:[\s,:\[\]{}]|"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"|'[^'\\]*+(?:\\[\s\S][^'\\]*+)*+'|"""
     r"""(?!%s\s*[,\]}])[^\s"',:\[\]{}]++)*+"""
@@ -91,8 +91,8 @@ class Texts:
 
     @property
     def parser_options(self) -> dict[str, str]:
-        """The options for Spark's parser. It takes clocks for those of UTC, which leave nothing out, where the format
-        of timestamps has no zone."""
+        """Return the options for Spark's parser. Where the format of timestamps has no zone, it parses them in UTC,
+        which skips no local time."""
         return {**self.options, **({"timeZone": "UTC"} if self._is_by_clock else {})}
 
     @property
@@ -105,7 +105,7 @@ class Texts:
         return isinstance(kind, BinaryType) or _FORMATS.get(type(kind), "") in self.options
 
     def value(self, text: Column, kind: DataType) -> Column:
-        """The value of a text that was parsed by `parsed_as`; null in place of each part that is no such value."""
+        """Return the value of a text that was parsed by `parsed_as`; each invalid part is null."""
         if isinstance(kind, StructType):
             fields = [self.value(text[field.name], field.dataType).alias(field.name) for field in kind.fields]
             return F.when(text.isNotNull(), F.struct(*fields))
@@ -168,7 +168,8 @@ class Texts:
         return F.coalesce(self._token(text), F.when(text.contains(self.mark), within).otherwise(text))
 
     def _number(self, text: Column) -> Column:
-        """The text of a number as programs write it; null where separators stand in other places than they may."""
+        """Return the text of a number with a decimal point and without thousands separators; null where these are
+        misplaced."""
         thousands, point = self.separators
         if (thousands, point) == ("", "."):
             return F.coalesce(self._token(text), text)
@@ -190,7 +191,7 @@ class Texts:
         return cases
 
     def _timestamp(self, text: Column) -> Column:
-        """A moment; null for one that clocks leave out, those of the session or of the zone that is named."""
+        """Return a timestamp; null for a local time that the session's or the named time zone skips."""
         kind = TimestampType()
         value, wall = text.try_cast(kind), text.rlike(f"^{_DATE}({_TIME})?$")
         exists = text.try_cast(TimestampNTZType()) == value.cast(TimestampNTZType())
@@ -233,7 +234,7 @@ def separators_of(spark: SparkSession, options: Mapping[str, str]) -> tuple[str,
     """The separators of thousands and of fractions in the option ``locale``; without it, there are no thousands."""
     if "locale" not in options:
         return "", "."
-    java = spark._jvm  # only Java knows what its locales have
+    java = spark._jvm  # only Java knows its locales' separators
     assert java is not None
     symbols = java.java.text.DecimalFormatSymbols.getInstance(java.java.util.Locale.forLanguageTag(options["locale"]))
     return symbols.getGroupingSeparator(), symbols.getDecimalSeparator()

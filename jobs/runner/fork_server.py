@@ -1,12 +1,12 @@
-"""A process that has imported what Spark's Python processes import, and forks them.
+"""A process that has imported the modules of Spark's Python processes, and forks them.
 
 For the first micro-batch of a query Spark starts seven Python processes, most of them one after the other: one looks
 for the format, others plan, read, write and commit. Each imports PySpark, pyarrow and spark_eos, for half a second to a
 second of processor time. The server imports them once, while Spark's JVM starts, and each process is a fork of it.
 
-A fork must be what a new process would be. So the server accepts only what differs from itself in nothing but what
-Spark sets for each process. Anything else, for example with other variables, starts as a process of its own
-(`forked_python`). The server ends when the process ends that has started it.
+A fork must equal a new process. So the server accepts only requests that differ from itself in the variables alone that
+Spark sets for each process. Any other process, for example with other variables, is started as a new one
+(`forked_python`). The server ends when its parent process ends.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .forked_python import ACCEPTED, ANSWER_S
 
 #: The Python to start, for PySpark and for Spark.
 _PYTHON = "PYSPARK_PYTHON"
-#: What else names one: variables and settings.
+#: Other variables and settings that name a Python executable.
 _CHOSEN = ("PYSPARK_DRIVER_PYTHON", "spark.pyspark.python", "spark.pyspark.driver.python")
 #: Settings of the variables of workers.
 _EXECUTORS = "spark.executorEnv."
-#: What Spark sets for workers, where the user has not.
+#: Variables that Spark sets for workers, where the user has not.
 _SET_BY_SPARK = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-#: Variables that Spark sets for each process; those of spark-eos are not among them.
+#: Prefixes of variables that Spark sets for each process; spark-eos's own have another prefix.
 _OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_")
 _OF_SPARK_EOS = "SPARK_EOS_"
 #: Variables that are compared in another way, or that a shell sets.
@@ -147,7 +147,7 @@ class ForkServer:
         self._forks: dict[int, tuple[int, socket.socket]] = {}
 
     def run(self) -> None:
-        """Fork what is asked for, until the standard input ends."""
+        """Fork on request, until the standard input ends."""
         poller = select.poll()
         poller.register(0, select.POLLIN)
         poller.register(self._listener, select.POLLIN)
@@ -162,7 +162,8 @@ class ForkServer:
                     poller.register(fork, select.POLLIN)
 
     def _accept(self, client: socket.socket) -> int | None:
-        """Fork what the client asks for. A descriptor that can be read when the fork has ended; None for no fork."""
+        """Fork a process for the client. Returns a descriptor that becomes readable when the fork has ended; None for
+        no fork."""
         with contextlib.suppress(OSError, ValueError):
             client.settimeout(ANSWER_S)
             with client.makefile("rb") as sent:

@@ -77,14 +77,14 @@ def _rejected(message: str, hint: str) -> Rejected:
 Function = Annotated[str, AfterValidator(check_function)]
 
 
-def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
+def imported(name: str, key: str) -> Any:  # noqa: ANN401  # any object of the user's module
     """The function ``module:function`` at a key of the config file. Raises ConfigError."""
     module, _, function = name.partition(":")
     try:
         attribute = getattr(importlib.import_module(module), function)
         if not callable(attribute):
             raise TypeError(f"it is of type {type(attribute).__name__}")
-    except (Exception, SystemExit) as error:  # whatever the user's module does
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise stop("EOS_CONFIG_FUNCTION.import", key=key, name=name, cause=cause_of(error)) from error
     return attribute
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class TableTransform(DecodedTransform):
     """Section ``malformed`` of a job that has no topic for dead letters."""
 
-    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
+    #: How to handle a value that does not match the schema, or a record that a transform past the JVM
     #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), or leave it out.
     on_malformed: Literal["fail", "drop"] = "fail"
 
@@ -42,8 +42,8 @@ class TableSection(Section, extra="allow"):
 
     prefix: ClassVar[str]
 
-    #: What becomes of columns of the result that the table lacks: `fail`, or `evolve`, by which they are
-    #: [added to the table](copy.md#new-columns) when the job starts.
+    #: How to handle columns of the result that the table lacks: `fail`, or `evolve`, by which they are [added to the
+    #: table](copy.md#new-columns) when the job starts.
     evolution: Literal["fail", "evolve"] = Field("fail", alias="schema")
 
     @model_validator(mode="before")
@@ -129,8 +129,8 @@ def table_plan(
     named: Callable[[BaseException], EosError | None] = lambda error: None,
     checks: Sequence[Check] = (),
 ) -> Plan:
-    """One streaming query from the topics to the table. ``what``: becomes of the rows, in words; for the others, see
-    `query_plan`. Raises OptionError and SchemaError."""
+    """One streaming query from the topics to the table. ``what``: describes what it does with the rows; for the other
+    parameters, see `query_plan`. Raises OptionError and SchemaError."""
     reads = source_of(config.source, config.source_options())
     if config.transform is not None:
         config.transform.check_before_spark(reads)

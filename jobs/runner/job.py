@@ -65,9 +65,9 @@ class Plan:
     """Plan of a job, as far as it is known without Spark.
 
     ``line``: the job's first line. ``clusters`` must answer before Spark starts, and ``checks`` must pass then.
-    ``spark``: settings of the session.
-    ``work`` runs until it is done or is asked to stop, and raises what ends it. ``beginning``: where it begins, said
-    when Spark is up. ``metrics``: where there are to be some. ``checkpoint``: that of its query, if it has one.
+    ``spark``: settings of the session. ``work`` runs until it is done or is asked to stop, and raises the error that
+    ends it. ``beginning``: where it begins, logged when Spark is up. ``metrics``: the section of the file, if there is
+    one. ``checkpoint``: its query's, if it has one.
     """
 
     line: str
@@ -93,9 +93,9 @@ def query_plan(
 ) -> Plan:
     """The plan of a job that is one streaming query.
 
-    ``what`` is read and written, in words; ``first``: where a new query begins. ``start`` builds and starts the query,
-    all of it anew, and is called again where a restart helps. ``spark``: settings in place of the file's. ``named``:
-    the error of spark-eos for one of others, where it knows one. ``checks``: see `Plan`.
+    ``what``: describes input and output; ``first``: where a new query begins. ``start`` builds and starts the query
+    from scratch, and is called again where a restart helps. ``spark``: settings that replace the file's. ``named``:
+    translates another library's error to one of spark-eos, or returns None. ``checks``: see `Plan`.
     """
 
     def work(context: JobContext) -> None:
@@ -192,10 +192,10 @@ class JobCommand(Generic[J]):
 
 
 def check(plan: Plan, *, alone: bool = False) -> None:
-    """Look at all that a start needs, and that can be known without Spark. Writes nothing. Raises EosError.
+    """Check all requirements of a start that can be checked without Spark. Writes nothing. Raises EosError.
 
-    ``alone``: nothing is started then, so each line says what was looked at. Otherwise what a restart may mend is left
-    to the query, which is started again then.
+    ``alone``: nothing is started afterwards, so each check logs a line. Otherwise, problems that a restart may solve
+    are left to the query, which is restarted for them.
     """
     say(plan.line)
     for each in _of_every_job(plan):
@@ -228,9 +228,10 @@ def _of_every_job(plan: Plan) -> Iterator[Check]:
 
 
 def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> None:
-    """Start a session and do the plan's work, until it has ended by itself or by ``stop``. Raises what it failed with.
+    """Start a session and do the plan's work, until it has ended by itself or by ``stop``. Raises the error that it
+    failed with.
 
-    ``name`` is that of the Spark application.
+    ``name``: the Spark application's.
     """
     check(plan)
     with ExitStack() as stack:
@@ -252,7 +253,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
 
 
 def _measured(spark: SparkSession, config: Metrics | None, lines: BatchLines) -> Measuring:
-    """Count what the query does, for the job's lines, and for Prometheus where the file says so."""
+    """Measure the query, for the job's log lines, and for Prometheus where the file says so."""
     served = (None, None, None) if config is None else (config.port, config.host, config.events)
     metrics = start_metrics(spark, *served, lines)
     if metrics.port is not None:

@@ -30,19 +30,19 @@ _REPORT = re.compile(
     r"^:: loading settings :: (?:.*\n)*?\t\d+ artifacts copied, \d+ already retrieved .*\n", re.MULTILINE
 )
 _REPORT_BEGINS = re.compile(r"^:: loading settings :: ", re.MULTILINE)
-#: What a report has where something is wrong.
+#: Lines of a report that shows a problem.
 _PROBLEM = re.compile(r"^:: problems summary ::|^\s*(?:WARN|ERROR|Exception)", re.MULTILINE)
 _DOWNLOAD = re.compile(r"^downloading http", re.MULTILINE)
 _CACHE = re.compile(r"^Ivy Default Cache set to: (.+)$", re.MULTILINE)
 
 
 class JvmStderr:
-    """Takes what a JVM writes to `fd`, and writes it to this process's stderr, in a thread, until all writers are gone.
+    """Passes a JVM's stderr, `fd`, on to this process's stderr, in a thread, until all writers are gone.
 
-    Stacks of workers that have lost their connection to Spark are left out, and so is a stack that the end cuts off;
-    everything is while ``stopping()``. A report of Ivy is kept back until it ends, and left out if all has gone well.
-    At the end of ``with``, what was written until then has been passed on, and nothing is after it: the JVM ends after
-    the job's last line.
+    Stack traces of workers that have lost their connection to Spark are left out, and so is one that is cut off by the
+    end; while ``stopping()``, everything is. A report of Ivy is held back until it ends, and left out if it shows no
+    problem. At the end of ``with``, all output until then has been passed on, and later output is dropped, as the JVM
+    ends after the job's last line.
     """
 
     def __init__(self, stopping: Callable[[], bool]) -> None:

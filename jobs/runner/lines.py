@@ -71,10 +71,10 @@ class Batch:
     """One micro-batch as its line shows it.
 
     ``rows_in``: rows that were read, once each where the transform reads its input twice; ``rows_out``: rows of the
-    output, ``dropped``: rows that were left out as they do not parse or were rejected, and ``letters``: those that
+    output, ``dropped``: rows that were left out as they do not parse or were rejected, and ``letters``: such rows that
     became dead letters. ``lag``: offsets that were there to read when the micro-batch was planned, and that it left;
     None where the source does not say. ``held``: offsets behind these, which open transactions hold back. ``files``:
-    how many were read, if any. ``uncounted``: what was read, in words, where nobody has counted the rows.
+    how many were read, if any. ``uncounted``: describes the input, where its rows are not counted.
     """
 
     number: int
@@ -113,7 +113,7 @@ class Batch:
         out, letters = (observed["rows"], observed.asDict().get("letters", 0)) if observed else (0, 0)
         read = max((source.numInputRows for source in progress.sources), default=progress.numInputRows)
         dropped = malformed["rows"] if malformed else 0
-        letters += committed["dead_letters"] if committed else 0  # what brokers refused
+        letters += committed["dead_letters"] if committed else 0  # rows that brokers refused
         return cls(progress.batchId, read, out - letters, duration_s, lag, held, None, dropped, letters)
 
     def __str__(self) -> str:
@@ -245,7 +245,7 @@ def _behind(latest: SourceLine, end: SourceLine) -> int:
 
 
 def _held(latest: SourceLine) -> int:
-    """Offsets behind the last stable one, by what eos-kafka reports beside the offsets."""
+    """Return the number of offsets behind the last stable offset, which eos-kafka reports beside the offsets."""
     partitions = (each for topic in marks_of(latest.text).get("lag", {}).values() for each in topic.values())
     return sum(max(0, each["high"] - each["stable"]) for each in partitions)
 

@@ -26,7 +26,7 @@ from spark_eos.spark.system_errors import may_pass
 
 from .lines import say
 
-#: The file in the checkpoint that is locked; what is in it says who holds the lock.
+#: The lock file in the checkpoint; its content names the process that holds the lock.
 LOCK = ".spark-eos.lock"
 
 #: A property of the JVM that has the lock of the file that is known by this.
@@ -35,12 +35,12 @@ _HELD = "spark-eos.lock.{}"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 #: Spark's own choice for a local disk starts a program for most steps of writing a file, and this one for few of them.
-#: Both look whether a file is there before they rename another one to its name; this one does not notice if it has
-#: come in between. And it has checksums of its own, so that Spark's, in files of their own, are not needed.
-#: With two writers and a delay between look and rename, both managers let the second one replace the first one's file
-#: in 40 of 40 tries; without the delay, this one in 6 of 300. Spark's own takes 44 ms for a file, this one 11. Files
-#: of state stores are written by tasks, over those that are there, with either manager: what keeps another driver's
-#: state out is that there is no other driver.
+#: Both look whether a file is there before they rename another one to its name; this one does not notice if it was
+#: created in between. And it has checksums of its own, so that Spark's, in files of their own, are not needed. With two
+#: writers and a delay between look and rename, both managers let the second one replace the first one's file in 40 of
+#: 40 tries; without the delay, this one in 6 of 300. Spark's own takes 44 ms for a file, this one 11. Files of state
+#: stores are written by tasks, over existing ones, with either manager: another driver's state is kept out by
+#: allowing no other driver.
 FASTER = {
     MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     CHECKSUMS: "false",
@@ -120,7 +120,7 @@ class LocalCheckpoint:
             return False
         self._note = lambda: properties.remove(note)
         self._file = jvm.java.io.RandomAccessFile(str(lock), "rw")
-        # Another file may have come to its place meanwhile, with the folder that it is in.
+        # Another file may have replaced it meanwhile, together with its folder.
         return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
 
 
@@ -128,11 +128,11 @@ def check_writable(location: str, wait_s: float = _WAIT_S) -> None:
     """Check that this process can write the checkpoint, and that no other one runs on it, if it is on a local disk.
     Writes nothing. Waits for a process that is about to end, and else raises CheckpointError.
 
-    What Spark's JVM looks at again, when it takes the lock, is so known before there is one.
+    Spark's JVM checks the same when it takes the lock; this check needs no JVM.
     """
     store = local_store(location)
     if store is None:
-        return  # Spark tells what is wrong with it, when it starts the query
+        return  # Spark names the problem when it starts the query
     folder = Path(store.root).absolute()
     for part in (folder, *(folder / name for name in ("offsets", "commits"))):
         if (why := why_unwritable(part)) is not None:
@@ -181,8 +181,8 @@ def _identity(lock: Path) -> str:
 
 
 def _remove_first_drafts(checkpoint: Path) -> None:
-    """Remove what a query has left that was killed while Spark wrote the first file of its offset log: temporary files,
-    beside which Spark starts no query with state. Nothing was planned yet, so nothing was decided."""
+    """Remove temporary files of a query that was killed while Spark wrote the first file of its offset log. With them,
+    Spark starts no query with state. Nothing was planned yet, so nothing was decided."""
     files = {name: list((checkpoint / name).glob("*")) for name in ("offsets", "commits", "state")}
     if not files["commits"] and not files["state"] and all(_FIRST_DRAFT.fullmatch(f.name) for f in files["offsets"]):
         for draft in files["offsets"]:
@@ -203,7 +203,7 @@ def _local_folder(spark: SparkSession, location: str) -> Path | None:
     try:
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     except (Py4JJavaError, PySparkException):
-        return None  # Spark tells what is wrong with it, when it starts the query
+        return None  # Spark names the problem when it starts the query
     if files.getUri().getScheme() != "file":
         return None
     return Path(files.makeQualified(path).toUri().getPath())

@@ -26,10 +26,10 @@ from .values import (
 class Section(BaseModel):
     """A section of a file: its keys are the fields, in camel case. It does not change, and prints no secrets.
 
-    The comment above each field is what docs/keys.md says about the key.
+    The comment above each field is the key's text in docs/keys.md.
     """
 
-    #: Keys that there were, and what to do instead.
+    #: Removed keys → what to do instead.
     gone: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True)
@@ -48,7 +48,8 @@ class Section(BaseModel):
         return [str(field.alias) for field in cls.model_fields.values()]
 
     def extras(self) -> list[str]:
-        """The extras of the package that the keys and their sections need, besides those of every file of the job."""
+        """Return the extras of the package that the keys and their sections need, besides the extras that the job
+        always needs."""
         return [extra for _, value in self if isinstance(value, Section) for extra in value.extras()]
 
 

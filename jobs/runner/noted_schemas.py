@@ -130,8 +130,8 @@ class NotedSchemas:
         return notes
 
     def add(self, notes: Sequence[Note]) -> None:
-        """Write those that are not the last ones of their columns yet, in one step. Raises CheckpointError, and OSError
-        for what may pass."""
+        """Write the notes that differ from the last note of their column, in one step. Raises CheckpointError, and
+        OSError for errors that may be temporary."""
         before = self.read()
         added = [note for note in notes if note != _last(note.column, before)]
         if not added:

@@ -19,7 +19,7 @@ from .values import Rejected
 T = TypeVar("T")
 Sink = Callable[[Mapping[str, str]], SinkOptions]
 
-#: What every job with a checkpoint has a key of its own for.
+#: Options for which every job with a checkpoint has a key of its own.
 CHECKPOINT = {"checkpointlocation": "Use 'checkpoint', beside 'sink'."}
 _STARTS = {"startingOffsets": "earliest"}
 
@@ -31,7 +31,7 @@ _NOT_SECRET = frozenset({"false", "earliest", "latest", "group"})
 
 
 def options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str, str]:
-    """All options of one end. ``kafka``: the client properties of both; those of the section go before them."""
+    """Return all options of one end. ``kafka``: the client properties of both ends, which the section's override."""
     return _one_of_each({f"kafka.{name}": value for name, value in kafka.items()}, section)
 
 
@@ -41,7 +41,7 @@ def source_options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> d
 
 
 def _one_of_each(*options: Mapping[str, str]) -> dict[str, str]:
-    """The options together. Of those that differ in capital letters only, the last one counts."""
+    """Merge the options. Among names that differ in capital letters only, the last one counts."""
     return dict({name.lower(): (name, value) for each in options for name, value in each.items()}.values())
 
 
@@ -57,7 +57,8 @@ def only_topic(source: Mapping[str, str]) -> str | None:
 
 
 def refuse(section: str, options: Mapping[str, str], owned: Mapping[str, str]) -> None:
-    """``owned``: options that the job itself sets, in lower case, and what to do instead. Raises Rejected."""
+    """Raise Rejected for an option that the job itself sets. ``owned``: these options in lower case → what to do
+    instead."""
     for name in options:
         if name.lower() in owned:
             raise Rejected("is an option that this job sets itself.", owned[name.lower()], [section, name])

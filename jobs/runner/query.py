@@ -25,7 +25,7 @@ DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
-#: The line before an exception of Java that Py4J has brought to Python: it says only what was called.
+#: The line before an exception of Java that Py4J has brought to Python: it only names the called method.
 _CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .+\n: ", re.MULTILINE)
 _STOP_POLL_S = 0.5
 
@@ -60,8 +60,8 @@ class Stop:
 def interruptible(work: Callable[[Stop], int]) -> int:
     """Run ``work`` in a thread and return its exit code, while SIGTERM and SIGINT (Ctrl-C) go to its `Stop`.
 
-    The main thread is left to the signals: Python runs handlers there only, and Spark, started from it, would put a
-    handler of its own in place, one that fails the job under way.
+    The main thread is left to the signals: Python runs handlers there only, and Spark, started from it, would install
+    its own handler, which fails the running job.
     """
     asked = Stop()
     codes: list[int] = []

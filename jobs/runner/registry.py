@@ -140,8 +140,8 @@ class Columns:
 
 
 def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
-    """The source with `PARSED`, `_KEY` and `UNFIT`. ``letters``: what cannot be decoded is read again, for dead
-    letters."""
+    """Add `PARSED`, `_KEY` and `UNFIT` to the source. ``letters``: records that cannot be decoded are read again, for
+    dead letters."""
     from spark_eos.pipelines.registry.columns import WHY, decoded_or_why
 
     headers = F.col("headers") if "headers" in source.columns else None

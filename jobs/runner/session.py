@@ -32,12 +32,12 @@ ROOT = Path(__file__).resolve().parents[2]
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 #: Read by pyspark when it starts a JVM.
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-#: What stands for itself in a file of Java's Properties, wherever it is.
+#: Characters that need no escape anywhere in a Java properties file.
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
-#: Options of Java, which come before those of Spark's settings on the JVM's command line.
+#: Java options, which precede Spark's settings on the JVM's command line.
 _JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 _LOG_SETTINGS = Path(spark_eos.__file__).with_name("log4j2.properties")
-#: What the job says itself is not said once more by workers: a line for each commit.
+#: Workers do not repeat lines that the job logs itself, such as one for each commit.
 _WORKER_LOG_LEVEL = "WARNING"
 
 
@@ -57,7 +57,7 @@ def _starts_jvm() -> bool:
 def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: int | None = None) -> SparkSession:
     """Start a session, or take the one that spark-submit has started, with ``eos-kafka`` registered in it.
 
-    ``stderr``: a file descriptor for what the JVM writes to its own, where this call starts one.
+    ``stderr``: a file descriptor for the stderr of the JVM, where this call starts one.
     """
     # Said by Spark wherever pandas is 3 or newer, though no job needs pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
@@ -82,7 +82,7 @@ def _launch(settings: Mapping[str, str], verbose: bool, stderr: int | None) -> o
         file = stack.enter_context(_as_file(text))
         stack.enter_context(_variable(_SUBMIT_ARGUMENTS, _submit_arguments(file)))
         if not verbose:
-            # In spark.driver.extraJavaOptions it would hide what the user's spark-defaults.conf has there.
+            # In spark.driver.extraJavaOptions it would hide the value in the user's spark-defaults.conf.
             options = (os.environ.get(_JAVA_OPTIONS), f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
             stack.enter_context(_variable(_JAVA_OPTIONS, " ".join(filter(None, options))))
         stack.enter_context(without_archives(settings.get("spark.master", "")))

@@ -1,7 +1,7 @@
 """Spark's home for a session on one machine: PySpark's own folder, without the archive of PySpark's modules.
 
-Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` first on the path of its Python processes, and Python compiles what it
-imports from an archive anew in each of them: 0.8 s of processor time for each of the seven processes of a query's first
+Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` first on the path of its Python processes, and Python compiles modules
+from an archive anew in each of them: 0.8 s of processor time for each of the seven processes of a query's first
 micro-batch. Where there is no archive they import the same modules from the installed package.
 """
 
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HOME = "SPARK_HOME"
-#: What the JVM needs of it.
+#: Entries of Spark's home that the JVM needs.
 _ENTRIES = ("bin", "conf", "jars", "sbin")
 
 

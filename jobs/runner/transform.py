@@ -76,7 +76,8 @@ def _with_letters(
     topic: str | None,
     columns: Columns,
 ) -> DataFrame:
-    """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
+    """Return the rows, each with its topic, and the dead letters of records that do not parse, with headers that say
+    why."""
     if topic is None and "topic" not in rows.columns:
         raise invalid("transform", "returns no column 'topic', and 'sink.topic' is not set", "Set one of them")
     if topic is not None:
@@ -96,7 +97,7 @@ def _with_letters(
 
 
 def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: str) -> Column:
-    """The headers of a dead letter, behind those that the record has. ``cluster``: see `Letters`."""
+    """Return the headers of a dead letter: the record's own, then the reason. ``cluster``: see `Letters`."""
     message = F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}.")
     if columns.decodes:
         message = F.concat(F.lit("It cannot be decoded: "), F.col(UNFIT), F.lit("."))
@@ -143,7 +144,7 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
         rows = function(stream)
         if not isinstance(rows, DataFrame):
             raise TypeError(f"it returned {type(rows).__name__}, not a DataFrame")
-    except (Exception, SystemExit) as error:  # whatever the user's function does
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
         columns = ", ".join(stream.columns)
         raise stop(
             "EOS_CONFIG_FUNCTION.call", key="transform.function", cause=cause_of(error), columns=columns
@@ -152,8 +153,8 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
 
 
 def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
-    """The source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of them.
-    With schemas of a registry, keys and values are decoded in their places."""
+    """Return the source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of
+    them. With schemas of a registry, decoded keys and values replace the bytes."""
     if config.format == "string":
         return source.withColumn("value", F.col("value").cast("string"))
     names = [] if columns.decodes else struct_of(str(config.ddl), "transform.schema", source.columns).names
@@ -167,7 +168,8 @@ def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> Dat
 
 
 def _checked(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
-    """The source with what `_is_well_formed` looks at: its value as a struct, or why it cannot be decoded."""
+    """Return the source with the columns that `_is_well_formed` needs: its value as a struct, or why it cannot be
+    decoded."""
     if columns.decodes:
         return checked(source, columns, letters=config.on_malformed == "deadLetters")
     return with_fields(source, F.col("value").cast("string"), str(config.format), str(config.ddl), {})

@@ -75,7 +75,7 @@ class DuckdbTransform(ArrowTransform):
         "function": "Set 'arrow', a function of Arrow batches, or 'sql', which DuckDB runs."
     }
 
-    #: What runs `sql`: [DuckDB](copy.md#sql).
+    #: Engine that runs `sql`: [DuckDB](copy.md#sql).
     engine: Literal["duckdb"] = "duckdb"
 
 
@@ -84,7 +84,8 @@ class SparkTransform(ArrowTransform):
 
     #: `module:function`: a function that takes and returns a DataFrame.
     function: Function | None = None
-    #: What runs `sql`: Spark, or [DuckDB](copy.md#sql), for rows that [do not pass through Spark](job.md#past-the-jvm).
+    #: Engine that runs `sql`: Spark, or [DuckDB](copy.md#sql), for rows that [do not pass through
+    #: Spark](job.md#past-the-jvm).
     engine: Literal["spark", "duckdb"] = "spark"
 
     @model_validator(mode="after")
@@ -147,9 +148,9 @@ class ParsedTransform(DecodedTransform, SparkTransform):
     format: Literal["json", "csv", "string"] | None = None
     #: Required for json and csv: DDL such as `id BIGINT, name STRING`. Each field becomes a column.
     ddl: Text | None = Field(None, alias="schema")
-    #: What to do with a value that does not match the schema, or a record that a transform past the JVM
-    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), leave it out, or write it to
-    #: the topic `deadLetters.topic` of `sink`.
+    #: How to handle a value that does not match the schema, or a record that a transform past the JVM
+    #: [rejects](copy.md#records-that-a-transform-rejects): [fail](job.md#parsing), leave it out, or write it to the
+    #: topic `deadLetters.topic` of `sink`.
     on_malformed: Literal["fail", "drop", "deadLetters"] = "fail"
 
     @model_validator(mode="after")

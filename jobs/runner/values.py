@@ -52,7 +52,7 @@ def missing(key: Sequence[str] = (), message: str = "is missing.", hint: str = "
 
 
 def unknown(key: str, known: Sequence[str], at: Sequence[str] = (), *, instead: str | None = None) -> Rejected:
-    """The error for a key that does not exist, with what to do ``instead`` or the most similar one that does."""
+    """Return the error for a key that does not exist, with the advice ``instead`` or the most similar existing key."""
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     hint = f"Did you mean '{lowered[near[0]]}'?" if near else f"Known here: {', '.join(known) or 'none'}."
