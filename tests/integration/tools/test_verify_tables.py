@@ -320,7 +320,7 @@ def test_appends_of_a_table_in_a_topic(records, topic, tmp_path) -> None:
 def test_what_a_table_lacks_is_no_finding(records, table, capsys) -> None:
     """But the wrong question: a table that is not there, a column, a query, and an id in any row."""
     said = {
-        ("column:nothing",): "has no column nothing, only topic, partition, offset, key, value",
+        ("column:nothing",): "no ids in the column nothing: its columns are topic, partition, offset, key, value",
         ("column:value", "--query", "q"): "has no end offsets of a query q",
         ("column:key",): "No row of the output",
     }
