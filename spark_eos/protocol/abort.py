@@ -1,7 +1,7 @@
 """Aborts transactions that nobody will commit: first the run is closed, so that it can decide nothing more.
 
-Only a process that has closed the query may abort its transactions: a run that is alive may decide in the next moment
-what is undecided now.
+Only a process that has closed the query may abort its transactions: a run that is alive may decide them in the next
+moment.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _FAILED = "what nobody will commit could not be aborted"
 
 
 def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
-    """Abort transactions that nobody will ever commit; returns those that stay open.
+    """Abort transactions that nobody will ever commit; returns transactions that stay open.
 
-    It has to be certain that nobody will. An open transaction holds readers until its timeout; as no row is at stake,
-    and the caller has committed, or has an error of its own to raise, this raises none.
+    The caller must be certain that nobody will. An open transaction holds readers until its timeout; as no row is at
+    stake, and the caller has committed, or has an error of its own to raise, this raises none.
 
     EndTxn is sent by the version for transactions that begin now: coordinators accept either.
     """
@@ -44,7 +44,7 @@ def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
 
 
 def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collection[Pair]:
-    """Abort open and undecided transactions of generations before a published head; returns those that stay open.
+    """Abort open and undecided transactions of generations before a published head; returns any that stay open.
 
     Where EndTxn does not fence, an attempt that is alive could begin its transaction once more. So its id is fenced:
     later decisions have ids of later generations, so that this can hit nothing else, however late it comes.
@@ -63,7 +63,7 @@ def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collectio
 
 
 def clear_listed(ports: Ports, head: Head, listed: Collection[Pair]) -> Collection[Pair]:
-    """Abort ``listed`` transactions, of any generation, then what `clear_earlier` aborts: where a ledger was lost,
+    """Abort ``listed`` transactions, of any generation, then do the same as `clear_earlier`: where a ledger was lost,
     generations are counted anew. They were listed before the head was published; transactions that were decided
     meanwhile are left alone."""
     decided = {pair.id for pair in head.decision.pairs} if head.decision else set()
@@ -82,7 +82,7 @@ def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: boo
 
 
 def end_for_good(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
-    """Abort transactions, and fence their producers; returns those that stay open. Raises as little as `abort_all`."""
+    """Abort transactions, and fence their producers; returns any that stay open. Like `abort_all`, raises no error."""
     if not pairs or ports.coordinator.endtxn_version() >= FENCING_END:
         return abort_all(ports, pairs)
     left = {pair.id for pair in pairs}
@@ -131,13 +131,13 @@ def close(
 
 
 def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
-    """Close the run and abort its open and undecided transactions; returns those that stay open.
+    """Close the run and abort its open and undecided transactions; returns any that stay open.
 
     Within foreachBatch, the ledger notes that this write was given up, as Spark may continue without noticing.
 
     Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
     authoritative read shows it. The run ends with it, so it is closed first: a commit or a task of it that still goes
-    on somewhere finds itself replaced, and cannot decide on what is being aborted.
+    on somewhere finds itself replaced, and cannot decide transactions that are being aborted.
     """
     ports.reach("abort.entered")
     for _ in ports.retrying():
@@ -152,7 +152,7 @@ def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
 
 
 def clear_late(ports: Ports) -> Collection[Pair]:
-    """Abort transactions that attempts of a closed or replaced run have begun since; returns those that stay open.
+    """Abort transactions that attempts of a closed or replaced run have begun since; returns any that stay open.
 
     Spark aborts a write while it still kills its tasks: one that has its transactional id, but has not written
     anything yet, would hold readers until its timeout. Nothing of a generation before the head's can be decided any
@@ -169,8 +169,8 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
     repeated.
 
     Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: the head to
-    publish where the sink has none yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one,
-    Unclear, and what the ledger raises.
+    publish where the sink has none yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one, Unclear, and
+    the errors of the ledger.
     """
     ports.ledger.check_topic()
     if ports.ledger.read() is None and was_published(ports):
@@ -191,8 +191,8 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
 # Sweeping, while a query is idle
 
 
-#: When a query that has nothing to commit looks again, in seconds each after the look before. Attempts that Spark kills
-#: are gone by then, and those that it does not kill abort themselves (`check_owner`).
+#: When a query that has nothing to commit looks again, in seconds each after the look before. By then, attempts that
+#: Spark kills are gone, and others have aborted themselves (`check_owner`).
 SWEEPS_AFTER_S = (2, 8, 30)
 
 
@@ -203,13 +203,13 @@ def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
     A commit aborts leftovers, but an attempt that nobody waits for may begin its transaction later, and be killed: it
     holds readers at the last stable offset until its timeout, or until the next commit, which may be far.
 
-    1. List what is open in the micro-batch's slot.
+    1. List the open transactions in the micro-batch's slot.
     2. Then read the head. While the micro-batch is the last decision, no task of the one after the next has begun,
        which is the next to use that slot. So the listed transactions can never be decided, however late they are
        aborted.
 
     With two-phase commit no timeout would end an overlooked one: ids under which nothing is open yet are fenced, too,
-    and those of earlier generations are listed again, which cannot be decided either.
+    and transactions of earlier generations, which cannot be decided either, are listed again.
     """
     ports.ledger.check_topic()
     head = _last_of(ports, run, batch)

@@ -1,9 +1,9 @@
-"""The checks that end a run, and their errors: what is wrong, and whether a new checkpoint may be begun instead.
+"""The checks that end a run, and their errors: the reason, and whether a new checkpoint may be begun instead.
 
 The decision of a micro-batch commits the offsets of `offsets.group.id`. Its rows become visible after that, transaction
-by transaction, and what the broker has lost of them only by a replay of that very micro-batch. So the group's offsets
-are where the output ends only while every transaction of the last decision is known to be committed. Otherwise a query
-that began there would leave rows out, without anybody noticing.
+by transaction, and rows that the broker has lost only by a replay of that very micro-batch. So the group's offsets are
+where the output ends only while every transaction of the last decision is known to be committed. Otherwise a query that
+began there would leave rows out, without anybody noticing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_eos.protocol.head import (
 from spark_eos.protocol.names import INGESTS
 from spark_eos.protocol.status import HALTED, Start, Status, halted, marked
 
-#: Offsets longer than this as JSON, those of some 250 partitions, do not fit into an error's text.
+#: Offsets longer than this as JSON, of some 250 partitions, do not fit into an error's text.
 OFFSETS_CHARS = 4_000
 
 
@@ -162,8 +162,8 @@ ROWS_MISSING = "EOS_ROWS_MISSING"
 
 
 def rows_missing(missing: Missing, *, batch: int | None = None, more: int = 0) -> EosError:
-    """The error where rows of a committed transaction were aborted in a partition; ``batch``: its micro-batch, if that
-    is known, and ``more``: in how many places besides."""
+    """Return the error where rows of a committed transaction were aborted in a partition; ``batch``: its micro-batch,
+    if that is known, and ``more``: the number of further transactions or partitions with missing rows."""
     return stop(
         "EOS_ROWS_MISSING",
         transactional_id=missing.transaction,
@@ -234,7 +234,7 @@ def _halted(judged: Status, marks: Marks) -> EosError:
 
 
 def successor_hint(successor: Successor) -> str:
-    """Name the query that continues in place of a retired one."""
+    """Name the successor of a retired query."""
     if not successor.query:
         return "'spark-eos mirror position' closed it for good, and a new checkpoint continues in its place"
     return f"query {successor.query}, with the checkpoint {successor.checkpoint}, continues in its place"

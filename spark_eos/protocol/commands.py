@@ -1,7 +1,7 @@
 """Commands on the ledger of a query: abort or settle its transactions, drop a planned micro-batch, and retire the query
 in favour of another one that begins where it was before.
 
-The order of steps is what keeps a crash between two of them harmless. A head that no start gets past is published
+The order of steps keeps a crash between two of them harmless. A head that no start gets past is published
 first; then the checkpoint is changed, or made; and in the end a head is published from which a query goes on. Where
 rows are written to the same topic again, the old query is retired before the new one may begin, so that the two can
 never both go on. A command may be repeated from its beginning, at any step of an earlier one, and
@@ -12,7 +12,7 @@ head that it has judged, or has published last: each publication by another proc
 another run or another generation.
 
 Where a mirror takes topics over, the position at which the new query begins was read while the old one could still
-decide. So the old query is retired only where its last decision is the one that the position belongs to.
+decide. So the old query is retired only if that position belongs to its last decision.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from spark_eos.protocol.verify import head_with_verdicts
 
 
 def known_head(head: Head | None, query: str) -> Head:
-    """The head. Raises LedgerError where there is none: nobody may end what may be decided elsewhere."""
+    """Return the head. Raises LedgerError where there is none: transactions may be decided elsewhere, and must not be
+    ended."""
     if head is None:
         raise stop("EOS_QUERY_UNKNOWN.ledger", query=query)
     return head
@@ -59,11 +60,11 @@ def publish_next(
     """Publish the head that ``following`` makes of the newest one, as long as that is of the same run and generation as
     the one that was ``judged``; returns it. This fences the publisher of that one.
 
-    Where the answer is lost, a head is published once more, of the next generation: the one that is found then may be
-    that of another command, which has published the very same, and is overtaken by this.
+    Where the answer is lost, a head is published once more, of the next generation: another command may have published
+    the very same head, and is overtaken by this.
 
-    Raises CommandError (EOS_COMMAND_OVERTAKEN) where it is another one, what ``following`` raises, LedgerError and
-    Unclear (EOS_LEDGER_BUSY).
+    Raises CommandError (EOS_COMMAND_OVERTAKEN) where the newest head is of another run or generation, the errors of
+    ``following``, LedgerError and Unclear (EOS_LEDGER_BUSY).
     """
     published: Head | None = None
     for _ in ports.retrying():
@@ -114,7 +115,7 @@ def overtaken(why: str) -> EosError:
     return stop("EOS_COMMAND_OVERTAKEN", why=why)
 
 
-# Recover: close a query, abort what is not decided, commit what is
+# Recover: close a query, abort its undecided transactions, commit the decided ones
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,9 @@ def recover(
 
 
 def _check_known(ports: Ports, query: str) -> None:
-    """Raise CommandError where the ledger knows nothing of the query, before it is taken: what the coordinator knows of
-    the last transaction shows that a ledger was lost, and to take it would end that. A ledger that somebody holds
-    cannot be read, which proves nothing; where the query itself holds it, taking it ends that."""
+    """Raise CommandError where the ledger knows nothing of the query, before it is taken: the coordinator's state of
+    the last transaction shows that a ledger was lost, and taking the ledger would remove that evidence. A ledger that
+    somebody holds cannot be read, which proves nothing; where the query itself holds it, taking it ends that."""
     try:
         known_head(ports.ledger.read(), query)
     except EosError as error:
@@ -182,12 +183,12 @@ def _check_known(ports: Ports, query: str) -> None:
 
 
 def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) -> Ended:
-    """Commit every transaction of the query's last decision; their verdicts. With ``and_abort_broken``, those that have
-    lost rows in one partition are aborted as a whole before.
+    """Commit every transaction of the query's last decision; returns their verdicts. With ``and_abort_broken``,
+    transactions that have lost rows in one partition are aborted as a whole before.
 
-    No run need be closed for that: a decision is final, whoever completes it, and a run that is alive does the same.
-    That all of it is committed is noted in the ledger. From then on, what is open under one of its transactional ids
-    is no part of it, and may be aborted.
+    No run need be closed for that: a decision is final, any process may complete it, and a run that is alive does the
+    same. The ledger notes that all of it is committed. From then on, a transaction that is open under one of its
+    transactional ids is no part of it, and may be aborted.
 
     Raises CommandError (EOS_QUERY_UNKNOWN), Unclear, and ProtocolStop where rows of a transaction are gone.
     """
@@ -204,7 +205,7 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
         if Verdict.LOST in verdicts.values() and known_head(ports.ledger.read(), query).decision != decision:
             continue  # the query has gone on meanwhile
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
-            return ended  # what is lost is noted by the run that writes it again
+            return ended  # lost transactions are noted by the run that writes them again
         ports.reach("recover.committed")
         if _note(ports, head, judged):
             return ended
@@ -235,9 +236,9 @@ def _note(ports: Ports, read: Head, judged: Head) -> bool:
 def halt(
     ports: Ports, unfinished: Unfinished, judged: Head, check_files: Callable[[], None] = lambda: None
 ) -> tuple[Head, Collection[Pair]]:
-    """Publish a head that belongs to no run and that no start gets past, then abort what is open and not decided.
-    Returns the head, and what stays open all the same. A run that is alive can decide nothing from then on, and stops;
-    so does a command that has published the same mark before, and has stalled since.
+    """Publish a head that belongs to no run and that no start gets past, then abort open and undecided transactions.
+    Returns the head, and the transactions that stay open all the same. A run that is alive can decide nothing from then
+    on, and stops; so does a command that has published the same mark before, and has stalled since.
 
     ``judged``: the head by which it was found that the micro-batch may be dropped. ``check_files`` raises where the
     checkpoint is not as it was judged; it is called when the ledger is taken.
@@ -260,8 +261,8 @@ def halt(
 
 
 def resume(ports: Ports, unfinished: Unfinished, halted: Head) -> Head:
-    """Publish the head without the mark: from here on, a start plans the micro-batch anew. ``halted``: what `halt` has
-    published. Raises CommandError (EOS_COMMAND_OVERTAKEN) where that is not the newest head any more, and Unclear."""
+    """Publish the head without the mark: from here on, a start plans the micro-batch anew. ``halted``: the head that
+    `halt` has published. Raises CommandError (EOS_COMMAND_OVERTAKEN) where it is no longer the newest, and Unclear."""
 
     def following(head: Head) -> Head:
         return replace(head.closed(by_operator=True), marks=replace(head.marks, unfinished=None))
@@ -282,10 +283,10 @@ def check_undecided(head: Head, batch: int) -> None:
 
 
 def intend(ports: Ports, unfinished: Unfinished, old: Head, write: ForeachBatchWrite | None = None) -> Head:
-    """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
-    and distinguished from the rows of others is as in the ``old`` query's head. ``write``: within foreachBatch, the new
-    query's. Where an earlier command has published the head, or this one without an answer, it is published once more,
-    of the next generation, so that only this command goes on from there.
+    """Publish the first head of the new query, which no start gets past. The prefix, the partitioner and, unless the
+    new query has its own, the topics are the ``old`` query's. ``write``: within foreachBatch, the new query's. Where an
+    earlier command has published the head, or this one without an answer, it is published once more, of the next
+    generation, so that only this command goes on from there.
 
     Raises ReplayError (EOS_REPLAY_REFUSED) where the ledger knows a query there, and Unclear.
     """
@@ -411,8 +412,8 @@ def _used(unfinished: Unfinished, head: Head) -> EosError:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a query stands: its last ``decision`` with all verdicts, None where it has decided nothing. ``retired``: no
-    start gets past its head, so that this is final, and ``successor`` is the query that goes on in its place."""
+    """State of a query: its last ``decision`` with all verdicts, None where it has decided nothing. ``retired``: no
+    start gets past its head, so that this is final, and ``successor`` is the query that goes on instead."""
 
     decision: Decision | None
     retired: bool = False
@@ -420,10 +421,10 @@ class Standing:
 
 
 def standing(ports: Ports) -> Standing:
-    """Settle the query's last decision, which is final whoever completes it; returns the state of the query.
+    """Settle the query's last decision, which any process may complete; returns the state of the query.
 
-    It may decide in the next moment, unless it is retired. Raises Unclear, what reading the ledger raises, and
-    ProtocolStop (EOS_ROWS_MISSING), too, as a query that goes on from here would leave out what an operator has
+    It may decide in the next moment, unless it is retired. Raises Unclear, the errors of reading the ledger, and
+    ProtocolStop (EOS_ROWS_MISSING), too, as a query that goes on from here would leave out rows that an operator has
     aborted.
     """
     head = newest_head(ports)
@@ -440,9 +441,9 @@ def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -
     it has: then it goes on, unless somebody else has retired it since.
 
     1. Take the ledger, and read: from here on, its previous holder can decide nothing more.
-    2. Look at what was committed and could not be looked at yet, as nobody else ever would.
+    2. Verify committed transactions that could not be verified yet, as nobody else ever would.
     3. Publish the head that no start gets past; a query without a head gets its first one, with this ``prefix``.
-    4. Abort what is open and not decided: nobody else ever would.
+    4. Abort open and undecided transactions: nobody else ever would.
 
     A run that is alive stops (EOS_QUERY_RETIRED). It may be repeated. Raises Unclear, also where somebody's open
     transaction keeps readers from rows of the query, ProtocolStop (EOS_ROWS_MISSING), and ReplayError where a replay of

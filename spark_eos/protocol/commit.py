@@ -37,8 +37,8 @@ from spark_eos.protocol.verify import Verified, marking, unverified_starts, veri
 @dataclass(frozen=True)
 class CommitReport:
     """Result of a commit. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``:
-    transactions that attempts had left open besides; ``still_open``: those of them that could not be aborted. ``rows``:
-    as decided. ``decision``: the committed one, which is still to be verified (`spark_eos.protocol.verify`);
+    transactions that attempts had left open besides; ``still_open``: leftovers that could not be aborted. ``rows``: as
+    decided. ``decision``: the committed one, which is still to be verified (`spark_eos.protocol.verify`);
     ``unverified``: starts of earlier decisions, as in the head."""
 
     transactions: int
@@ -122,7 +122,7 @@ def commit(
             ports.reach("commit.taken")
             if prepared is None or taken.head.decision != prepared.decision:
                 try:
-                    # 2. Compare with what is decided
+                    # 2. Compare with the last decision
                     decision = _next_decision(ports, batch, taken.head, taken.term)
                     if decision == taken.head.decision:
                         unverified = taken.head.unverified
@@ -181,7 +181,7 @@ class _Clock:
 def _take(ports: Ports, batch: MicroBatch, ahead: Term | None) -> _Taken:
     """Take step 1. A run that was replaced aborts its transactions and stops, without taking. The term that was taken
     ahead serves for a batch that is new; otherwise, which is rare, the ledger is taken anew."""
-    # With two-phase commit, no timeout would end what an attempt starts later that has not written anything yet.
+    # With two-phase commit, no timeout would end a transaction of an attempt that has not written anything yet.
     ongoing = ports.coordinator.begin_ongoing(empty=batch.two_phase)
     if ahead is not None:
         head = _own_head(ports, batch, ahead.read())
@@ -274,7 +274,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
 
 
 def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
-    """Make the decision's next revision: lost transactions replaced by those that the replay wrote.
+    """Make the decision's next revision: lost transactions replaced by the replay's.
 
     Where the replay dealt its rows to tasks in another way, the ledger notes which tasks have the lost rows: they write
     in the next replay. Raises NotPublished.

@@ -9,7 +9,7 @@ After every end, it is looked at once more (`spark_eos.protocol.verify`).
 The age of a transaction is measured by clocks that may be off. Nobody has one clock for both its begin and now. The
 task knows when it began, and the coordinator when it was started; the driver knows what time it is. So where a clock is
 off by more than transactions live, each of them would seem to be too old, at every start. But the driver also knows, by
-its own clocks alone, what has passed since it planned the micro-batch, and no transaction of it is older. None of this
+its own clocks alone, the time since it planned the micro-batch, and no transaction of it is older. None of this
 is a safeguard: a transaction that is taken for too young, and expires, is lost, which its verdict shows.
 """
 
@@ -40,7 +40,7 @@ VALID_MS = 60_000
 #: timestamps, and may take them at once.
 AGED_MS = 3_600_000
 
-#: What counts as whole for less than this is looked at: its end would be answered when it does not any more.
+#: A transaction that counts as whole for less than this is checked first: the answer to its end would come too late.
 _SLACK_MS = 10_000
 
 #: Where an end fences, by the state that a coordinator describes one epoch on: nothing but an end leads there. (Kafka
@@ -58,7 +58,7 @@ _AT_THE_SAME_EPOCH: Mapping[State, Verdict] = {
     State.COMPLETE_COMMIT: Verdict.COMMITTED,
 }
 
-#: By what the log shows at a transaction's first record.
+#: By the log's state at a transaction's first record.
 _BY_THE_LOG: Mapping[Visibility, Verdict] = {Visibility.VISIBLE: Verdict.COMMITTED, Visibility.ABORTED: Verdict.LOST}
 
 
@@ -69,7 +69,7 @@ def settle(ports: Ports, written: Iterable[Written], *, valid_until_ms: float = 
        asked whether they are. EOS_DECISION_BROKEN where one is not.
     2. EndTxn is sent for all of them. The first row that fits a transaction is its outcome:
 
-       | evidence from      | what                                                          | outcome             |
+       | evidence from      | evidence                                                      | outcome             |
        | ------------------ | ------------------------------------------------------------- | ------------------- |
        | EndTxn             | 0                                                             | committed           |
        | coordinator        | PrepareCommit or CompleteCommit, at the next epoch (version 4 | committed           |
@@ -244,7 +244,8 @@ def find_held(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Br
             elif begin is not None:
                 starts.append(Probe(topic, partition, begin))
         begins[pair] = tuple(starts)
-    # What was ended meanwhile, as a whole, is not open in its partitions either; nor is what was begun once more since.
+    # A transaction that was ended meanwhile, as a whole, is not open in its partitions either; nor is one that was
+    # begun once more since.
     still = _ongoing(ports, broken) if broken else {}
     before = _ended_before(ports, [by_pair[pair] for pair in still if pair not in opened])
     again = {pair for pair, state in before.items() if state is Visibility.VISIBLE}
@@ -528,9 +529,10 @@ def check_expiry(
 def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
     """Return for how long a transaction has been open, at most.
 
-    It began ``by_task`` ago, if the clocks of task and driver agree, and was started ``by_coordinator`` ago, if those
-    of coordinator and driver do; ``passed_ms``: see `check_expiry`. A time that is impossible shows that a clock is
-    off, and does not count: a start before the begin, a start in the future, or one before the micro-batch was planned.
+    It began ``by_task`` ago, if the clocks of task and driver agree, and was started ``by_coordinator`` ago, if the
+    clocks of coordinator and driver agree; ``passed_ms``: see `check_expiry`. A time that is impossible shows that a
+    clock is off, and does not count: a start before the begin, a start in the future, or one before the micro-batch was
+    planned.
     """
     ages = [by_task] if 0 <= by_task < by_coordinator - SAME_CLOCK_MS else [by_task, by_coordinator]
     longest = max([age for age in ages if age >= 0], default=0)

@@ -1,7 +1,7 @@
 """Extras of decisions: opaque bytes of a feature, with a kind, a limit, and a comparison that the feature registers.
 
 The protocol publishes an extra with its decision, in one record, keeps it as long, and reads no byte of it. Each
-micro-batch brings the `Kind` that can, so that the process which commits has it, whatever else that has loaded. A
+micro-batch brings the `Kind` that can, so that the committing process has it, whichever modules that has loaded. A
 decision whose extra is of another kind stops a run by the names of both.
 """
 
@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Decision, Extra, Written
 
-#: Bytes of a decision's extra, with those of its transactions. A record of the ledger, which is compressed, has a
+#: Bytes of a decision's extra, with the extras of its transactions. A record of the ledger, which is compressed, has a
 #: megabyte, if nobody has set another limit.
 MOST_BYTES = 4 << 20
 
@@ -47,7 +47,7 @@ class Reported(Protocol):
 class Kind(ABC):
     """Interface that a feature registers with a micro-batch, to make extras and to compare them. ``name``: of the kind,
     in heads and errors. ``lasting``: see `Extra`. ``is_read``: tasks read the rows by the extra, and a replay reads
-    only lost ones, so that its extra is compared in place of its rows."""
+    only lost ones, so that its extra is compared instead of its rows."""
 
     name: ClassVar[str]
     lasting: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class Kind(ABC):
 
     @abstractmethod
     def compare(self, last: Decision, reports: Sequence[Reported]) -> None:
-        """Raise Diverged where a replay is not what was decided."""
+        """Raise Diverged where a replay differs from the decision."""
 
     def not_repaired(self, last: Decision, rows: int) -> EosError:
         """The error where so many rows, other ones than the lost ones, were written again by the extra."""
@@ -95,7 +95,7 @@ def next_extra(kind: Kind | None, last: Decision | None, batch: int, reports: Se
 
 
 def kinds_differ(last: Decision, kind: str | None) -> list[str]:
-    """How a replay with extras of this kind, or with none, differs from what was decided, if it does."""
+    """Describe how a replay with extras of this kind, or with none, differs from the decision, if it does."""
     decided = last.extra.kind if last.extra is not None else None
     return [] if decided == kind else [f"the way of the rows: decided {decided or PLAIN}, now {kind or PLAIN}"]
 

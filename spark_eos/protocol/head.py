@@ -1,4 +1,4 @@
-"""What the ledger holds: the head of a query, with its newest decision (as text: `spark_eos.protocol.head_codec`).
+"""The ledger's records: the head of a query, with its newest decision (as text: `spark_eos.protocol.head_codec`).
 
 A head says all that its replay must repeat, so that a newer version of the library, installed between a crash and the
 replay, repeats it. Besides the run and the decision, it bears marks: of `spark-eos replay`, of foreachBatch, and of
@@ -6,7 +6,7 @@ rows that are missing. A replay makes a query that begins where another one was 
 query's head bears `Unfinished`, which no start gets past; where rows are written to the same topic again, the old
 query's head bears `Successor` for good, so that the two can never both go on.
 
-What a feature keeps with a decision is an extra: bytes that only the feature reads (`spark_eos.protocol.extra`).
+A feature's data in a decision is an extra: bytes that only the feature reads (`spark_eos.protocol.extra`).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Verdict(Enum):
 
 
 class Digest(Enum):
-    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): ``ROWS`` by a hash of each row, in any
-    order; ``CHUNKS`` and ``BATCHES`` for a copy, where order and place in the source count: by a hash of each
-    chunk that a transform returned, or of each record batch that was copied."""
+    """Digests of a micro-batch's rows (``spark_eos.sink.digests``): ``ROWS`` by a hash of each row, in any order;
+    ``CHUNKS`` and ``BATCHES`` for a copy, where order and position in the source count: by a hash of each chunk that a
+    transform returned, or of each record batch that was copied."""
 
     ROWS = "rows"
     CHUNKS = "chunks"
@@ -98,8 +98,8 @@ class Written:
     """Rows and transaction of one task. The digest does not depend on the order of rows.
 
     ``endtxn_version`` is the one version of EndTxn that may end the transaction: answers of different versions do not
-    fit together. It belongs to the pair, from its first batch to its end, whatever becomes of the cluster's
-    transaction.version meanwhile.
+    fit together. It belongs to the pair, from its first batch to its end, even if the cluster's transaction.version
+    changes meanwhile.
 
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
     this is only noted; ``rows`` and ``digest`` are of all rows, in either topic. ``empty``: partitions, (topic,
@@ -135,10 +135,10 @@ class Written:
 class Decision:
     """A micro-batch that is decided: all of ``written`` is to be committed.
 
-    ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
-    ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
+    ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks; ``tasks`` counts tasks without rows,
+    too. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
     consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the tasks that are to write
-    the lost rows again, where other tasks wrote them before. ``two_phase``: its transactions never expire.
+    the lost rows again, if other tasks wrote them before. ``two_phase``: its transactions never expire.
     ``extra``: of a feature, if any.
     """
 
@@ -203,14 +203,14 @@ class BatchWrite:
         return query_of_job(self.job_id)
 
 
-#: In place of a sink's name: all sinks of the query.
+#: A sink's name that stands for all sinks of the query.
 WHOLE = ""
 
 
 @dataclass(frozen=True)
 class ForeachBatchWrite:
-    """The writes to one sink within the foreachBatch of a query. With `WHOLE` as the sink it stands for all of them,
-    those without a head of their own among them: such a head bears marks and no decision."""
+    """The writes to one sink within the foreachBatch of a query. With `WHOLE` as the sink it stands for all sinks, with
+    or without a head of their own: such a head bears marks and no decision."""
 
     query: str
     sink: str
@@ -263,7 +263,7 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Successor:
-    """The query that goes on in place of a retired one, and where its checkpoint is; both are empty where an operator
+    """The query that continues for a retired one, and the location of its checkpoint; both are empty where an operator
     has closed a mirror for good, and its successor is not known yet."""
 
     query: str
@@ -272,8 +272,8 @@ class Successor:
 
 @dataclass(frozen=True)
 class Missing:
-    """Rows that were committed and are not visible: those of a transaction, by its id, from this offset of a partition
-    on. Nothing removes this mark: after the rows were written by other means, the query needs a new checkpoint."""
+    """Rows that were committed and are not visible: a transaction's, by its id, from this offset of a partition on.
+    Nothing removes this mark: after the rows were written by other means, the query needs a new checkpoint."""
 
     transaction: str
     topic: str
@@ -307,8 +307,8 @@ class Head:
 
     ``generation`` counts the runs. ``endtxn_version`` is the version of EndTxn for transactions that began when the run
     did; each transaction of a decision has its own.
-    ``driver`` names the Spark application that the run belongs to. ``prefix`` is that of the transactional ids: runs
-    under another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
+    ``driver`` names the Spark application that the run belongs to. ``prefix``: of the transactional ids; runs under
+    another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
     user chooses another: a key whose rows are in one partition must not continue in another unasked. ``two_phase``:
     this run, or one before it, begins transactions that never expire. ``write``: the write of this head; None for a
     streaming query. A batch write has the one micro-batch 0, and when all of that is committed, its decision has
@@ -317,8 +317,8 @@ class Head:
     run. ``committed_as``: producer id and epoch of the ledger's transactional id once the transaction that wrote this
     head was committed; None before.
     ``closed_by_operator``: a command has closed the last run. ``unverified``: starts of committed transactions that
-    open transactions of other producers have kept readers from, so that nobody has verified them. Those of
-    ``decision`` without a verdict are not repeated (`spark_eos.protocol.verify.unverified_starts`).
+    open transactions of other producers have kept readers from, so that nobody has verified them, without the starts of
+    ``decision``'s own transactions that have no verdict (`spark_eos.protocol.verify.unverified_starts`).
     ``topics``: every topic that the query's rows were to go to, sorted; ``more_topics``: there were others, more than
     `MOST_TOPICS`.
     """

@@ -38,16 +38,16 @@ from spark_eos.protocol.head import (
 
 #: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
 #: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it
-#: stops the query where it is not known; so does whatever else it adds within a field.
+#: stops the query where it is not known; so does any other addition within a field.
 FORMAT = 1
 
 
-#: A head says where transactions begin up to so many places in all: 15 kB or so, of the megabyte that a record has.
+#: Most first offsets of transactions in a head, for all partitions: some 15 kB, of the megabyte that a record has.
 _MOST_BEGINS = 1_000
 
 
-#: And so many places of earlier decisions: with a transaction of its own for each, 500 kB before it is compressed. The
-#: oldest are named first, as they have been waiting for longest.
+#: Most unverified starts of earlier decisions in a head: with a transaction of its own for each, 500 kB before it is
+#: compressed. The oldest are named first, as they have been waiting for longest.
 MOST_UNVERIFIED = 4_000
 
 
@@ -225,14 +225,14 @@ def _probes_of(decision: Decision | None) -> Iterable[Probe]:
 
 
 def _ids_to_json(head: Head) -> dict[str, dict[str, str]]:
-    """The id of each topic, as far as any is known; beside the places, so that earlier versions can read these."""
+    """Return the known ids of topics, kept apart from the offsets, which earlier versions can thus read."""
     probes = {"topic_ids": _probes_of(head.decision), "unseen_ids": (probe for _, probe in head.unverified)}
     ids = {name: {probe.topic: probe.topic_id for probe in own if probe.topic_id} for name, own in probes.items()}
     return {name: own for name, own in ids.items() if own}
 
 
 def _unverified_to_json(unverified: TransactionStarts) -> list[list[Any]]:
-    """A row for each transaction: its micro-batch, what it is, and where it begins."""
+    """Return a row for each transaction: its micro-batch, its id and producer, and its first offsets."""
     by_pair: dict[tuple[int, Pair], list[Probe]] = {}
     for (pair, probe), batch in sorted(unverified.items(), key=_in_order)[:MOST_UNVERIFIED]:
         by_pair.setdefault((batch, pair), []).append(probe)

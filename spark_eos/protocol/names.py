@@ -61,8 +61,8 @@ _OWNED = re.compile(rf"(.*)-({_UUID})-(?:ledger|{_TAIL.pattern})", re.DOTALL)
 
 
 def owner_in(name: str) -> tuple[str, str] | None:
-    """Prefix and query of a transactional id, of a task or of a ledger, whatever the prefix is: a query's id has one
-    shape, and what follows it another, so that there is one way to read it. None for an id that is nobody's."""
+    """Return prefix and query of a transactional id, of a task or of a ledger, with any prefix: a query's id has one
+    shape, and the rest of the name another, so that there is one way to read it. None for any other id."""
     match = _OWNED.fullmatch(name)
     return (match[1], match[2]) if match is not None and is_name_of(match[1], match[2], name) else None
 
@@ -105,8 +105,8 @@ _LEDGER = "-ledger"
 
 
 def first_names(prefix: str, query: str) -> tuple[str, ...]:
-    """The ids by which the coordinator knows a query that has decided its micro-batch 0: the ledger's, and those of the
-    first run's first tasks."""
+    """Return the ids by which the coordinator knows a query that has decided its micro-batch 0: of the ledger, and of
+    the first run's first tasks."""
     tasks = (task_name(prefix, query, TaskId(1, partition, 0)) for partition in range(_FIRST_TASKS))
     return ledger_name(prefix, query), *tasks
 
@@ -127,8 +127,8 @@ def is_ledger_name(name: str) -> bool:
 
 
 def doctor_name(prefix: str) -> str:
-    """A transactional id by which `spark-eos doctor` tells whether it may use those with this prefix. It is that of no
-    query, and so in nobody's list."""
+    """Return a transactional id by which `spark-eos doctor` checks whether it may use this prefix. It belongs to no
+    query, and so is in no list of transactions."""
     return f"{prefix}-{_DOCTOR}"
 
 

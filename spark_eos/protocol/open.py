@@ -188,7 +188,7 @@ def _settled(ports: Ports, last: Decision) -> Decision:
 def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     """Return the head to publish, with the last decision settled."""
     if head is None:
-        # Where a ledger was lost, what was begun before has generations of earlier runs, as ever.
+        # Where a ledger was lost, transactions that were begun before have generations of earlier runs, as ever.
         begins = start.batch == start.begin_at
         before = ports.coordinator.generations(thorough=True).begun if begins else 0
         new = Head(start.run, 1 + before, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)

@@ -39,7 +39,7 @@ class State(Enum):
 class Description:
     """A coordinator's description of a transactional id. Milliseconds; ``started_ms`` is by the coordinator's clock.
 
-    ``places`` are the partitions, (topic, number), that the transaction has written to.
+    ``places``: partitions, (topic, number), that the transaction has written to.
     """
 
     pair: Pair
@@ -55,8 +55,8 @@ class Description:
 
 @dataclass(frozen=True)
 class Generations:
-    """The newest generation that has begun a transaction of a task, the newest of which one was committed, and the
-    newest among those that a decision names; 0 where there is none."""
+    """The newest generation that has begun a transaction of a task, the newest with a committed one, and the newest
+    that a decision names; 0 where there is none."""
 
     begun: int = 0
     committed: int = 0
@@ -64,7 +64,7 @@ class Generations:
 
 
 class EndTxnAnswer(Enum):
-    """An answer to EndTxn, by what it proves; the numbers are Kafka's error codes."""
+    """Meaning of an answer to EndTxn; the numbers are Kafka's error codes."""
 
     DONE = "done"  # 0
     PENDING = "pending"  # 51, 14, 15, 16, or no answer in time: ask again
@@ -111,18 +111,18 @@ class Ledger(Protocol):
         ...
 
     def check_topic(self) -> None:
-        """Forget what this process has read of a ledger that is lost, if there is another one in its place."""
+        """Forget records of a lost ledger that this process has read, if there is another one instead."""
         ...
 
     def take(self) -> Term:
-        """Fence its holder. A ledger that has come in the place of the one that was read is an error
+        """Fence the ledger's holder. A topic that was created anew since the last read is an error
         (EOS_LEDGER_TRUNCATED): it may be as long as the old one was, with another run's decision in it."""
         ...
 
 
 class Coordinator(Protocol):
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
-        """Describe these transactional ids; those that the coordinators do not know are left out."""
+        """Describe these transactional ids; ids that the coordinators do not know are left out."""
         ...
 
     def of_ledger(self) -> Description | None:
@@ -135,9 +135,9 @@ class Coordinator(Protocol):
 
     def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
         """Return the newest generations of this query that had a transaction of a task within a week; of ``decided``
-        ids, at any time. Only those after the decided ones, and from ``since`` on, are listed: a week of short runs has
-        many. Brokers that do not list by pattern return none; with ``thorough``, they list the transactions of all
-        users, and an id under which nothing was written yet counts, too, as a late request leaves one."""
+        ids, at any time. Only generations after the decided ones, and from ``since`` on, are listed: a week of short
+        runs has many. Brokers that do not list by pattern return none; with ``thorough``, they list the transactions of
+        all users, and an id under which nothing was written yet counts, too, as a late request leaves one."""
         ...
 
     def ongoing(
@@ -174,9 +174,9 @@ class Data(Protocol):
         ...
 
     def look_each(self, places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
-        """Return whether the transactions that begin at these places were ABORTED there, and otherwise VISIBLE, though
-        the rows may have been removed since. DELETED where the topic with this id is not there any more. BLOCKED, or
-        None, while it is not known; None also while one of these transactions itself is open there.
+        """Return whether the transactions with these starts were ABORTED in that partition, and otherwise VISIBLE,
+        though the rows may have been removed since. DELETED where the topic with this id is not there any more.
+        BLOCKED, or None, while it is not known; None also while one of these transactions itself is open there.
 
         One request to each leader for all of its partitions; more only where several transactions begin in one."""
         ...
@@ -195,7 +195,7 @@ class Ports:
     """Everything that the steps of one query need.
 
     ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day,
-    ``elapsed_ms()`` measures what passes between two calls, even if that is set back or the machine sleeps;
+    ``elapsed_ms()`` measures the time between two calls, even if the clock is set back or the machine sleeps;
     ``reach(point)`` marks the named points of ``spark_eos.base.failpoints``.
     """
 

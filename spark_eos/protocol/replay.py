@@ -1,6 +1,6 @@
-"""A replay beside the decision: errors where it is not what was decided, and which of its tasks repair what was lost.
+"""Compares a replay with the decision: errors where they differ, and the tasks whose rows repair lost transactions.
 
-A replay may deal rows to tasks in another way, and what is visible must not be written again. Nobody can take lost rows
+A replay may deal rows to tasks in another way, and visible rows must not be written again. Nobody can take lost rows
 out of a task that has others, too. But whole tasks whose rows together are the lost ones, by counts and digests, repair
 the micro-batch, however many there are, and whichever numbers they have.
 
@@ -32,8 +32,8 @@ def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
-    """Raise Diverged unless a replay is what was decided, as visible rows came from that. Where a feature reads the
-    rows, a replay does not read visible ones again, so that only its extra is compared."""
+    """Raise Diverged unless a replay equals the decision, which visible rows came from. Where a feature reads the rows,
+    a replay does not read visible ones again, so that only its extra is compared."""
     kind = batch.kind
     other_kind = kinds_differ(last, None if kind is None else kind.name)
     if other_kind:
@@ -87,7 +87,7 @@ def needs_same_tasks(batch: MicroBatch, last: Decision) -> EosError:
     )
 
 
-# Which tasks repair what was lost
+# Tasks that repair lost transactions
 
 
 #: Tasks of which every choice is tried: 65,536 sums of 64 bits, none of which may be right by chance.
@@ -107,9 +107,9 @@ def repairs(last: Decision, written: Iterable[Written]) -> bool:
 
 
 def tasks_with_lost_rows(last: Decision, reports: Collection[TaskReport]) -> tuple[int, ...] | None:
-    """The tasks of a replay whose rows together are the lost ones; None when there are no such tasks.
+    """Return the tasks of a replay whose rows together are the lost ones; None when there are no such tasks.
 
-    The replay as a whole must be what was decided.
+    The replay as a whole must equal the decision.
     """
     committed = Counter(_sum_of(w) for w in last.written if w.verdict is not Verdict.LOST)
     lost = Counter(_sum_of(w) for w in last.lost)
@@ -141,7 +141,7 @@ def _choice(reports: Collection[TaskReport], missing: _Sum) -> tuple[int, ...] |
 
 
 def differences_of_tasks(last: Decision, reports: Collection[TaskReport]) -> str:
-    """How the tasks that lost rows differ from those of the replay, by their numbers."""
+    """Describe how the tasks that lost rows differ from the replay's tasks with the same numbers."""
     now = {report.partition: (report.rows, report.digest) for report in reports}
     unlike = []
     for w in last.lost:

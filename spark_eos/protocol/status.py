@@ -1,8 +1,8 @@
-"""Judges what the next start of a query does, by its head in the ledger and the micro-batch of the checkpoint.
+"""Determines the action of a query's next start, by its head in the ledger and the micro-batch of the checkpoint.
 
-`status` is the only judge of that: a start stops by it, ``spark-eos status`` prints it, and ``spark-eos recover`` and
-the other commands refuse by it; a wait for the end of a query ends by `at_end`. It decides nothing about
-transactions that have no verdict yet: a start settles those first, and judges again.
+Only `status` determines it: a start stops by it, ``spark-eos status`` prints it, and ``spark-eos recover`` and the
+other commands refuse by it; a wait for the end of a query ends by `at_end`. It decides nothing about transactions that
+have no verdict yet: a start settles them first, and calls it again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 from spark_eos.protocol.head import NOBODY, Head
 
-#: In place of a topic: which one the query writes to is not known. No topic can have this name.
+#: Stands for a topic, where the query's is not known. No topic can have this name.
 ANY_TOPIC = "*"
 
 
@@ -22,7 +22,7 @@ class Status(Enum):
 
     #: Rows of a committed transaction were aborted in a partition.
     ROWS_MISSING = "EOS_ROWS_MISSING"
-    #: Another query goes on in place of this one.
+    #: Another query continues instead of this one.
     RETIRED = "EOS_QUERY_RETIRED"
     #: A command has begun to drop a planned micro-batch, or to replay, and has not finished.
     DROP_UNFINISHED = "EOS_DROP_UNFINISHED"
@@ -56,7 +56,7 @@ class Status(Enum):
         return self.value.startswith("EOS_")
 
 
-#: The states that hold whatever a start would do: only the command that set the mark, or another checkpoint, helps.
+#: States that no start can leave: only the command that set the mark, or another checkpoint, helps.
 HALTED = (Status.RETIRED, Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 
 
@@ -75,7 +75,7 @@ class Start:
 
 
 def status(head: Head | None, start: Start) -> Status:
-    """Return what this start does with a query that has this head, or none."""
+    """Return the action of this start on a query that has this head, or none."""
     if head is None:
         first = start.batch in (None, 0, start.begin_at) or start.in_foreach_batch
         return Status.WRITES if first else Status.HEAD_MISSING
@@ -83,10 +83,10 @@ def status(head: Head | None, start: Start) -> Status:
 
 
 def at_end(head: Head | None, done: int | None) -> Status | None:
-    """Return what is wrong with the head of a query that has ended; None if nothing is. ``done``: the last micro-batch
+    """Return the problem with the head of a query that has ended; None if there is none. ``done``: the last micro-batch
     that Spark has noted as committed in this run, so that it was decided in this ledger; None where there was none.
 
-    A start is not judged by what Spark has noted, as another sink may have had the checkpoint in between.
+    A start is not judged by Spark's commit log, as another sink may have had the checkpoint in between.
     """
     if head is None:
         return None if done is None else status(None, Start(done + 1))
@@ -131,7 +131,7 @@ def _replaced(head: Head, start: Start) -> Status | None:
 
 
 def at_batch(head: Head, batch: int | None) -> Status:
-    """Return what happens to a micro-batch, by the last decision alone; without a number, to the last decided one."""
+    """Return the status of a micro-batch, by the last decision alone; without a number, of the last decided one."""
     last = head.decision
     if last is None:
         return Status.WRITES

@@ -103,7 +103,7 @@ def is_newest(ports: Ports, head: Head) -> bool:
     """Return whether no transaction of a task that the coordinators know shows that there was a newer head than this.
     False where there is one by now, or a replaced leader returned this one.
 
-    Raises LedgerError where there is none. What the last decision's own run has decided after it leaves no such trace.
+    Raises LedgerError where there is none. A later decision of the last decision's own run leaves no such trace.
     """
     if isinstance(head.write, BatchWrite) and head.decision is not None and not head.decision.written:
         return True  # a batch write that is completed: nothing is decided after that

@@ -29,7 +29,7 @@ from spark_eos.protocol.status import Status, at_batch
 
 
 class Work(Enum):
-    """``WRITE``: a new micro-batch. ``REPAIR``: write again what was decided and lost. ``COUNT``: write nothing."""
+    """``WRITE``: a new micro-batch. ``REPAIR``: write decided rows again that were lost. ``COUNT``: write nothing."""
 
     WRITE = "write"
     REPAIR = "repair"
@@ -53,11 +53,10 @@ class TaskReport:
 
     ``work``: as assigned. ``began_ms``: the time of day, by the task's clock, before its transaction began;
     ``timeout_ms``: how long that may live. ``digest_by``: how ``digest`` was made. ``oldest_ms``: the earliest
-    timestamp of a row, if rows have any. Where a feature reads the rows, ``rows`` counts those that it wrote, and
-    ``bytes`` is their size: of copies, that of the record batches as they were written, and otherwise that of keys and
-    values. ``topics``: of its transaction. ``dropped``: how many records its transform rejected and left out.
-    ``read``: how many rows the task read, where a transform makes others of them. ``extra``: of the feature that reads
-    the rows.
+    timestamp of a row, if rows have any. Where a feature reads the rows, ``rows`` counts the rows written, and
+    ``bytes`` is their size: for copies, of the record batches as written, and otherwise of keys and values. ``topics``:
+    of its transaction. ``dropped``: how many records its transform rejected and left out. ``read``: how many rows the
+    task read, where a transform makes others of them. ``extra``: of the feature that reads the rows.
     """
 
     work: Work
@@ -191,7 +190,7 @@ def check_ends(pair: Pair, lasts: Firsts, ends: Iterable[Probe]) -> None:
     """Raise Unclear where the transaction does not end, in a partition, with the task's last record there.
 
     ``lasts``: the sequence number of that record for each partition, as far as it is known; ``ends`` is by the
-    partitions' leaders. An unclean election takes what was written last, and was acknowledged.
+    partitions' leaders. An unclean election loses the newest acknowledged records.
     """
     for probe in ends:
         last = lasts.get((probe.topic, probe.partition))

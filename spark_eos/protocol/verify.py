@@ -34,8 +34,8 @@ MOST_BLOCKED = 100_000
 
 @dataclass(frozen=True)
 class Verified:
-    """All transactions up to those of this decision are verified to be visible, except those that begin at the
-    ``blocked`` places, behind open transactions of other producers."""
+    """All transactions up to this decision's are verified to be visible, except the ``blocked`` starts, which are
+    behind open transactions of other producers."""
 
     decision: Decision | None
     blocked: TransactionStarts
@@ -88,8 +88,8 @@ def head_with_verdicts(
 ) -> Head:
     """Return the head with the verdicts on its decision, right after the decision was settled.
 
-    Committed transactions, and starts of earlier decisions, are verified for `MARKERS_MS`. What is blocked by then is
-    left to the next start or commit: a transaction of the decision gets no verdict, and starts of earlier decisions
+    Committed transactions, and starts of earlier decisions, are verified for `MARKERS_MS`. Any that are still blocked
+    are left to the next start or commit: a transaction of the decision gets no verdict, and starts of earlier decisions
     stay in the head. ``wait_for_others``: wait until nothing is blocked, as no start or commit follows. Raises
     ProtocolStop (EOS_ROWS_MISSING), and with ``wait_for_others`` Unclear.
     """
@@ -106,8 +106,8 @@ def head_with_verdicts(
 
 
 def verify_last(ports: Ports, done: int | None = None, *, stopped: bool = False) -> None:
-    """Verify the last commit of a query that has ended, as no later commit does, and what is left of earlier ones. Any
-    process may do this.
+    """Verify the last commit of a query that has ended, as no later commit does, and unverified starts of earlier ones.
+    Any process may do this.
 
     ``done``: the last micro-batch in Spark's commit log in this run, None without one. ``stopped``: the query was
     stopped, so that its last commit may be unfinished, and a caller waits: starts that are not known after `MARKERS_MS`
@@ -171,8 +171,8 @@ def missing_in(error: EosError) -> Missing | None:
 
 
 def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
-    """Mark missing rows in the head, so that every start stops, even when the log no longer shows what is missing.
-    Raises NotPublished."""
+    """Mark missing rows in the head, so that every start stops, even when the log no longer shows the loss. Raises
+    NotPublished."""
     missing = missing_in(error)
     if missing is not None:
         own = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
