@@ -180,7 +180,7 @@ TOPIC_RETRIES = FETCH_RETRIES | ADMIN_RETRIES
 
 
 def name_of(code: int) -> str:
-    """Kafka's name for a code, such as ``NOT_COORDINATOR``; ``ERROR_150`` for one that is not known here."""
+    """Return Kafka's name for a code, such as ``NOT_COORDINATOR``; ``ERROR_150`` for one that is not known here."""
     try:
         return Code(code).name
     except ValueError:

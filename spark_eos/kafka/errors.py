@@ -44,12 +44,13 @@ ID_RIGHTS = "WRITE and DESCRIBE on the transactional ids with the query's prefix
 
 
 def unauthorized(operation: str, rights: str, **parameters: object) -> EosError:
-    """The error of an operation for which this user lacks rights: "This user may not OPERATION. Hint: Grant RIGHTS"."""
+    """Return the error of an operation for which this user lacks rights: "This user may not OPERATION. Hint: Grant
+    RIGHTS"."""
     return stop("EOS_UNAUTHORIZED", operation=operation, rights=rights, **parameters)
 
 
 def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
-    """The error for ``failed`` rows that were not written under this transactional id."""
+    """Return the error for ``failed`` rows that were not written under this transactional id."""
     if cause.code == Code.MESSAGE_TOO_LARGE:
         return stop(
             "EOS_ROW_TOO_LARGE.broker",
@@ -71,7 +72,7 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
 
 
 def too_large(place: TopicPartition, rows: int, size: int) -> EosError:
-    """The error for a record batch of ``size`` bytes that a partition does not take."""
+    """Return the error for a record batch of ``size`` bytes that a partition does not take."""
     topic, partition = place
     less = "shrink the row" if rows == 1 else "lower 'kafka.batch.size', so that a batch has fewer rows"
     return stop(
@@ -85,7 +86,7 @@ def too_large(place: TopicPartition, rows: int, size: int) -> EosError:
 
 
 def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
-    """The error for an InitProducerId that was refused."""
+    """Return the error for an InitProducerId that was refused."""
     if cause.code == Code.INVALID_TRANSACTION_TIMEOUT:
         return stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG", timeout_ms=timeout_ms, most="")
     if cause.code in FENCED:
@@ -106,7 +107,7 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
 
 
 def two_phase_unavailable(bootstrap_servers: str, brokers: list[int], why: str) -> EosError:
-    """The error for brokers that do not offer two-phase commit; ``why`` completes "these brokers …"."""
+    """Return the error for brokers that do not offer two-phase commit; ``why`` completes "these brokers …"."""
     named = ", ".join(map(str, brokers))
     return stop("EOS_TWO_PHASE_UNAVAILABLE.brokers", why=f"these brokers of {bootstrap_servers} {why}: {named}")
 
@@ -140,7 +141,7 @@ def configs_unreadable(topic: str, bootstrap_servers: str) -> EosError:
 
 
 def unreadable(topic: str, bootstrap_servers: str) -> EosError:
-    """The error for an output topic that this user may write and not read."""
+    """Return the error for an output topic that this user may write and not read."""
     return unauthorized(
         f"READ the topic {topic} on {bootstrap_servers}",
         "READ, WRITE and DESCRIBE on it: its log tells how transactions ended that the coordinator has forgotten",
@@ -149,7 +150,8 @@ def unreadable(topic: str, bootstrap_servers: str) -> EosError:
 
 
 def no_coordinator(name: str, waited_s: float, answer: int | None = None) -> EosError:
-    """The error for a transactional id whose coordinator does not answer. ``answer``: its last error code, if any."""
+    """Return the error for a transactional id whose coordinator does not answer. ``answer``: its last error code, if
+    any."""
     if answer == Code.CONCURRENT_TRANSACTIONS:
         return stop("EOS_KAFKA_UNREACHABLE.coordinator_ending", name=name, waited_s=waited_s, answer=name_of(answer))
     why = "" if answer is None else f" ({name_of(answer)})"
@@ -175,8 +177,8 @@ def missing(servers: str, topic: str, near: Sequence[str] = (), required: str = 
 def refusal(
     servers: str, topic: str, code: int, elapsed_s: float, reason: str | None = None, near: Sequence[str] = ()
 ) -> EosError:
-    """The error for a request about a topic, or some of its partitions, that failed with this code. ``near``: topics
-    with similar names."""
+    """Return the error for a request about a topic, or some of its partitions, that failed with this code. ``near``:
+    topics with similar names."""
     if code in UNKNOWN_TOPIC:
         return missing(servers, topic, near)
     if code in TOPIC_RETRIES:
@@ -213,7 +215,7 @@ def group_refusal(
 
 
 def settings_refusal(servers: str, code: int, elapsed_s: float) -> EosError:
-    """The error for a request about the brokers' settings that failed with this code."""
+    """Return the error for a request about the brokers' settings that failed with this code."""
     what = "the brokers' settings"
     if code in ADMIN_RETRIES:
         return _unanswered(servers, what, code, elapsed_s, None)

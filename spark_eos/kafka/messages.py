@@ -9,21 +9,21 @@ from spark_eos.errors import stop
 
 
 def offset_of(message: Message) -> int:
-    """The offset of a record, or of the end of a partition."""
+    """Return the offset of a record, or of the end of a partition."""
     offset = message.offset()
     assert offset is not None
     return offset
 
 
 def place_of(message: Message) -> TopicPartition:
-    """The topic and partition of a record, or of an end of partition."""
+    """Return the topic and partition of a record, or of an end of partition."""
     topic, partition = message.topic(), message.partition()
     assert topic is not None and partition is not None
     return topic, partition
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """The headers in their order; names may repeat. librdkafka cuts a name at a NUL. Raises KafkaError
+    """Return the headers in their order; names may repeat. librdkafka cuts a name at a NUL. Raises KafkaError
     (EOS_SOURCE_HEADER_KEY) for a name that is not UTF-8."""
     try:
         given = message.headers()

@@ -26,5 +26,6 @@ class ProducerIdentity:
     epoch: int
 
     def committed_by(self, endtxn_version: int) -> tuple[int, int]:
-        """The transactional id's producer id and epoch after this version of EndTxn has committed the transaction."""
+        """Return the transactional id's producer id and epoch after this version of EndTxn has committed the
+        transaction."""
         return self.producer_id, self.epoch + (endtxn_version >= FENCING_END)

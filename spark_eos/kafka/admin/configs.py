@@ -25,8 +25,8 @@ BrokerConfig = dict[str, str] | None
 
 
 def broker_config(client: BrokerClient) -> BrokerConfig:
-    """The configuration of some broker, {name: value}; a sensitive value is empty. None where this user may not read
-    it.
+    """Return the configuration of some broker, {name: value}; a sensitive value is empty. None where this user may not
+    read it.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -46,8 +46,8 @@ def broker_config(client: BrokerClient) -> BrokerConfig:
 
 
 def each_broker_setting(client: BrokerClient, name: str) -> dict[int, str] | None:
-    """One setting of every broker that answers, {broker: value}; empty where the broker has no such setting. None where
-    this user may not read it.
+    """Return one setting of every broker that answers, {broker: value}; empty where the broker has no such setting.
+    None where this user may not read it.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -80,8 +80,8 @@ def _each_broker(client: BrokerClient, names: list[str] | None) -> dict[int, dic
 
 
 def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None:
-    """The configuration of every broker that answers, {broker: {name: value}}; a sensitive value is empty. None where
-    this user may not read it.
+    """Return the configuration of every broker that answers, {broker: {name: value}}; a sensitive value is empty. None
+    where this user may not read it.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -90,7 +90,7 @@ def each_broker_config(client: BrokerClient) -> dict[int, dict[str, str]] | None
 
 
 def topic_config(client: BrokerClient, topic: str) -> dict[str, str]:
-    """The configuration of a topic, {name: value}. The topic may have been created a moment ago.
+    """Return the configuration of a topic, {name: value}. The topic may have been created a moment ago.
 
     Raises ConnectionFailed, Unauthorized, TopicError (EOS_TOPIC_MISSING) and KafkaError (EOS_KAFKA_REFUSED).
     """
@@ -109,7 +109,8 @@ def topic_config(client: BrokerClient, topic: str) -> dict[str, str]:
 
 
 def cleanup_policies(client: BrokerClient, topics: Iterable[str]) -> dict[str, str]:
-    """The cleanup.policy of each topic, by one request; topics whose configuration this user may not read are left out.
+    """Return the cleanup.policy of each topic, by one request; topics whose configuration this user may not read are
+    left out.
 
     Raises ConnectionFailed.
     """
@@ -165,7 +166,7 @@ def add_partitions(client: BrokerClient, topic: str, partitions: int) -> tuple[i
 
 
 def _retried(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tuple[int, str]:
-    """The error code and message of the response; the request is repeated while a retry may help."""
+    """Return the error code and message of the response; the request is repeated while a retry may help."""
     code, message = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         answer = ask()
@@ -176,7 +177,7 @@ def _retried(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> 
 
 
 def _describe(kind: ConfigResource, name: str, keys: list[str] | None = None) -> dict[str, object]:
-    """A DescribeConfigs request. ``keys``: names of the settings; None for all."""
+    """Return a DescribeConfigs request. ``keys``: names of the settings; None for all."""
     return _request([_resource(kind, name, keys)])
 
 

@@ -50,9 +50,9 @@ _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 def active_members(
     client: BrokerClient, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
 ) -> list[str]:
-    """The members of a group, each as "client id at host"; empty if the group has no members or does not exist. For a
-    group of Kafka Streams' protocol (KIP-1071), one entry with the group's state. ``to_commit``: also check that this
-    user may commit offsets for the group.
+    """Return the members of a group, each as "client id at host"; empty if the group has no members or does not exist.
+    For a group of Kafka Streams' protocol (KIP-1071), one entry with the group's state. ``to_commit``: also check that
+    this user may commit offsets for the group.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE).
     """
@@ -77,7 +77,7 @@ def _of(group: str, listed: Iterable[D]) -> D | None:
 
 
 def _whole(found: P | None, asked: Mapping[str, Iterable[int]] | None) -> P | None:
-    """The answer, if it is about all partitions that were asked for (None: whichever there are), or refused as a
+    """Return the answer, if it is about all partitions that were asked for (None: whichever there are), or refused as a
     whole."""
     if found is None or found.error_code != OK or asked is None:
         return found
@@ -85,7 +85,7 @@ def _whole(found: P | None, asked: Mapping[str, Iterable[int]] | None) -> P | No
 
 
 def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> list[str]:
-    """The members of a group that neither DescribeGroups nor ConsumerGroupDescribe knows, by the state in
+    """Return the members of a group that neither DescribeGroups nor ConsumerGroupDescribe knows, by the state in
     ListGroups."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
     listed = _ask(client, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
@@ -112,7 +112,8 @@ def committed_offsets(
     *,
     isolation: Isolation = "read_committed",
 ) -> PartitionOffsets:
-    """The group's committed offsets for these partitions, or for all (None); partitions without one are left out.
+    """Return the group's committed offsets for these partitions, or for all (None); partitions without one are left
+    out.
 
     With ``read_committed``, it waits for open transactions that may commit newer offsets. Raises as `active_members`.
     """
@@ -217,14 +218,14 @@ def _is_dead(found: OfGroup) -> bool:
 def _of_coordinator(
     client: BrokerClient, group: str, request: Request[A], values: Mapping[str, Any], timeout_s: float
 ) -> tuple[A | None, int]:
-    """The response of the group's coordinator; or None, and the error code for the reason."""
+    """Return the response of the group's coordinator; or None, and the error code for the reason."""
     nodes, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     answer = client.ask(next(iter(nodes)), request, values, timeout_s) if nodes else None
     return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
 
 
 def _code(result: OfGroup) -> int:
-    """The group's error code, or the first one of its partitions."""
+    """Return the group's error code, or the first one of its partitions."""
     codes: list[int] = []
     if isinstance(result, FetchedGroup | OffsetDeleteResponse):
         codes = [p.error_code for topic in result.topics for p in topic.partitions]

@@ -46,8 +46,8 @@ class OpenTransaction:
 
 
 def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) -> list[OpenTransaction]:
-    """The open transaction with the lowest first offset in a partition, as a list of one; empty if there is none or the
-    leader does not answer."""
+    """Return the open transaction with the lowest first offset in a partition, as a list of one; empty if there is none
+    or the leader does not answer."""
     oldest = _oldest(client, topic, partition)
     if oldest is None:
         return []
@@ -63,7 +63,7 @@ def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) ->
 
 
 def _oldest(client: BrokerClient, topic: str, partition: int) -> tuple[tuple[int, int], int] | None:
-    """Producer id, epoch and first offset."""
+    """Return producer id, epoch and first offset of the oldest open transaction."""
     begins = open_begins(describe_producers(client, topic, partition))
     return min(begins.items(), key=lambda begin: begin[1], default=None)
 

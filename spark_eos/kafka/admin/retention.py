@@ -38,7 +38,8 @@ def topic_settings(client: BrokerClient, topic: str) -> dict[str, str]:
 
 
 def unfit_setting(settings: Mapping[str, str], time_ms: int, now_ms: int) -> str | None:
-    """The setting by which a topic deletes a record with this timestamp at once, or refuses it; None if it keeps it."""
+    """Return the setting by which a topic deletes a record with this timestamp at once, or refuses it; None if it keeps
+    it."""
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return None
     age_ms = now_ms - time_ms

@@ -66,8 +66,9 @@ def describe_topics(
     missing_ok: bool = False,
     unknown_s: float = _MAY_BE_MISSING_S,
 ) -> dict[str, Topic]:
-    """Topics by name, with one request. With ``missing_ok``, topics that brokers report as unknown for ``unknown_s``
-    seconds are left out. A caller that then creates them passes 0, as the controller refuses to create one that exists.
+    """Return topics by name, with one request. With ``missing_ok``, topics that brokers report as unknown for
+    ``unknown_s`` seconds are left out. A caller that then creates them passes 0, as the controller refuses to create
+    one that exists.
 
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE), TopicError (EOS_TOPIC_MISSING) and Unauthorized.
     """
@@ -76,7 +77,7 @@ def describe_topics(
 
 
 def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
-    """The topic as the coordinator of the transactional id ``name`` knows it. Raises as `describe_topics`."""
+    """Return the topic as the coordinator of the transactional id ``name`` knows it. Raises as `describe_topics`."""
 
     def coordinator(timeout_s: float) -> int | None:
         return next(iter(client.coordinators([name], timeout_s)[0]), None)
@@ -85,7 +86,7 @@ def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s:
 
 
 def topic_of_leader(client: BrokerClient, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
-    """The topic as the leader of one of its partitions knows it. Raises as `describe_topics`.
+    """Return the topic as the leader of one of its partitions knows it. Raises as `describe_topics`.
 
     A broker receives a topic's metadata before it creates the log.
     """
@@ -132,12 +133,12 @@ def _metadata(
 
 
 def topic_partitions(client: BrokerClient, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """The number of partitions of each topic, ``{topic: number}``. Raises as `describe_topics`."""
+    """Return the number of partitions of each topic, ``{topic: number}``. Raises as `describe_topics`."""
     return {name: topic.partitions for name, topic in describe_topics(client, topics, timeout_s).items()}
 
 
 def describe_topic(client: BrokerClient, topic: str, timeout_s: float = TIMEOUT_S) -> DescribedTopic:
-    """A topic's metadata: also the replicas of its partitions, and the operations that this user may do.
+    """Return a topic's metadata: also the replicas of its partitions, and the operations that this user may do.
 
     Raises as `describe_topics`.
     """
@@ -145,23 +146,23 @@ def describe_topic(client: BrokerClient, topic: str, timeout_s: float = TIMEOUT_
 
 
 def topic_of(described: DescribedTopic) -> Topic:
-    """The `Topic` in the metadata that `describe_topic` returns."""
+    """Return the `Topic` in the metadata that `describe_topic` returns."""
     return _of(described)
 
 
 def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
-    """Which of READ and WRITE this user may do on a topic; None if the brokers did not report it."""
+    """Return which of READ and WRITE this user may do on a topic; None if the brokers did not report it."""
     allowed = topic.topic_authorized_operations
     return None if allowed == _NOT_REPORTED else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
 
 
 def topic_names(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> list[str]:
-    """The names of all topics that this user may describe. Raises ConnectionFailed."""
+    """Return the names of all topics that this user may describe. Raises ConnectionFailed."""
     return sorted(topic.name for topic in client.metadata(None, timeout_s).topics)
 
 
 def names_near(client: BrokerClient, topic: str) -> list[str]:
-    """Topics of the cluster with names like that of a missing topic or partition; none where nobody answers."""
+    """Return topics of the cluster with names like that of a missing topic or partition; none where nobody answers."""
     try:
         names = topic_names(client, _NEAR_S)
     except ConnectionFailed:
@@ -170,29 +171,29 @@ def names_near(client: BrokerClient, topic: str) -> list[str]:
 
 
 def cluster_id(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> str:
-    """The cluster's id; empty if brokers have none. Raises ConnectionFailed."""
+    """Return the cluster's id; empty if brokers have none. Raises ConnectionFailed."""
     return client.metadata([], timeout_s).cluster_id or ""
 
 
 def cluster_heard(client: BrokerClient) -> str:
-    """The cluster's id as of the last Metadata response; empty if brokers have none. Sends no request."""
+    """Return the cluster's id as of the last Metadata response; empty if brokers have none. Sends no request."""
     return client.cluster_id
 
 
 def _readable(topic_id: bytes) -> str:
-    """A topic id in the text form of Kafka's tools."""
+    """Return a topic id in the text form of Kafka's tools."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def id_bytes(topic_id: str) -> bytes:
-    """The 16 bytes of a topic id in the text form of Kafka's tools; empty for a topic without an id."""
+    """Return the 16 bytes of a topic id in the text form of Kafka's tools; empty for a topic without an id."""
     return base64.urlsafe_b64decode(topic_id + "==") if topic_id not in ("", NO_TOPIC_ID) else b""
 
 
 def begin_offsets(
     client: BrokerClient, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> PartitionOffsets:
-    """The first offset of each partition's log. Raises as `describe_topics`."""
+    """Return the first offset of each partition's log. Raises as `describe_topics`."""
     return _list_offsets(client, _each(partitions, EARLIEST), "read_uncommitted", timeout_s)
 
 
@@ -202,7 +203,7 @@ def end_offsets(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> PartitionOffsets:
-    """The end offset of each partition, exclusive: the last stable offset for ``read_committed``, else the high
+    """Return the end offset of each partition, exclusive: the last stable offset for ``read_committed``, else the high
     watermark.
 
     One ListOffsets request to each leader, all at once. Raises as `describe_topics`.
@@ -216,7 +217,7 @@ def ends_and_epochs(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
-    """The end offset of each partition, as by `end_offsets`, and the epoch of the leader that answered."""
+    """Return the end offset of each partition, as by `end_offsets`, and the epoch of the leader that answered."""
     return offsets_and_epochs_at(
         client, {t: dict.fromkeys(of, LATEST) for t, of in partitions.items()}, isolation, timeout_s
     )
@@ -225,7 +226,7 @@ def ends_and_epochs(
 def epoch_ends(
     client: BrokerClient, epochs: Mapping[TopicPartition, int], timeout_s: float = TIMEOUT_S
 ) -> dict[TopicPartition, EpochEnd]:
-    """Where a leader epoch ends in each partition's log, by the leader (OffsetForLeaderEpoch). Raises as
+    """Return where a leader epoch ends in each partition's log, by the leader (OffsetForLeaderEpoch). Raises as
     `describe_topics`."""
 
     def ask(partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
@@ -240,8 +241,8 @@ def offsets_at(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> PartitionOffsets:
-    """The first offset whose record has this timestamp (milliseconds since 1970) or a later one; `NO_OFFSET` if there
-    is none.
+    """Return the first offset whose record has this timestamp (milliseconds since 1970) or a later one; `NO_OFFSET` if
+    there is none.
 
     With ``read_committed``, records beyond the last stable offset do not count. Raises as `describe_topics`.
     """
@@ -254,7 +255,7 @@ def offsets_and_epochs_at(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
-    """The offsets of `offsets_at`, and the leader epochs of the records there, -1 where there is none."""
+    """Return the offsets of `offsets_at`, and the leader epochs of the records there, -1 where there is none."""
     found = _ask_offsets(client, flat(times), isolation, timeout_s)
     offsets = {partition: there.offset for partition, there in found.items()}
     return nested(offsets), nested({partition: there.leader_epoch for partition, there in found.items()})

@@ -73,7 +73,7 @@ class ClientConfig:
 
 
 def client_config(kafka: KafkaProperties) -> ClientConfig:
-    """The configuration of this package's own client.
+    """Return the configuration of this package's own client.
 
     Raises OptionError for an unknown property, an unsupported mechanism, a malformed address or a certificate that
     cannot be read.
@@ -123,7 +123,8 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
 
 
 def _kerberos(user: Mapping[str, str]) -> Kerberos:
-    """The Kerberos settings. Checks that the package is installed, so that the error comes before any connection."""
+    """Return the Kerberos settings. Checks that the package is installed, so that the error comes before any
+    connection."""
     if importlib.util.find_spec("gssapi") is None:
         raise stop(
             "EOS_OPTION_UNSUPPORTED.package",
@@ -138,7 +139,7 @@ def _kerberos(user: Mapping[str, str]) -> Kerberos:
 
 
 def _tls(user: Mapping[str, str]) -> Tls:
-    """The TLS settings. Loads the certificates, so that errors come before any connection."""
+    """Return the TLS settings. Loads the certificates, so that errors come before any connection."""
     tls = Tls(user)
     try:
         tls.context()

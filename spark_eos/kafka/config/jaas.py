@@ -66,7 +66,7 @@ class Login:
 
 
 def parse_jaas(text: str) -> Login:
-    """The one login module of a text, from its first character to its last, as Java reads it. Raises OptionError
+    """Return the one login module of a text, from its first character to its last, as Java reads it. Raises OptionError
     (EOS_OPTION_INVALID), without anything of the text."""
     match = _LOGIN.fullmatch(text)
     if match is None:
@@ -90,7 +90,7 @@ def _escaped(text: str) -> str:
 
 
 def login_properties(login: Login) -> dict[str, str]:
-    """The properties of the login module. Raises OptionError (EOS_OPTION_UNSUPPORTED), without the value of any
+    """Return the properties of the login module. Raises OptionError (EOS_OPTION_UNSUPPORTED), without the value of any
     option."""
     if login.module in ("PlainLoginModule", "ScramLoginModule"):
         return _password(login)
@@ -149,7 +149,8 @@ def _bearer(login: Login) -> dict[str, str]:
 
 
 def _unsecured(options: dict[str, str]) -> dict[str, str]:
-    """A string claim is the principal, a list claim its scopes: the claims that brokers look at."""
+    """Return the properties for unsecured tokens, with the claims that brokers look at: a string claim is the
+    principal, a list claim its scopes."""
     name = options.get("unsecuredLoginPrincipalClaimName", "sub")
     scope = options.get("unsecuredLoginScopeClaimName", "scope")
     claims = {"principal": options.get(f"unsecuredLoginStringClaim_{name}", "")}

@@ -167,7 +167,8 @@ def _canonical(kafka: KafkaProperties) -> dict[str, str]:
 
 
 def _check_schemes(properties: dict[str, str]) -> None:
-    """A broker's ``SASL_SSL://`` does not set the protocol, so one that says another thing would not be followed."""
+    """Refuse a broker's address whose scheme, such as ``SASL_SSL://``, differs from the property of the protocol: a
+    scheme does not set the protocol, so it would not be followed."""
     protocol, servers = properties.get("security.protocol", "plaintext"), properties.get("bootstrap.servers", "")
     for server in servers.split(",") if "@" not in servers else ():  # these are no addresses, and may have a password
         scheme, separator, _ = server.strip().rpartition("://")
@@ -235,14 +236,15 @@ def _translate_jaas(properties: dict[str, str]) -> None:
 
 
 def _set_iam(properties: dict[str, str], key: str) -> None:
-    """Java configures AWS's tokens as OAUTHBEARER or as AWS's own mechanism; both become AWS_MSK_IAM."""
+    """Set AWS_MSK_IAM, as Java configures AWS's tokens as OAUTHBEARER or as AWS's own mechanism."""
     if properties.get("sasl.mechanism", "OAUTHBEARER") not in ("OAUTHBEARER", "AWS_MSK_IAM"):
         raise _conflict("sasl.mechanism", key)
     properties["sasl.mechanism"] = "AWS_MSK_IAM"
 
 
 def _translate_protocols(properties: dict[str, str]) -> None:
-    """OpenSSL offers TLS 1.2 and 1.3; a list without older versions is satisfied by that."""
+    """Remove the lists of TLS versions, as OpenSSL offers 1.2 and 1.3. Raises OptionError for a list that these do not
+    satisfy."""
     for key in ("ssl.protocol", "ssl.enabled.protocols"):
         given = {name.strip() for name in properties.pop(key, "TLSv1.2").split(",")}
         enough = {"TLSv1.2", "TLSv1.3", "TLS"} if key == "ssl.protocol" else {"TLSv1.2"}
@@ -255,8 +257,8 @@ def _translate_protocols(properties: dict[str, str]) -> None:
 
 
 def _translate_stores(properties: dict[str, str]) -> None:
-    """``ssl.truststore.*`` and ``ssl.keystore.*``. Stores of type PEM are plain files; the type of others is detected
-    when they are read."""
+    """Translate ``ssl.truststore.*`` and ``ssl.keystore.*``. Stores of type PEM are plain files; the type of others is
+    detected when they are read."""
     for key in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"):
         if key in properties:
             properties[key] = _wrapped(properties[key])
@@ -283,8 +285,8 @@ def _translate_stores(properties: dict[str, str]) -> None:
 
 
 def _wrapped(pem: str) -> str:
-    """A PEM in lines, as OpenSSL requires; Java also accepts one line, with spaces or escaped line ends between the
-    parts."""
+    """Return a PEM in lines, as OpenSSL requires; Java also accepts one line, with spaces or escaped line ends between
+    the parts."""
 
     def wrap(found: re.Match[str]) -> str:
         data = re.sub(r"\s+", "", found[2])

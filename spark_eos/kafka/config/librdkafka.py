@@ -45,8 +45,8 @@ def librdkafka_config(
     ours: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Configuration of a confluent-kafka client: ``defaults``, overridden by the user's properties and then by
-    ``ours``.
+    """Return the configuration of a confluent-kafka client: ``defaults``, overridden by the user's properties and then
+    by ``ours``.
 
     Call `check` once before: a wrong property then is an OptionError instead of an error of the client.
     """
@@ -61,8 +61,8 @@ def librdkafka_config(
 
 
 def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
-    """Java's stores become PEM, and the settings of tokens a callback, which librdkafka calls when it needs a new
-    token."""
+    """Replace Java's stores by PEM, and the settings of tokens by a callback, which librdkafka calls when it needs a
+    new token."""
     try:
         config: dict[str, Any] = without_stores(user)
     except OSError as error:
@@ -76,7 +76,7 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[str, str]]:
-    """The token in confluent-kafka's form: token, expiry, principal, and SASL extensions."""
+    """Return the token in confluent-kafka's form: token, expiry, principal, and SASL extensions."""
     granted = token(settings)
     extensions = settings.get("sasl.oauthbearer.extensions", "").split(",")
     pairs = dict(part.strip().partition("=")[::2] for part in extensions if part.strip())
@@ -124,7 +124,7 @@ def _on_loopback(servers: str) -> bool:
 
 
 def _refusal(kafka: KafkaProperties, text: str) -> EosError:
-    """The OptionError for librdkafka's error about a configuration."""
+    """Return the OptionError for librdkafka's error about a configuration."""
     for key, value in kafka.items():
         if is_secret(key) and value:
             # Whole words: one that is a letter would show by where that letter is missing.

@@ -14,8 +14,8 @@ _SESSION = "spark-eos"
 
 
 def region(settings: Mapping[str, str], servers: str) -> str:
-    """The AWS region: from the option, the brokers' names or the environment. Raises OptionError, also if AWS's library
-    is not installed."""
+    """Return the AWS region: from the option, the brokers' names or the environment. Raises OptionError, also if AWS's
+    library is not installed."""
     if importlib.util.find_spec("aws_msk_iam_sasl_signer") is None:
         raise stop(
             "EOS_OPTION_UNSUPPORTED.package",
@@ -37,7 +37,7 @@ def region(settings: Mapping[str, str], servers: str) -> str:
 
 
 def sign(settings: Mapping[str, str]) -> tuple[str, float]:
-    """A token and its expiry, in seconds since 1970. Raises OSError."""
+    """Return a token and its expiry, in seconds since 1970. Raises OSError."""
     from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import (
         generate_auth_token_from_credentials_provider as sign_with,
     )
@@ -52,7 +52,7 @@ def sign(settings: Mapping[str, str]) -> tuple[str, float]:
 
 
 def _credentials(settings: Mapping[str, str]) -> object:
-    """The credentials, in the form of AWS's library."""
+    """Return the credentials, in the form of AWS's library."""
     import boto3
     from botocore.credentials import CredentialProvider, Credentials
 

@@ -58,7 +58,7 @@ def without_stores(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read(what: str, location: str, password: str | None) -> _Store | None:
-    """The store; None for a PEM file."""
+    """Return the store; None for a PEM file."""
     data = Path(location).read_bytes()
     if _PEM in data:
         return None

@@ -36,7 +36,7 @@ class Tls:
         self._lock = threading.Lock()
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection. Certificates that were replaced since the last one are read again.
+        """Return the context for a new connection. Certificates that were replaced since the last one are read again.
 
         Raises OSError, also while certificate and key do not match, as during their replacement; OptionError for a
         store that cannot be used.
@@ -53,7 +53,7 @@ class Tls:
             return self._context
 
     def _stamps_now(self) -> list[_Stamp]:
-        """The stamps of all files; links are followed, as mounted secrets are replaced by changing a link."""
+        """Return the stamps of all files; links are followed, as mounted secrets are replaced by changing a link."""
         left_out = {"ssl.ca.location"} if _is_probe(self._user) else set()
         stats = (Path(self._user[name]).stat() for name in _FILES if name in self._user.keys() - left_out)
         return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in stats]
@@ -117,8 +117,8 @@ def _no_password() -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which OpenSSL, which reads keys only from files, finds the text: a file in memory if the system gives
-    these, else one without a name, which disappears when it is closed."""
+    """Yield a path at which OpenSSL, which reads keys only from files, finds the text: a file in memory if the system
+    gives these, else one without a name, which disappears when it is closed."""
     with memory_file("pem") or tempfile.TemporaryFile() as file:
         file.write(text.encode())
         file.flush()

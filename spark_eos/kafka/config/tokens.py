@@ -55,7 +55,7 @@ class Token:
 
 
 def token_settings(user: Mapping[str, str]) -> dict[str, str]:
-    """The properties about tokens, by their internal names. Raises OptionError if some are missing."""
+    """Return the properties about tokens, by their internal names. Raises OptionError if some are missing."""
     settings = {
         key: value for key, value in user.items() if "oauthbearer" in key or key.startswith(("aws.", "https.ca"))
     }
@@ -69,7 +69,7 @@ def token_settings(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_owner(settings: Mapping[str, str]) -> str:
-    """The owner of the tokens of these settings, in words."""
+    """Return the owner of the tokens of these settings, in words."""
     if "aws.region" in settings:
         return "the owner of the AWS credentials"
     if _is_unsecured(settings):
@@ -79,7 +79,7 @@ def token_owner(settings: Mapping[str, str]) -> str:
 
 
 def token(settings: Mapping[str, str]) -> Token:
-    """A token that is valid for some time. Raises OSError; `TokenRefused` if retrying will not help."""
+    """Return a token that is valid for some time. Raises OSError; `TokenRefused` if retrying will not help."""
     key = frozenset(settings.items())
     with _lock:
         known = _tokens.get(key)
@@ -201,7 +201,8 @@ def _can_be_asked(url: str) -> bool:
 
 
 def _unsecured(settings: Mapping[str, str]) -> Token:
-    """An unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads it."""
+    """Return an unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads
+    it."""
     given = _unsecured_claims(settings)
     life_s = int(given.get("lifeSeconds", "3600"))
     # Brokers look at their clock in whole milliseconds, and refuse a token that begins later.
@@ -219,7 +220,7 @@ def _unsecured(settings: Mapping[str, str]) -> Token:
 
 
 def _in_file(settings: Mapping[str, str]) -> Token:
-    """A JSON web token in a file that other software renews, such as a pod's service account token."""
+    """Return a JSON web token in a file that other software renews, such as a pod's service account token."""
     path = urllib.request.url2pathname(urllib.parse.urlsplit(_endpoint(settings)).path)
     with Path(path).open("rb") as file:
         text = file.read(_LARGEST + 1).decode(errors="replace").strip()
@@ -255,7 +256,7 @@ def _issued(settings: Mapping[str, str]) -> Token:
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
-    """The whole response. Raises OSError if it is too large or takes too long."""
+    """Return the whole response. Raises OSError if it is too large or takes too long."""
     until, data = time.monotonic() + _TIMEOUT_S, b""
     while piece := answer.read1(1 << 16):
         data += piece
@@ -265,7 +266,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
 
 
 def _token_of(data: bytes, server: str) -> Token:
-    """The token in a token server's response (RFC 6749, 5.1). Raises OSError if there is none."""
+    """Return the token in a token server's response (RFC 6749, 5.1). Raises OSError if there is none."""
     try:
         answer = json.loads(data)
     except (ValueError, RecursionError):
@@ -286,8 +287,8 @@ def _token_of(data: bytes, server: str) -> Token:
 
 
 def _seconds(value: object) -> float | None:
-    """A number in JSON, or a number in a text, as some servers send; at most `_LONGEST_LIFE_S`. None for anything
-    else."""
+    """Return a number in JSON, or a number in a text, as some servers send; at most `_LONGEST_LIFE_S`. None for
+    anything else."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
@@ -311,13 +312,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _opener(settings: Mapping[str, str]) -> urllib.request.OpenerDirector:
-    """An HTTPS client; the token server's certificate may have another authority than the brokers'."""
+    """Return an HTTPS client; the token server's certificate may have another authority than the brokers'."""
     tls = ssl.create_default_context(cafile=settings.get("https.ca.location"), cadata=settings.get("https.ca.pem"))
     return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
 
 
 def _claims(text: str) -> dict[str, Any]:
-    """The claims of a JSON web token; empty for a token of another kind."""
+    """Return the claims of a JSON web token; empty for a token of another kind."""
     try:
         part = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
@@ -327,7 +328,7 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 def _expiry(claims: Mapping[str, Any]) -> float:
-    """The token's expiry; without a sensible one, the default lifetime counts."""
+    """Return the token's expiry; without a sensible one, the default lifetime counts."""
     expiry = claims.get("exp")
     if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or not 0 < expiry < math.inf:
         return time.time() + _UNKNOWN_LIFE_S
@@ -335,8 +336,8 @@ def _expiry(claims: Mapping[str, Any]) -> float:
 
 
 def _shown(url: str) -> str:
-    """A URL without user information and query. Where an @ may be in the query, or other signs in a password, only its
-    scheme."""
+    """Return a URL without user information and query. Where an @ may be in the query, or other signs in a password,
+    only its scheme."""
     scheme, _, rest = url.partition("://")
     user, _, address = rest.rpartition("@")
     if set(user) & set("/?#"):

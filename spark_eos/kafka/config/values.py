@@ -62,7 +62,7 @@ def boolean(properties: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def enumerated(properties: Mapping[str, str], name: str, default: str) -> str:
-    """In lower case."""
+    """Return the value in lower case."""
     return _enumerated(name, name, properties[name]) if name in properties else default
 
 
@@ -95,8 +95,8 @@ def _enumerated(key: str, name: str, value: str) -> str:
 
 
 def within(key: str, value: str, first: int, last: int) -> int:
-    """The integer. ``key``: the user's name for it, for the error. Raises OptionError (EOS_OPTION_INVALID) unless it is
-    one from first to last."""
+    """Return the integer. ``key``: the user's name for it, for the error. Raises OptionError (EOS_OPTION_INVALID)
+    unless it is one from first to last."""
     number = parse_integer(value) if len(value) < 64 else None
     if number is None or not first <= number <= last:
         raise _invalid(key, value, f"{first} to {last}")

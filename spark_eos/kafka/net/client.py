@@ -123,7 +123,7 @@ class BrokerClient:
     def ask(
         self, node: int, request: Request[R], values: Mapping[str, Any], timeout_s: float | None = None
     ) -> R | None:
-        """The response of one broker to a request with these values; None without one. See `ask_each`."""
+        """Return the response of one broker to a request with these values; None without one. See `ask_each`."""
         return self.ask_each({node: values}, request, timeout_s)[node]
 
     def ask_each(
@@ -178,8 +178,9 @@ class BrokerClient:
     def _ask(
         self, asked: Mapping[int, Mapping[str, Any]], request: Request[R], timeout_s: float
     ) -> tuple[dict[int, R | None], dict[int, OSError]]:
-        """As `ask_each`. Brokers with an idle connection are asked before any other is opened; where there are several
-        brokers, the others are asked in threads, so that a host that drops packets takes nobody else's time."""
+        """Send requests as `ask_each` does. Brokers with an idle connection are asked before any other is opened; where
+        there are several brokers, the others are asked in threads, so that a host that drops packets takes nobody
+        else's time."""
         until = system.monotonic() + timeout_s
         answers: dict[int, R | None] = dict.fromkeys(asked)
         failures: dict[int, OSError] = {}
@@ -261,7 +262,7 @@ class BrokerClient:
     # Connections
 
     def connect(self, node: int, timeout_s: float | None = None) -> socket.socket:
-        """A new socket to a broker, with TLS and SASL done, which belongs to the caller. Raises OSError, and
+        """Return a new socket to a broker, with TLS and SASL done, which belongs to the caller. Raises OSError, and
         ConnectionFailed as `ask_each`."""
         try:
             return self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)), lambda broker, _: broker)
@@ -271,14 +272,14 @@ class BrokerClient:
             raise
 
     def connection(self, kind: type[C], node: int, timeout_s: float | None = None) -> C:
-        """A connection of this class to a broker: an idle one of the pool, or a new one within ``timeout_s``. It
+        """Return a connection of this class to a broker: an idle one of the pool, or a new one within ``timeout_s``. It
         belongs to the caller, who gives it back to the `pool`. Raises OSError, and ConnectionFailed as `ask_each`."""
         kept = self.pool.take(kind, node)
         return kept if kept is not None else kind(self.connect(node, timeout_s), node, self._config.client_id)
 
     def _open(self, node: int, timeout_s: float, use: Callable[[socket.socket, float], T]) -> T:
-        """A new socket to a broker, as ``use`` makes it, which gets the time that is left. Raises OSError, at once if a
-        connect to this address has failed just now."""
+        """Return a new socket to a broker, as ``use`` makes it, which gets the time that is left. Raises OSError, at
+        once if a connect to this address has failed just now."""
         until = system.monotonic() + timeout_s
         address = self._address(node, timeout_s)
         began = system.monotonic()
@@ -317,13 +318,13 @@ class BrokerClient:
         return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
 
     def _idle(self, node: int) -> tuple[Connection[None], ApiVersions] | None:
-        """An idle connection for short requests to a broker whose API versions are known."""
+        """Return an idle connection for short requests to a broker whose API versions are known."""
         known = self._api_versions.get(node)
         connection = self.pool.take(Connection, node) if known is not None else None
         return None if known is None or connection is None else (connection, known)
 
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
-        """A new connection for short requests, and the broker's API versions, which are requested on it."""
+        """Return a new connection for short requests, and the broker's API versions, which are requested on it."""
 
         def ask_versions(broker: socket.socket, left_s: float) -> tuple[socket.socket, ApiVersions]:
             return broker, api_versions(broker, self._config.client_id, left_s)
@@ -338,7 +339,7 @@ class BrokerClient:
         return Connection(broker, node, self._config.client_id), spoken
 
     def _address(self, node: int, timeout_s: float) -> Address:
-        """Where a broker can be reached; it is looked up if it is not known. Raises OSError."""
+        """Return where a broker can be reached; it is looked up if it is not known. Raises OSError."""
         if -len(self._config.servers) <= node < 0:
             return self._config.servers[-1 - node]
         if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
@@ -390,8 +391,8 @@ class BrokerClient:
         )
 
     def unreached(self) -> str:
-        """The brokers that did not answer their last request, with their advertised addresses and the reasons, as
-        text."""
+        """Return the brokers that did not answer their last request, with their advertised addresses and the reasons,
+        as text."""
         brokers, failures = dict(self._brokers), dict(self._failures)
         failing = [(node, *brokers[node]) for node in sorted(failures) if node in brokers]
         return ", ".join(
@@ -401,14 +402,14 @@ class BrokerClient:
     # Metadata
 
     def brokers(self) -> list[int]:
-        """The ids of all brokers, by a Metadata request. Raises ConnectionFailed."""
+        """Return the ids of all brokers, by a Metadata request. Raises ConnectionFailed."""
         self.metadata([])
         return list(self._brokers)
 
     def metadata(
         self, topics: Sequence[str] | None, timeout_s: float = ANY_BROKER_S, **flags: bool
     ) -> MetadataResponse:
-        """Metadata of these topics, or of all (None). Raises ConnectionFailed."""
+        """Return metadata of these topics, or of all (None). Raises ConnectionFailed."""
         answer = self.ask_any(METADATA, about_topics(topics) | flags, timeout_s)
         self._refreshed_at = system.monotonic()
         self.cluster_id = answer.cluster_id or ""
@@ -423,7 +424,8 @@ class BrokerClient:
         return answer
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition, as far as it is known; None if there is none or no broker answers."""
+        """Return the broker that leads a partition, as far as it is known; None if there is none or no broker
+        answers."""
         try:
             return self.leaders([(topic, partition)])[0].get((topic, partition))
         except ConnectionFailed:
@@ -432,7 +434,7 @@ class BrokerClient:
     def leaders(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANY_BROKER_S
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """The leaders of partitions, as far as they are known, and an error code for each partition without one.
+        """Return the leaders of partitions, as far as they are known, and an error code for each partition without one.
 
         Raises ConnectionFailed.
         """
@@ -454,8 +456,8 @@ class BrokerClient:
     def coordinators(
         self, keys: Iterable[str], timeout_s: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
     ) -> tuple[dict[int, list[str]], dict[str, int]]:
-        """The coordinators of transactional ids or groups, {broker: keys}; and an error code for each key for which a
-        broker returned one."""
+        """Return the coordinators of transactional ids or groups, {broker: keys}; and an error code for each key for
+        which a broker returned one."""
         wanted = list(keys)
         known = {key: node for key in wanted if (node := self._coordinators.get((kind, key))) is not None}
         unknown = [key for key in wanted if key not in known]
@@ -470,7 +472,7 @@ class BrokerClient:
     def _find(
         self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """The coordinators of these keys, and error codes."""
+        """Return the coordinators of these keys, and error codes."""
         try:
             answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, timeout_s)
         except ConnectionFailed:
@@ -497,8 +499,8 @@ class BrokerClient:
         return first <= version <= last
 
     def version(self, node: int, api: Api) -> int:
-        """The newest version of a request that both this broker and this client have. Raises OSError, and KafkaError
-        (EOS_BROKER_UNSUITABLE) if there is none."""
+        """Return the newest version of a request that both this broker and this client have. Raises OSError, and
+        KafkaError (EOS_BROKER_UNSUITABLE) if there is none."""
         spoken = self._api_versions.get(node)
         if spoken is None:
             connection, spoken = self._control(node, _CONNECT_S)
@@ -545,7 +547,7 @@ class BrokerClient:
         return sorted(lacking)
 
     def feature(self, name: str) -> int:
-        """The finalized level of a feature, such as ``transaction.version``; 0 if the cluster does not have it.
+        """Return the finalized level of a feature, such as ``transaction.version``; 0 if the cluster does not have it.
 
         Raises ConnectionFailed.
         """
@@ -553,8 +555,8 @@ class BrokerClient:
         return self._any_api_versions().features.get(name, 0)
 
     def transaction_version(self) -> int:
-        """The finalized level of transaction.version, 0 if there is none, at most `LEVEL_S` seconds old; older if no
-        broker answers. Raises ConnectionFailed if no broker has ever answered."""
+        """Return the finalized level of transaction.version, 0 if there is none, at most `LEVEL_S` seconds old; older
+        if no broker answers. Raises ConnectionFailed if no broker has ever answered."""
         if system.monotonic() - self._learned_at > LEVEL_S:
             self._api_versions.clear()
         try:
@@ -597,7 +599,7 @@ class BrokerClient:
 
 
 def _answer(connection: Connection[None], request: Request[R], until: float) -> R | None:
-    """The response, or None while it is not there. Raises OSError, also when the time is up."""
+    """Return the response, or None while it is not there. Raises OSError, also when the time is up."""
     connection.push()
     for _, _, answer in connection.receive(request.answers.read):
         return answer

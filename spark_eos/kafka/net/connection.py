@@ -68,7 +68,7 @@ class Connection(Generic[A]):
         broker.setblocking(False)
 
     def fileno(self) -> int:
-        """The socket's file descriptor, for poll."""
+        """Return the socket's file descriptor, for poll."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Connection(Generic[A]):
             self._socket.setblocking(False)
 
     def _take(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
-        """The responses that are complete after one read of the socket."""
+        """Return the responses that are complete after one read of the socket."""
         try:
             count = self._receive()
         except (*_LATER, TimeoutError):
@@ -255,7 +255,7 @@ def wait(connections: Iterable[Connection[Any]], until: float) -> None:
 
 
 def _joined(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
-    """The pieces, with small neighbours joined."""
+    """Return the pieces, with small neighbours joined."""
     result: list[bytes | memoryview] = []
     small: list[bytes | memoryview] = []
     for piece in pieces:

@@ -64,7 +64,8 @@ class ApiVersionsResponse(Record):
 
     @classmethod
     def read(cls, fields: FieldReader) -> Self:
-        """A broker that is too old for the version that was asked answers by version 0: then only the error counts."""
+        """Read a response. A broker that is too old for the requested version answers by version 0: then only the error
+        counts."""
         code = INT16.read(fields)
         if code != OK:
             return cls(error_code=code, api_keys=(), throttle_time_ms=0, finalized_features=None)

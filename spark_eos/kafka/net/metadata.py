@@ -90,7 +90,7 @@ METADATA = Request(
 
 
 def about_topics(topics: Sequence[str] | None) -> dict[str, Any]:
-    """A Metadata request for these topics, or for all (None)."""
+    """Return a Metadata request for these topics, or for all (None)."""
     named = None if topics is None else [{"topic_id": NO_ID, "name": name} for name in topics]
     return {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 

@@ -45,7 +45,7 @@ class ConnectionPool:
         self._lock = threading.Lock()
 
     def take(self, kind: type[C], node: int) -> C | None:
-        """The connection of this class that was used last, and that the broker has not closed since."""
+        """Return the connection of this class that was used last, and that the broker has not closed since."""
         while (connection := self._newest((kind, os.getpid()), node)) is not None:
             if not connection.due and not _speaks_unasked(connection):
                 return cast(C, connection)

@@ -46,7 +46,7 @@ class CertificateRefused(Refused):
 
 
 def conversation(sasl: Sasl, host: str) -> Conversation:
-    """The generator for this mechanism and a broker of this host name."""
+    """Return the generator for this mechanism and a broker of this host name."""
     if sasl.mechanism == "PLAIN":
         return _plain(sasl)
     if sasl.mechanism == "OAUTHBEARER":
@@ -61,7 +61,7 @@ def _plain(sasl: Sasl) -> Conversation:
 
 
 def _scram(sasl: Sasl) -> Conversation:
-    """RFC 5802, without channel binding."""
+    """Authenticate by SCRAM (RFC 5802), without channel binding."""
     algorithm = "sha256" if sasl.mechanism == "SCRAM-SHA-256" else "sha512"
     nonce = secrets.token_urlsafe(24)
     user = sasl.username.replace("=", "=3D").replace(",", "=2C")
@@ -83,8 +83,8 @@ def _scram(sasl: Sasl) -> Conversation:
 
 
 def _challenge(message: bytes, nonce: str) -> tuple[str, bytes, int]:
-    """The combined nonce, salt and iterations of a server's first message. Raises `Refused` if it is not an answer to
-    this client, has an unreasonable number of iterations, or a mandatory extension (``m=``)."""
+    """Return the combined nonce, salt and iterations of a server's first message. Raises `Refused` if it is not an
+    answer to this client, has an unreasonable number of iterations, or a mandatory extension (``m=``)."""
     match = _CHALLENGE.fullmatch(message)
     both = match["nonce"].decode() if match else ""
     try:
@@ -102,7 +102,8 @@ def _challenge(message: bytes, nonce: str) -> tuple[str, bytes, int]:
 
 
 def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
-    """RFC 7628. A broker that rejects the token sends the reason, as JSON, and waits for one byte."""
+    """Authenticate by OAUTHBEARER (RFC 7628). A broker that rejects the token sends the reason, as JSON, and waits for
+    one byte."""
     try:
         bearer = token(settings)
     except TokenRefused as error:
@@ -120,7 +121,7 @@ def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
 
 
 def _gssapi(kerberos: Kerberos, host: str) -> Conversation:
-    """RFC 4752, by the package gssapi."""
+    """Authenticate by GSSAPI (RFC 4752), by the package gssapi."""
     gssapi = importlib.import_module("gssapi")
     try:
         yield from _kerberos(gssapi, kerberos, host)

@@ -56,7 +56,7 @@ class FieldReader:
         return self._end - self.at
 
     def of(self, form: struct.Struct) -> Sequence[Any]:
-        """The next numbers, of a fixed form."""
+        """Read the next numbers, of a fixed form."""
         at = self.at
         self.at = at + form.size
         if self.at > self._end:
@@ -64,7 +64,7 @@ class FieldReader:
         return form.unpack_from(self.data, at)
 
     def varint(self) -> int:
-        """The next unsigned variable-length number, of 32 bits at most."""
+        """Read the next unsigned variable-length number, of 32 bits at most."""
         number = 0
         for shift in range(0, 7 * _VARINT_BYTES, 7):
             if self.at >= self._end:
@@ -77,21 +77,21 @@ class FieldReader:
         raise IndexError("a number without an end")
 
     def count(self) -> int:
-        """The length of an array or of bytes; 0 also for null."""
+        """Read the length of an array or of bytes; 0 also for null."""
         return self.possible(max(0, self.varint() - 1))
 
     def possible(self, count: int) -> int:
-        """The count. Raises IndexError where there are fewer bytes than that, as everything that is counted has one."""
+        """Return the count. Raises IndexError if fewer bytes are left, as each counted item has one at least."""
         if count > self.left:
             raise IndexError(count)
         return count
 
     def text(self) -> str:
-        """Empty for null."""
+        """Read a text; empty for null."""
         return self.skip(self.count()).decode()
 
     def pass_over(self, size: int) -> int:
-        """Where the next ``size`` bytes begin, which count as read. Raises IndexError if there are fewer."""
+        """Skip the next ``size`` bytes, and return their position. Raises IndexError if there are fewer."""
         at = self.at
         self.at += size
         if self.at > self._end:
@@ -99,7 +99,7 @@ class FieldReader:
         return at
 
     def skip(self, size: int) -> bytes:
-        """The next ``size`` bytes. Raises IndexError if there are fewer."""
+        """Read the next ``size`` bytes. Raises IndexError if there are fewer."""
         at = self.pass_over(size)
         return bytes(self.data[at : self.at])
 
@@ -107,7 +107,7 @@ class FieldReader:
         self.tags()
 
     def tags(self) -> dict[int, bytes]:
-        """Tagged fields, by their number."""
+        """Read tagged fields, by their number."""
         tags: dict[int, bytes] = {}
         for _ in range(self.possible(self.varint())):
             number = self.varint()
@@ -118,7 +118,7 @@ class FieldReader:
 
 
 def varint(number: int) -> bytes:
-    """An unsigned variable-length number, as in front of arrays and texts."""
+    """Encode an unsigned variable-length number, as in front of arrays and texts."""
     data = bytearray()
     while number >= 0x80:
         data.append(number & 0x7F | 0x80)
@@ -128,7 +128,7 @@ def varint(number: int) -> bytes:
 
 
 def text(text: str) -> bytes:
-    """A compact string, of flexible versions: its length plus one, then UTF-8."""
+    """Encode a compact string, of flexible versions: its length plus one, then UTF-8."""
     data = text.encode()
     return varint(len(data) + 1) + data
 
@@ -222,7 +222,7 @@ class Api:
     last: int
 
     def version(self, first: int, last: int) -> int | None:
-        """The newest version that a broker has, too, which speaks versions ``first`` to ``last``."""
+        """Return the newest version that a broker has, too, which speaks versions ``first`` to ``last``."""
         newest = min(last, self.last)
         return newest if newest >= max(first, self.first) else None
 
@@ -334,13 +334,13 @@ class Record:
 
 
 def _hints_of(kind: type[Record]) -> dict[str, object]:
-    """The annotations of the fields, by name."""
+    """Return the annotations of the fields, by name."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint for name, hint in hints.items() if name not in Record.__annotations__}
 
 
 def _reader_of(kind: type[R], flexible: bool) -> Callable[[FieldReader], R]:
-    """How records of this class are read."""
+    """Return the function that reads records of this class."""
     hints = _hints_of(kind)
     tagged = {name: found for name, hint in hints.items() if (found := _tagged(hint)) is not None}
     plain = [name for name in hints if name not in tagged]
@@ -363,7 +363,7 @@ def _reader_of(kind: type[R], flexible: bool) -> Callable[[FieldReader], R]:
 
 
 def _steps(kinds: Sequence[FieldType[Any]]) -> Iterator[Callable[[FieldReader], Sequence[Any]]]:
-    """Readers of one field, or of some numbers that follow one another, which are read at once."""
+    """Yield readers of one field, or of some numbers that follow one another, which are read at once."""
     form = ""
     for kind in kinds:
         form += kind.form
@@ -390,7 +390,7 @@ def _tagged(hint: object) -> Tagged | None:
 
 
 def _kind_of(hint: object, flexible: bool) -> FieldType[Any]:
-    """The kind of field that an annotation names."""
+    """Return the kind of field that an annotation names."""
     if get_origin(hint) is Annotated:
         listed, extra = get_args(hint)
         return extra if isinstance(extra, FieldType) else some(_kind_of(get_args(listed)[0], flexible))

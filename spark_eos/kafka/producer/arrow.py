@@ -97,7 +97,7 @@ class ArrowProducer:
         self.endtxn_version = FENCING_END
 
     def init(self) -> None:
-        """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
+        """Send InitProducerId, which fences the previous producer with this name, and aborts its open transaction."""
         self.endtxn_version = endtxn_version(self.client)
         identity = init_producer_id(self.client, self.name, self._timeout_ms, two_phase=self._two_phase)
         self._identity = identity
@@ -113,16 +113,16 @@ class ArrowProducer:
         return self._identity
 
     def firsts(self) -> Mapping[TopicPartition, int]:
-        """The first record's offset in each partition, {(topic, number): offset}, as far as brokers have returned
-        it."""
+        """Return the first record's offset in each partition, {(topic, number): offset}, as far as brokers have
+        returned it."""
         return self._sender.firsts
 
     def lasts(self) -> Mapping[TopicPartition, int]:
-        """After `flush`: the last record's sequence number in each partition."""
+        """Return, after `flush`, the last record's sequence number in each partition."""
         return self._sender.lasts
 
     def runs(self, topic: str, partition: int) -> Sequence[tuple[int, int]]:
-        """After `flush`: (first offset, number) of the rows in a partition, where they lie without a gap. See
+        """Return, after `flush`, (first offset, number) of the rows in a partition, where they lie without a gap. See
         `Sender.runs`."""
         return self._sender.runs((topic, partition))
 
@@ -131,8 +131,8 @@ class ArrowProducer:
         return self._sender.bytes_written(besides)
 
     def empty(self) -> Collection[TopicPartition]:
-        """After `flush`: partitions without rows, as all were rejected, that may be part of the transaction all the
-        same."""
+        """Return, after `flush`, partitions without rows, as all were rejected, that may be part of the transaction all
+        the same."""
         return self._sender.empty
 
     @property
@@ -188,7 +188,7 @@ class ArrowProducer:
         self._write_letters()
 
     def _take_sequences(self, topic: str, partition: int, count: int) -> int:
-        """The sequence number of the first of so many rows for a partition, after the rows that are held for the
+        """Return the sequence number of the first of so many rows for a partition, after the rows that are held for the
         topic."""
         held = self._topic(topic, partition + 1)
         self._encode(topic, held)
@@ -197,7 +197,7 @@ class ArrowProducer:
         return sequence
 
     def _topic(self, topic: str, partitions: int) -> _Topic:
-        """The state of a topic that has so many partitions, or more."""
+        """Return the state of a topic that has so many partitions, or more."""
         held = self._topics.get(topic)
         if held is None:
             partitioner = Partitioner(partitions, self._partitioner)
@@ -257,8 +257,8 @@ class ArrowProducer:
         self._sender.close()
 
     def _enough(self, rows: pa.RecordBatch, partitions: int) -> int:
-        """The bytes to collect for a topic before encoding: rows without keys go to one partition, others to all of
-        them."""
+        """Return the bytes to collect for a topic before encoding: rows without keys go to one partition, others to all
+        of them."""
         if rows["key"].null_count == rows.num_rows:
             return self._batch_bytes
         return min(_MOST_COLLECTED, self._batch_bytes * partitions)
@@ -290,7 +290,7 @@ class ArrowProducer:
         self._sender.advance()
 
     def _encoder_for(self, topic: str) -> Encoder:
-        """The encoder for a topic, with batches no larger than its limit, if that is known."""
+        """Return the encoder for a topic, with batches no larger than its limit, if that is known."""
         most = self._refusals.limits.get(topic)
         if most is None or most >= self._encoder.max_bytes:
             return self._encoder
@@ -322,7 +322,7 @@ def _batch(
     partition: pa.Array | None,
     headers: pa.BinaryArray | None,
 ) -> pa.RecordBatch:
-    """The rows with all columns except absent headers, each cast to one type."""
+    """Return the rows with all columns except absent headers, each cast to one type."""
     now, count = int(system.time_of_day() * 1000), len(value)
     columns = {
         "key": pa.nulls(count, pa.binary()) if key is None else key.cast(pa.binary()),

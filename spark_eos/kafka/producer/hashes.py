@@ -27,12 +27,12 @@ _FEW: Final = 64
 
 
 def crc32_of(keys: pa.BinaryArray) -> Hashes:
-    """CRC-32 of each key, the hash of librdkafka's consistent partitioners."""
+    """Return CRC-32 of each key, the hash of librdkafka's consistent partitioners."""
     return np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
 
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:
-    """Murmur2 of each key: words of four bytes are mixed in one after the other, then the up to three remaining
+    """Return Murmur2 of each key: words of four bytes are mixed in one after the other, then the up to three remaining
     bytes."""
     alike = _of_one_length(keys)
     if alike is not None:
@@ -56,7 +56,7 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
 
 
 def _murmur2_of(keys: npt.NDArray[np.uint8]) -> Hashes:
-    """The hashes of n keys of the same length, given as bytes of shape (n, length)."""
+    """Return the hashes of n keys of the same length, given as bytes of shape (n, length)."""
     count, length = keys.shape
     hashes = np.full(count, _SEED ^ np.uint32(length))
     words = np.ndarray((count, length // 4), "<u4", keys.data, strides=(length, 4))
@@ -78,7 +78,8 @@ def _finished(hashes: Hashes) -> Hashes:
 
 
 def _of_one_length(keys: pa.BinaryArray) -> npt.NDArray[np.uint8] | None:
-    """The bytes of keys of the same length, of shape (n, length); None if there are none, or of different lengths."""
+    """Return the bytes of keys of the same length, of shape (n, length); None if there are none, or of different
+    lengths."""
     if not len(keys):
         return None
     _, offsets, data = keys.buffers()
@@ -90,7 +91,8 @@ def _of_one_length(keys: pa.BinaryArray) -> npt.NDArray[np.uint8] | None:
 
 
 def fnv1a(keys: pa.BinaryArray) -> Hashes:
-    """FNV-1a of 32 bits; a hash that is negative as a signed number is replaced by its absolute value, as in Sarama."""
+    """Return FNV-1a of 32 bits of each key; a hash that is negative as a signed number is replaced by its absolute
+    value, as in Sarama."""
     by_length = _ByLength(keys)
     hashes = np.full(len(keys), _FNV_OFFSET)
     for i, count in _rounds(by_length.lengths):
@@ -121,7 +123,7 @@ class _ByLength:
         self._words = np.ndarray(offsets, "<u4", self.data, strides=(1,)) if offsets else np.zeros(0, np.uint32)
 
     def words(self, offset: int, count: int) -> Hashes:
-        """The word at this offset in each of the first keys."""
+        """Return the word at this offset in each of the first keys."""
         return self._words[self.starts[:count] + offset]
 
     def rest(self, row: int, start: int, end: int) -> bytes:
@@ -129,14 +131,14 @@ class _ByLength:
         return self.data[first + start : first + end].tobytes()
 
     def as_given(self, hashes: Hashes) -> Hashes:
-        """The values in the original order of the keys."""
+        """Return the values in the original order of the keys."""
         given = np.empty_like(hashes)
         given[self._order] = hashes
         return given
 
 
 def _rounds(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """For each i below the greatest length: i, and how many keys are longer. ``lengths``: in descending order."""
+    """Yield, for each i below the greatest length, i and how many keys are longer. ``lengths``: in descending order."""
     rising = -lengths
     for i in range(int(lengths[0]) if len(lengths) else 0):
         yield i, int(np.searchsorted(rising, -i))

@@ -93,7 +93,7 @@ class PartitionQueue:
             self.pause_s = min(max(2 * self.pause_s, FIRST_WAIT_S), LONGEST_WAIT_S)
 
     def settle(self) -> None:
-        """After a response: put the batches to send again back into the queue, once no response is awaited."""
+        """Put the batches to send again back into the queue, once no response is awaited; called after a response."""
         if self.resending and not self.awaited:
             self.waiting.extendleft(reversed(self.sent))
             self.sent.clear()

@@ -52,7 +52,7 @@ class Partitioner:
         self._next = random.randrange(count)
 
     def choose(self, key: pa.Array | None, given: pa.Array | None, rows: int) -> np.ndarray:
-        """The partition of each of n ``rows``, as int32. ``given``: the user's choice, int32, or null."""
+        """Return the partition of each of n ``rows``, as int32. ``given``: the user's choice, int32, or null."""
         if given is not None and not given.null_count:
             return np.asarray(given)
         chosen = self._by_key(key, rows)

@@ -83,7 +83,8 @@ class Splitting:
             return list(halves(sealed, self._encoder))
 
     def letters(self) -> list[Letter]:
-        """The dead letters for rows that were rejected since the last call, in each partition's order: none here."""
+        """Return the dead letters for rows that were rejected since the last call, in each partition's order: none
+        here."""
         return []
 
 
@@ -116,7 +117,7 @@ class Refusals(Splitting):
         return []
 
     def letters(self) -> list[Letter]:
-        """The dead letters for rows that were rejected since the last call, in each partition's order."""
+        """Return the dead letters for rows that were rejected since the last call, in each partition's order."""
         waiting, self._waiting = self._waiting, []
         return [_letter(partition, sealed, code) for partition, sealed, code in waiting]
 
@@ -157,14 +158,14 @@ def _refused(place: TopicPartition, sealed: Sealed, code: int) -> EosError:
 
 
 def unclear(place: TopicPartition, code: int) -> EosError:
-    """The error for a rejection of a batch of which an earlier copy may be in the log."""
+    """Return the error for a rejection of a batch of which an earlier copy may be in the log."""
     topic, partition = place
     return stop("EOS_DELIVERY_FAILED.refusal_unclear", topic=topic, reason=name_of(code), partition=partition)
 
 
 @contextmanager
 def _told_of_damage(partition: TopicPartition, sealed: Sealed, code: int) -> Iterator[None]:
-    """Raises KafkaError for a batch whose rows cannot be read."""
+    """Raise KafkaError for a batch whose rows cannot be read."""
     try:
         yield
     except Damage as damage:
@@ -172,8 +173,8 @@ def _told_of_damage(partition: TopicPartition, sealed: Sealed, code: int) -> Ite
 
 
 def _damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
-    """The error for a rejected batch that cannot be split: it was copied unchanged, and is damaged or too large to
-    decode."""
+    """Return the error for a rejected batch that cannot be split: it was copied unchanged, and is damaged or too large
+    to decode."""
     topic, partition = place
     if isinstance(damage, TooLargeBatch):
         return stop(

@@ -121,8 +121,8 @@ class Sender:
         return frozenset(partition for partition, queue in self._queues.items() if not queue.begun)
 
     def runs(self, partition: TopicPartition) -> tuple[tuple[int, int], ...]:
-        """After `wait_until_below(0)`: (first offset, number) of the rows in a partition, in order, where they lie
-        without a gap; `UNKNOWN_OFFSET` where no response had the offset."""
+        """Return, after `wait_until_below(0)`, (first offset, number) of the rows in a partition, in order, where they
+        lie without a gap; `UNKNOWN_OFFSET` where no response had the offset."""
         return tuple(self._queues[partition].runs) if partition in self._queues else ()
 
     @property
@@ -222,7 +222,7 @@ class Sender:
         self._requests[connection.node, number] = list(batches.values())
 
     def _leader(self, partition: TopicPartition, now: float) -> int | None:
-        """The partition's leader; None if there is none now, or no broker answers. Raises ConnectionFailed after
+        """Return the partition's leader; None if there is none now, or no broker answers. Raises ConnectionFailed after
         `_UNHEARD_S` without an answer of any broker: brokers that are restarted one by one answer within that time."""
         try:
             leader = self._client.leaders([partition])[0].get(partition)

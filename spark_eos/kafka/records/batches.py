@@ -142,7 +142,7 @@ def find_batches(
 def walk_batches(
     data: bytes | bytearray | memoryview, size: int, aborted: Iterable[tuple[int, int]], begin: int = 0
 ) -> Iterator[RecordBatch]:
-    """All whole batches in ``size`` bytes from ``begin`` on.
+    """Yield all whole batches in ``size`` bytes from ``begin`` on.
 
     ``aborted``: transactions as ``(producer id, first offset)``, as a Fetch response lists them. KIP-98: from its first
     offset on, all of a producer is aborted until its marker. Raises Damage.
@@ -193,7 +193,7 @@ def walk_batches(
 
 
 def _end_of_batch(view: memoryview, at: int) -> int:
-    """Where the batch that begins here ends, if it is all there. Raises Damage."""
+    """Return where the batch that begins here ends, if it is all there. Raises Damage."""
     base, length = struct.unpack_from(">qi", view, at)
     if view[at + _MAGIC_AT] != 2:
         raise _other_magic(view[at + _MAGIC_AT])
@@ -210,7 +210,7 @@ def _other_magic(magic: int) -> Damage:
 
 
 def decompress(data: bytes | bytearray, batch: RecordBatch, most_bytes: int | None = None) -> bytes:
-    """The records of a compressed batch in ``data``; at most so many bytes, and never more than `MOST_MIB`.
+    """Return the records of a compressed batch in ``data``; at most so many bytes, and never more than `MOST_MIB`.
 
     Some kilobytes may be gigabytes when they are decompressed. So no size that the bytes themselves claim is believed,
     and nothing is decompressed much beyond the limit: the memory is at most twice the limit. Raises Damage,
@@ -234,7 +234,7 @@ def decompress(data: bytes | bytearray, batch: RecordBatch, most_bytes: int | No
 
 
 def _joined(pieces: Iterable[bytes], most: int, too_large: TooLargeBatch) -> bytes:
-    """The records of a batch, from the pieces in which they are decompressed. Raises ``too_large``."""
+    """Return the records of a batch, from the pieces in which they are decompressed. Raises ``too_large``."""
     held, size = [], 0
     for piece in pieces:
         held.append(piece)
@@ -245,7 +245,7 @@ def _joined(pieces: Iterable[bytes], most: int, too_large: TooLargeBatch) -> byt
 
 
 def _xerial_blocks(section: memoryview) -> Iterator[memoryview]:
-    """Java's framing of snappy: a header, then blocks, each behind its size."""
+    """Yield the blocks of Java's framing of snappy: a header, then blocks, each behind its size."""
     at = _XERIAL_HEADER
     while at < len(section):
         if len(section) - at < 4:

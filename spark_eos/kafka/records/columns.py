@@ -38,17 +38,17 @@ class Records:
     batches: Sequence[RecordBatch]
 
     def keys_and_values(self) -> tuple[pa.Array, pa.Array]:
-        """Both as n binary."""
+        """Return the keys and the values, each as n binary."""
         f = self.fields
         key, value = _pieces(self.data, [(f.key_at, f.key_size), (f.value_at, f.value_size)])
         return key, value
 
     def times_ms(self) -> tuple[np.ndarray, np.ndarray]:
-        """Timestamps, n int64, and for each whether the broker has set it."""
+        """Return the timestamps, n int64, and for each whether the broker has set it."""
         return _times_ms(self.batches, self.fields.time_delta)
 
     def rows(self) -> Rows:
-        """With headers as they stand in the records."""
+        """Return the rows, with headers as they are encoded in the records."""
         f = self.fields
         headers_at = f.value_at + np.maximum(f.value_size, 0)
         spans = [(f.key_at, f.key_size), (f.value_at, f.value_size), (headers_at, f.ends - headers_at)]
@@ -59,7 +59,7 @@ class Records:
 def groups(
     data: bytes | bytearray, batches: Iterable[RecordBatch], most_bytes: int | None = None
 ) -> Iterator[RecordGroup]:
-    """Batches in ``data`` that follow one another, together: either all compressed or none.
+    """Group batches in ``data`` that follow one another: either all compressed or none.
 
     They are decompressed one by one until their group is full, so that little is in memory at a time; each has at most
     ``most_bytes`` then. Raises Damage, TooLargeBatch.
@@ -81,8 +81,8 @@ def groups(
 
 
 def _group(data: bytes | bytearray, batches: list[RecordBatch], sections: list[bytes]) -> RecordGroup:
-    """``sections``: the batches' records, decompressed, which are taken out of the list; none if they lie in ``data``
-    as they are."""
+    """Return a group of batches. ``sections``: their decompressed records, which are taken out of the list; none if
+    they lie in ``data`` as they are."""
     if not sections:
         return RecordGroup(batches, data, [(batch.start, batch.stop) for batch in batches])
     ends = np.cumsum([len(section) for section in sections]).tolist()
@@ -92,14 +92,15 @@ def _group(data: bytes | bytearray, batches: list[RecordBatch], sections: list[b
 
 
 def read_records(group: RecordGroup) -> Records:
-    """The records of some batches. Raises Damage."""
+    """Return the records of some batches. Raises Damage."""
     begins, ends = _find(group)
     fields = read_fields(np.frombuffer(group.data, np.uint8), begins, ends)
     return Records(group.data, fields, _offsets(group.batches, fields.offset_delta), group.batches)
 
 
 def read_tails(group: RecordGroup, start: int, end: int) -> Tails:
-    """The records of offsets ``start`` to ``end``, exclusive, in some batches, from their keys on. Raises Damage."""
+    """Return the records of offsets ``start`` to ``end``, exclusive, in some batches, from their keys on. Raises
+    Damage."""
     begins, ends = _find(group)
     time_delta, offset_delta, tail_at = read_deltas(np.frombuffer(group.data, np.uint8), begins, ends)
     offsets = _offsets(group.batches, offset_delta)
@@ -109,7 +110,7 @@ def read_tails(group: RecordGroup, start: int, end: int) -> Tails:
 
 
 def _find(group: RecordGroup) -> tuple[np.ndarray, np.ndarray]:
-    """Where each record begins and ends: where the next one begins, or its batch ends."""
+    """Return where each record begins and ends: where the next one begins, or its batch ends."""
     placed = list(zip(group.batches, group.places, strict=True))
     parts = [find_records(group.data, start, stop, batch.count) for batch, (start, stop) in placed]
     ends = [np.append(begins[1:], stop) for begins, (_, stop) in zip(parts, group.places, strict=True)]

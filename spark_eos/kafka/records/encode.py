@@ -107,7 +107,7 @@ class Encoder:
     def encode(
         self, rows: Rows | Tails, counts: Sequence[int], sequences: Sequence[int]
     ) -> Iterator[tuple[int, Sealed]]:
-        """The batches for several partitions, each with its index in ``counts``.
+        """Yield the batches for several partitions, each with its index in ``counts``.
 
         The first ``counts[0]`` rows go to one partition, where the first has sequence ``sequences[0]``; and so on.
         """
@@ -121,7 +121,7 @@ class Encoder:
                 yield owner, Sealed(self._seal(records, times, sequence), sequence, len(times))
 
     def with_codec(self, number: int) -> Encoder:
-        """A copy with the codec of this number in the attributes of batches, at its default level."""
+        """Return a copy with the codec of this number in the attributes of batches, at its default level."""
         codec = next(name for name, own in NUMBERS.items() if own == number)
         return self if codec == self.codec else replace(self, codec=codec, level=None)
 
@@ -177,7 +177,7 @@ class _Sizes:
 
 
 def _span(times: np.ndarray) -> int:
-    """The largest difference of two times, as far as it has a varint of its own size."""
+    """Return the largest difference of two times, as far as it has a varint of its own size."""
     return min(int(times.max()) - int(times.min()), (1 << 63) - 1) if len(times) else 0
 
 
@@ -214,7 +214,7 @@ def _lengths(column: pa.BinaryArray) -> np.ndarray:
 
 
 def _cut(sizes: np.ndarray, counts: Sequence[int], most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where batches begin and the last one ends, and the partition of each, as an index into ``counts``."""
+    """Return where batches begin and the last one ends, and the partition of each, as an index into ``counts``."""
     cuts, owners, at = [0], [], 0
     ends = np.cumsum(sizes)
     for owner, stop in enumerate(np.cumsum(counts).tolist()):
@@ -228,7 +228,7 @@ def _cut(sizes: np.ndarray, counts: Sequence[int], most: int) -> tuple[np.ndarra
 
 
 def _groups(sizes: np.ndarray, cuts: np.ndarray) -> Iterator[range]:
-    """Batches to encode together, by their numbers."""
+    """Yield batches to encode together, by their numbers."""
     ends = np.append(0, np.cumsum(sizes))[cuts]
     first = 0
     while first < len(cuts) - 1:
@@ -272,7 +272,7 @@ def _records(
 
 
 def _attributes(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """None are in use: a byte of zero for each record."""
+    """Return the attributes of records, of which none are in use: a byte of zero for each record."""
     return np.zeros((count, 1), np.uint8), np.ones(count, np.int8)
 
 
@@ -282,7 +282,7 @@ def _filled(column: pa.BinaryArray) -> pa.BinaryArray:
 
 @cache
 def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], pa.Buffer | bytes]]:
-    """The codec's number in a batch's attributes, and its compressor."""
+    """Return the codec's number in a batch's attributes, and its compressor."""
     if codec == "none":
         return NUMBERS[codec], lambda records: records
     if codec == "lz4":
@@ -297,8 +297,8 @@ def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], 
 
 
 def _lz4(records: pa.Buffer) -> bytes:
-    """One LZ4 frame. Java reads neither several frames nor, as Arrow writes them, blocks that depend on the previous
-    one."""
+    """Compress into one LZ4 frame. Java reads neither several frames nor, as Arrow writes them, blocks that depend on
+    the previous one."""
     block = pa.Codec("lz4_raw")
     pieces = [_LZ4_BEGIN]
     for at in range(0, records.size, _LZ4_BLOCK):

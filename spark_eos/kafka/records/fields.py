@@ -33,7 +33,8 @@ _STEPS = _step_table()
 
 
 def _varint_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Size and number by the first two bytes of a varint, the first one being the lower; size 0 if it has more."""
+    """Return size and number by the first two bytes of a varint, the first one being the lower; size 0 if it has
+    more."""
     pairs = np.arange(1 << 16)
     first, second = pairs & 0xFF, pairs >> 8
     sizes = np.where(first < 0x80, 1, np.where(second < 0x80, 2, 0))
@@ -61,7 +62,7 @@ class RecordFields:
 
 
 def find_records(data: bytes | bytearray, at: int, stop: int, count: int) -> np.ndarray:
-    """Where ``count`` records begin that fill ``data[at:stop]``, as an array of int64. Raises Damage."""
+    """Return where ``count`` records begin that fill ``data[at:stop]``, as an array of int64. Raises Damage."""
     parts: list[np.ndarray] = []
     raw = np.frombuffer(data, np.uint8)
     try:
@@ -84,7 +85,7 @@ def find_records(data: bytes | bytearray, at: int, stop: int, count: int) -> np.
 
 
 def _equal_lengths(data: bytes | bytearray, raw: np.ndarray, at: int, stop: int, count: int) -> tuple[int, int]:
-    """How many records from ``at`` on are surely as long as the first, and how long.
+    """Return how many records from ``at`` on are surely as long as the first, and how long.
 
     A record's length determines where the next one begins. If that has the same length, the one after it is at the same
     distance; so a sequence that looks like records of one length, from the first on, is one.
@@ -111,7 +112,7 @@ def _equal_lengths(data: bytes | bytearray, raw: np.ndarray, at: int, stop: int,
 
 
 def _walk(data: bytes | bytearray, at: int, count: int) -> tuple[np.ndarray, int]:
-    """Where ``count`` records begin, one after the other, and where the last ends. Raises IndexError, Damage."""
+    """Return where ``count`` records begin, one after the other, and where the last ends. Raises IndexError, Damage."""
     begins: list[int] = []
     add = begins.append
     steps = _STEPS
@@ -134,7 +135,7 @@ def _long_step(data: bytes | bytearray, at: int) -> int:
 
 
 def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> RecordFields:
-    """The fields of records from and up to these positions of ``raw`` (uint8). Raises Damage."""
+    """Return the fields of records from and up to these positions of ``raw`` (uint8). Raises Damage."""
     try:
         _, at = read_varints(raw, begins)
         time_delta, at = read_varints(raw, at + 1)
@@ -165,7 +166,7 @@ def read_deltas(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[
 
 
 def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """The bytes of fields of these sizes: none for -1. Raises Damage if fewer are left."""
+    """Return the bytes of fields of these sizes: none for -1. Raises Damage if fewer are left."""
     if ((sizes < -1) | (sizes > left)).any():
         raise Damage("a field of a record has a wrong length")
     lengths: np.ndarray = np.maximum(sizes, 0)
@@ -173,7 +174,7 @@ def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 
 def read_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers at these positions (int64), and the positions after them. Raises IndexError, Damage."""
+    """Return the numbers at these positions (int64), and the positions after them. Raises IndexError, Damage."""
     first = raw.take(at)
     if first.max(initial=0) < 0x80:
         return _NUMBERS.take(first), at + 1
@@ -202,7 +203,7 @@ def _read_long_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def read_headers(data: bytes | bytearray, at: int, end: int, count: int) -> list[tuple[str, bytes | None]]:
-    """The headers of one record. Raises Damage."""
+    """Return the headers of one record. Raises Damage."""
     headers = []
     for _ in range(count):
         key, at = _read_bytes(data, at, end)

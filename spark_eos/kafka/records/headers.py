@@ -14,8 +14,8 @@ from spark_eos.kafka.records.varints import ragged, varints
 
 
 def encode_headers(headers: pa.ListArray | pa.DictionaryArray) -> pa.BinaryArray:
-    """``headers``: for n rows a list of structs with ``key`` (string, never null) and ``value`` (binary), or null.
-    Rows of which many have the same list may have a dictionary of lists, each of which is encoded once."""
+    """Encode headers. ``headers``: for n rows a list of structs with ``key`` (string, never null) and ``value``
+    (binary), or null. Rows of which many have the same list may have a dictionary of lists, each encoded once."""
     if isinstance(headers, pa.DictionaryArray):
         if headers.null_count:
             return encode_headers(headers.dictionary_decode())

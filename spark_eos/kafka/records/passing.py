@@ -39,8 +39,8 @@ def is_small(batch: RecordBatch) -> bool:
 
 
 def reseal(data: bytearray, batch: RecordBatch, encoder: Encoder, sequence: int) -> Sealed:
-    """A batch that `passes`, under a header of the encoder's transaction, with the old one's codec, timestamps and
-    number of records.
+    """Return a batch that `passes`, under a header of the encoder's transaction, with the old one's codec, timestamps
+    and number of records.
 
     Its records are not copied: the new header replaces the old one in ``data``, which belongs to the result from now
     on.

@@ -17,7 +17,7 @@ _CHECKSUM_AT, _CHECKED_FROM, _SEQUENCE_AT = 17, 21, 53
 
 
 def later(sealed: Sealed, rows: int) -> Sealed:
-    """A copy of the batch with sequence numbers that are higher by so many rows; lower for a negative number."""
+    """Return a copy of the batch with sequence numbers that are higher by so many rows; lower for a negative number."""
     sequence = (sealed.sequence + rows) % SEQUENCES
     data = bytearray(sealed.data)
     struct.pack_into(">i", data, _SEQUENCE_AT, sequence)
@@ -26,7 +26,7 @@ def later(sealed: Sealed, rows: int) -> Sealed:
 
 
 def halves(sealed: Sealed, encoder: Encoder) -> Iterator[Sealed]:
-    """The rows of a batch, in order and with the same sequence numbers, in smaller batches of the same codec."""
+    """Yield the rows of a batch, in order and with the same sequence numbers, in smaller batches of the same codec."""
     group, middle = _group(sealed), sealed.count // 2
     own = encoder.with_codec(group.batches[0].codec)
     for start, stop in ((0, middle), (middle, sealed.count)):
@@ -35,12 +35,12 @@ def halves(sealed: Sealed, encoder: Encoder) -> Iterator[Sealed]:
 
 
 def rows_of(sealed: Sealed) -> Rows:
-    """The rows of an encoded batch."""
+    """Return the rows of an encoded batch."""
     return read_records(_group(sealed)).rows()
 
 
 def _group(sealed: Sealed) -> RecordGroup:
-    """A `RecordGroup` of one batch."""
+    """Return a `RecordGroup` of one batch."""
     data = bytes(sealed.data)
     (group,) = groups(data, walk_batches(data, len(data), ()))
     return group

@@ -14,12 +14,12 @@ Row = tuple[int, bytes | None, bytes | None]
 
 
 def read_rows(data: bytes, batch: RecordBatch) -> Iterator[Row]:
-    """The records of a batch. Raises Damage."""
+    """Yield the records of a batch. Raises Damage."""
     return (row for _, row in read_dated_rows(data, batch))
 
 
 def read_dated_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, Row]]:
-    """The records of a batch, each with its timestamp in milliseconds since 1970. Raises Damage."""
+    """Yield the records of a batch, each with its timestamp in milliseconds since 1970. Raises Damage."""
     if batch.codec > LAST_CODEC:
         raise UnsupportedFormat(f"compression codec {batch.codec}")
     records = decompress(data, batch) if batch.codec else bytes(memoryview(data)[batch.start : batch.stop])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def _pairs() -> tuple[np.ndarray, np.ndarray]:
-    """Bytes (the first one lower) and width of all varints that have one or two, by their zigzag form."""
+    """Return bytes (the first one lower) and width of all varints that have one or two, by their zigzag form."""
     numbers = np.arange(1 << 14, dtype=np.uint16)
     two = numbers >= 0x80
     return np.where(two, numbers & 0x7F | 0x80 | numbers >> 7 << 8, numbers).astype("<u2"), (two + 1).astype(np.int8)
@@ -19,7 +19,7 @@ _PAIRS, _WIDTHS = _pairs()
 
 
 def varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """n numbers (int64) as varints: bytes as uint8 of shape (n, widest), and how many of each row count."""
+    """Encode n numbers (int64) as varints: bytes as uint8 of shape (n, widest), and how many of each row count."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     largest = int(zigzag.max(initial=0))
     if largest < 0x80:
@@ -39,7 +39,7 @@ def varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ragged(fields: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.BinaryArray:
-    """Concatenates varints: for each row the valid bytes of every field, one after the other."""
+    """Concatenate varints: for each row the valid bytes of every field, one after the other."""
     count = len(fields[0][0])
     data = np.concatenate([data for data, _ in fields], axis=1)
     counting = np.ones(data.shape, np.bool_)

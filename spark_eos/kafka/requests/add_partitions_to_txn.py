@@ -114,7 +114,7 @@ def _ask(
     values: Mapping[str, Any],
     timeout_s: float,
 ) -> R | int | None:
-    """The coordinator's response, or the error code with which it could not be found."""
+    """Return the coordinator's response, or the error code with which it could not be found."""
     name, producer_id, epoch = transaction
     coordinators, errors = client.coordinators([name], timeout_s)
     if not coordinators:

@@ -40,7 +40,7 @@ class OffsetCommitResponse(Record):
 
 
 def as_topics(offsets: Mapping[str, Mapping[int, int]]) -> list[dict[str, object]]:
-    """Offsets by topic and partition, in the form of `TOPICS`."""
+    """Return offsets by topic and partition, in the form of `TOPICS`."""
     return [
         {"name": topic, "partitions": [_partition(p, offset) for p, offset in partitions.items()]}
         for topic, partitions in offsets.items()

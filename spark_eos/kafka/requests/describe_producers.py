@@ -65,13 +65,13 @@ DESCRIBE_PRODUCERS = Request(
 
 
 def describe_producers(client: BrokerClient, topic: str, partition: int) -> Sequence[ActiveProducer]:
-    """The producers of a partition, by its leader; empty without a response. Raises Unauthorized if this user may not
-    read the topic."""
+    """Return the producers of a partition, by its leader; empty without a response. Raises Unauthorized if this user
+    may not read the topic."""
     return describe_each(client, [(topic, partition)]).get((topic, partition), ())
 
 
 def open_begins(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int]:
-    """The first offset of each open transaction in a partition, by (producer id, epoch)."""
+    """Return the first offset of each open transaction in a partition, by (producer id, epoch)."""
     return {
         (producer.producer_id, producer.producer_epoch): producer.current_txn_start_offset
         for producer in producers
@@ -80,7 +80,7 @@ def open_begins(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], in
 
 
 def open_lasts(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int]:
-    """The sequence number of the last record of each open transaction in a partition, by (producer id, epoch);
+    """Return the sequence number of the last record of each open transaction in a partition, by (producer id, epoch);
     transactions for which the leader does not know it are left out."""
     return {
         (producer.producer_id, producer.producer_epoch): producer.last_sequence
@@ -92,7 +92,8 @@ def open_lasts(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int
 def describe_each(
     client: BrokerClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Sequence[ActiveProducer]]:
-    """The producers of several partitions, with one request to each leader; partitions without a response are left out.
+    """Return the producers of several partitions, with one request to each leader; partitions without a response are
+    left out.
 
     Raises Unauthorized if this user may not read a topic.
     """

@@ -44,13 +44,13 @@ LOOK_UP_S = 10.0
 
 
 def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[TransactionState]:
-    """The state, with an error code, of each transactional id whose coordinator answered."""
+    """Return the state, with an error code, of each transactional id whose coordinator answered."""
     coordinators, _ = client.coordinators(ids, LOOK_UP_S)
     return describe_at(client, coordinators)
 
 
 def describe_at(client: BrokerClient, coordinators: Mapping[int, list[str]]) -> list[TransactionState]:
-    """The state, with an error code, of transactional ids whose coordinators are known, ``{broker: ids}``."""
+    """Return the state, with an error code, of transactional ids whose coordinators are known, ``{broker: ids}``."""
     asked = {node: {"transactional_ids": names} for node, names in coordinators.items()}
     states: list[TransactionState] = []
     for node, answer in client.ask_each(asked, DESCRIBE_TRANSACTIONS).items():

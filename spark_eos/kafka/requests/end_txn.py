@@ -50,12 +50,13 @@ class EndConnection(Connection[str]):
             self.ask(_PLAIN.api, version, body, name)
 
     def answers(self) -> list[tuple[str, int]]:
-        """The responses that have arrived, as (transactional id, error code)."""
+        """Return the responses that have arrived, as (transactional id, error code)."""
         return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.of(_ANSWER))]
 
 
 def endtxn_version(client: BrokerClient) -> int:
-    """The version of EndTxn for transactions that begin now: `FENCING_END` or `PLAIN_END`. Raises ConnectionFailed."""
+    """Return the version of EndTxn for transactions that begin now: `FENCING_END` or `PLAIN_END`. Raises
+    ConnectionFailed."""
     return FENCING_END if client.transaction_version() >= _FENCING_LEVEL else PLAIN_END
 
 
@@ -142,7 +143,7 @@ def _asked(
     timeout_s: float,
     version: int,
 ) -> list[EndConnection]:
-    """Connections with the requests queued; empty if the coordinator cannot be reached."""
+    """Return connections with the requests queued; none if the coordinator cannot be reached."""
     try:
         spoken = version if version >= FENCING_END else client.version(node, _PLAIN)
     except OSError:
@@ -154,7 +155,7 @@ def _asked(
 
 
 def _connections(client: BrokerClient, node: int, ends: int, timeout_s: float) -> Iterator[EndConnection]:
-    """As many connections as this number of requests is worth, or as can be opened."""
+    """Yield as many connections as this number of requests is worth, or as can be opened."""
     for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
             yield client.connection(EndConnection, node, timeout_s)

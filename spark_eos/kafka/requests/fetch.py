@@ -152,7 +152,7 @@ class FetchConnection(Connection[None]):
         )
 
     def _ask(self, version: int, limits: bytes, topics: Collection[tuple[bytes, list[bytes]]], rack: str) -> None:
-        """``topics``: the name or id of each, as this version has it, with its encoded partitions."""
+        """Send a request. ``topics``: the name or id of each, as this version has it, with its encoded partitions."""
         body = [limits, varint(len(topics) + 1)]
         for name, partitions in topics:
             body += name, varint(len(partitions) + 1), *partitions, NO_TAGS
@@ -161,8 +161,8 @@ class FetchConnection(Connection[None]):
         self.push()
 
     def receive_one(self, timeout_s: float) -> FetchResponse:
-        """The response to `send`. The broker may be silent for ``timeout_s``; a large response may take longer. Raises
-        OSError."""
+        """Return the response to `send`. The broker may be silent for ``timeout_s``; a large response may take longer.
+        Raises OSError."""
         throttle_ms, found = self.answer(self._read, timeout_s, _SLOWEST)
         if found:
             (response,) = found.values()
@@ -172,18 +172,18 @@ class FetchConnection(Connection[None]):
         raise OSError("the broker's answer is not one to this request")
 
     def receive_many(self, timeout_s: float) -> dict[TopicPartition, FetchResponse]:
-        """The response to `send_many`, for the partitions that it has; empty if a quota throttles the user. The broker
-        may be silent for ``timeout_s``. Raises OSError."""
+        """Return the response to `send_many`, for the partitions that it has; empty if a quota throttles the user. The
+        broker may be silent for ``timeout_s``. Raises OSError."""
         return self.answer(self._read, timeout_s, _SLOWEST)[1]
 
     def take_buffer(self) -> bytearray:
-        """The memory with the last response, which belongs to the caller from now on."""
+        """Return the memory with the last response, which belongs to the caller from now on."""
         taken, self.buffer = self.buffer, bytearray()
         return taken
 
     def _read(self, fields: FieldReader) -> tuple[int, dict[TopicPartition, FetchResponse]]:
-        """The throttle time in milliseconds, and the response for each partition. Raises OSError if it is malformed, or
-        has a partition that was not requested."""
+        """Return the throttle time in milliseconds, and the response for each partition. Raises OSError if it is
+        malformed, or has a partition that was not requested."""
         throttle_ms, error, _ = fields.of(_BEGIN)
         if error:
             raise OSError(f"the broker refuses to fetch (error {error})")
@@ -233,7 +233,7 @@ _LARGEST_KEPT = 4 * 1024 * 1024
 
 
 def connect(client: BrokerClient, topic: str, partition: int, replica: int | None = None) -> FetchConnection:
-    """A connection to the partition's leader or to that replica, from the pool or new. Raises OSError."""
+    """Return a connection to the partition's leader or to that replica, from the pool or new. Raises OSError."""
     if replica is not None:
         return client.connection(FetchConnection, replica)
     leader = client.leader(topic, partition)

@@ -81,8 +81,8 @@ class Found:
 def ask_offsets(
     client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> dict[TopicPartition, tuple[int, Found]]:
-    """The offset of each partition for a timestamp in milliseconds, `EARLIEST` or `LATEST`, as (error code, offset),
-    with one request to each leader, all at once.
+    """Return the offset of each partition for a timestamp in milliseconds, `EARLIEST` or `LATEST`, as (error code,
+    offset), with one request to each leader, all at once.
 
     The code is REQUEST_TIMED_OUT without a response; after an error, the partition's leader is looked up anew. Raises
     ConnectionFailed if no broker answers.

@@ -70,8 +70,8 @@ NOTHING = EpochEnd(UNKNOWN, UNKNOWN)
 def ask_epoch_ends(
     client: BrokerClient, epochs: Mapping[TopicPartition, int], timeout_s: float
 ) -> dict[TopicPartition, tuple[int, EpochEnd]]:
-    """Where one leader epoch ends in each partition's log, as (error code, end), with one request to each leader, all
-    at once.
+    """Return where one leader epoch ends in each partition's log, as (error code, end), with one request to each
+    leader, all at once.
 
     The code is REQUEST_TIMED_OUT without a response; after an error, the partition's leader is looked up anew. Raises
     ConnectionFailed if no broker answers.

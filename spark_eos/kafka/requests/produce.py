@@ -58,7 +58,7 @@ class ProduceConnection(Connection[frozenset[TopicPartition]]):
         return number
 
     def answers(self) -> list[ProduceResponse]:
-        """The responses that have arrived, in the order of the requests. Raises OSError."""
+        """Return the responses that have arrived, in the order of the requests. Raises OSError."""
         answers = self.receive(_read)
         if any(errors.keys() != partitions for _, partitions, (errors, _) in answers):
             raise OSError("the broker's answer is not about the partitions that were asked for")
@@ -71,7 +71,7 @@ _PARTITION = struct.Struct(">ihqqq")
 
 
 def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Error codes and first offsets by partition. Other fields, such as the records at fault, are skipped."""
+    """Read error codes and first offsets by partition. Other fields, such as the records at fault, are skipped."""
     errors: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, int] = {}
     for _ in range(fields.count()):
@@ -92,6 +92,6 @@ def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPar
 
 
 def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
-    """The version for a transaction that is ended by this version of EndTxn. Raises OSError and KafkaError
+    """Return the version for a transaction that is ended by this version of EndTxn. Raises OSError and KafkaError
     (EOS_BROKER_UNSUITABLE)."""
     return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
