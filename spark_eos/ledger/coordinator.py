@@ -117,8 +117,8 @@ class TransactionCoordinator:
         return f"{re.escape(self._prefix)}-{self._query}-.*"
 
     def _listed(self, pattern: str, states: Iterable[State], *, only_matching: bool) -> list[tuple[str, str]]:
-        """Transactional ids in these states that match the pattern, as (id, state). Raises ConnectionFailed if a broker
-        does not answer. ``only_matching``: leave out brokers that do not support patterns."""
+        """Return transactional ids in these states that match the pattern, as (id, state). Raises ConnectionFailed if a
+        broker does not answer. ``only_matching``: leave out brokers that do not support patterns."""
         names = [state.value for state in states]
         for _ in retrying(RETRY_S):
             listed = ids_by_state(self._client, pattern, names, only_matching=only_matching)
@@ -179,7 +179,7 @@ class TransactionCoordinator:
         return answer
 
     def first_record(self, pair: Pair, partitions: Iterable[tuple[str, int]]) -> Probe | None:
-        """The first offset and last sequence number of the producer's open transaction, in the first of these
+        """Return the first offset and last sequence number of the producer's open transaction, in the first of these
         partitions whose leader knows it; None if none does."""
         for partition in partitions:
             probe = _opened(pair, partition, describe_producers(self._client, *partition))
@@ -188,9 +188,9 @@ class TransactionCoordinator:
         return None
 
     def begins(self, pair: Pair, partitions: Iterable[tuple[str, int]]) -> list[Probe] | None:
-        """The first offset and last sequence number of the producer's open transaction in each of these partitions,
-        (topic, number), sorted; partitions in which it is not open are left out. None if a leader does not answer. One
-        request to each leader."""
+        """Return the first offset and last sequence number of the producer's open transaction in each of these
+        partitions, (topic, number), sorted; partitions in which it is not open are left out. None if a leader does not
+        answer. One request to each leader."""
         wanted = set(partitions)
         producers = describe_each(self._client, wanted)
         if not all(producers.get(partition) for partition in wanted):

@@ -33,7 +33,7 @@ class LeftOut:
         self._places: set[tuple[str, str]] = set()
 
     def without_them(self, offsets: Offsets, run: str) -> Offsets:
-        """The offsets that this run gives to the group."""
+        """Return the offsets that this run gives to the group."""
         if run != self._run:
             self._run, self._places = run, set()
         kept = {t: {p: at for p, at in of.items() if (t, p) not in self._places} for t, of in offsets.items()}

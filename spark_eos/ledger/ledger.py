@@ -38,7 +38,7 @@ TRANSACTION_MS = 10_000
 
 
 def ledger_partition(query: str, partitions: int) -> int:
-    """The partition that holds a query's heads."""
+    """Return the partition that holds a query's heads."""
     return zlib.crc32(query.encode()) % partitions
 
 
@@ -145,7 +145,7 @@ class KafkaTerm:
         raise stop("EOS_LEDGER_NOT_WRITABLE.head", ledger=partition[0], why=failure.message)
 
     def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
-        """Records for one partition, encoded as record batches."""
+        """Yield records for one partition, encoded as record batches."""
         encoder = Encoder(self._producer.producer_id, self._producer.epoch, "gzip")
         times = np.full(len(keys), int(1000 * system.time_of_day()))
         rows = Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)

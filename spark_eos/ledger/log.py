@@ -54,7 +54,8 @@ class KafkaLog:
         return begin_offsets(self._client, {self.topic: [partition]}, READ_S)[self.topic][partition]
 
     def end(self, partition: int) -> int:
-        """By ListOffsets, which a new leader answers only when it has all acknowledged records (KIP-207)."""
+        """Return the end offset by ListOffsets, which a new leader answers only when it has all acknowledged records
+        (KIP-207)."""
         asked = {self.topic: [partition]}
         return end_offsets(self._client, asked, "read_uncommitted", READ_S)[self.topic][partition]
 

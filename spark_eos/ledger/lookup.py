@@ -95,7 +95,7 @@ class RecordLookup:
         return Visibility.ABORTED if batch.aborted else Visibility.VISIBLE
 
     def look_each(self, starts: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
-        """The outcome of many transactions, without fetching records.
+        """Return the outcome of many transactions, without fetching records.
 
         A Fetch response lists the aborted transactions whose markers lie behind the requested offset, even if it
         returns no bytes. So a Fetch from the offset behind a transaction's first record lists the transaction if and
@@ -130,7 +130,7 @@ class RecordLookup:
     def _look_each(
         self, starts: Collection[TransactionStart], ids: Mapping[str, str]
     ) -> dict[TransactionStart, Visibility | None]:
-        """``ids``: of the topics; empty to fetch by name."""
+        """Return the outcomes, by Fetch requests. ``ids``: of the topics; empty to fetch by name."""
         states: dict[TransactionStart, Visibility | None] = {}
         left: dict[TopicPartition, list[TransactionStart]] = {}
         for start in sorted(starts, key=lambda start: -start[1].offset):
@@ -158,8 +158,8 @@ class RecordLookup:
         return states
 
     def _state(self, pair: Pair, probe: Probe, answer: FetchResponse, begins: Collection[int]) -> Visibility | None:
-        """The outcome, from a response for the offset behind the transaction's first record. ``begins``: first offsets
-        of all transactions that are looked up in this partition."""
+        """Return the outcome, from a response for the offset behind the transaction's first record. ``begins``: first
+        offsets of all transactions that are looked up in this partition."""
         self._note(probe, answer)
         if answer.error in ANOTHER_TOPIC and probe.topic_id:
             return self._deleted(probe)
@@ -196,13 +196,13 @@ class RecordLookup:
         return PartitionState(begin, open_begins(producers), open_lasts(producers))
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The ids of the topics that a broker knows at once. Raises ConnectionFailed and Unauthorized."""
+        """Return the ids of the topics that a broker knows at once. Raises ConnectionFailed and Unauthorized."""
         described = describe_topics(self._client, topics, missing_ok=True, unknown_s=0)
         return {name: topic.id for name, topic in described.items()}
 
     def _look_behind(self, pair: Pair, probe: Probe) -> Visibility | None:
-        """The outcome of a transaction whose first record is no longer in the log. As long as its marker is there, a
-        Fetch from the log's start lists the transaction if it was aborted, with its first offset."""
+        """Return the outcome of a transaction whose first record is no longer in the log. As long as its marker is
+        there, a Fetch from the log's start lists the transaction if it was aborted, with its first offset."""
         begin = begin_offsets(self._client, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
         if begin <= probe.offset:
             return Visibility.EXPIRED
@@ -223,7 +223,7 @@ class RecordLookup:
         return begin <= probe.offset < end
 
     def _gone(self, silent: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Which of these, for which there was no answer, the cluster has not had for `MISSING_S` seconds."""
+        """Return which of these, for which there was no answer, the cluster has not had for `MISSING_S` seconds."""
         topics = describe_topics(self._client, {topic for topic, _ in silent}, missing_ok=True)
         now = system.monotonic()
         gone = set()

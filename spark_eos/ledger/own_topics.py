@@ -63,7 +63,8 @@ def reserved(topic: str, what: str) -> EosError:
 
 
 def own_topics(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
-    """Which of these topics belong to spark-eos, and their kinds, by their records. Raises as `describe_topics`."""
+    """Return which of these topics belong to spark-eos, and their kinds, by their records. Raises as
+    `describe_topics`."""
     policies = cleanup_policies(client, partitions)
     compacted = {name: n for name, n in partitions.items() if _COMPACTED in policies.get(name, _COMPACTED)}
     kinds = {topic: kind_of(rows) for topic, rows in samples(client, compacted).items()}
@@ -71,12 +72,12 @@ def own_topics(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str,
 
 
 def kind_of(rows: Iterable[Row]) -> OwnTopic | None:
-    """The kind of a topic of spark-eos, by the first record that shows it; None if none does."""
+    """Return the kind of a topic of spark-eos, by the first record that shows it; None if none does."""
     return next(filter(None, (own_topic_of(key, value) for _, key, value in rows)), None)
 
 
 def samples(client: BrokerClient, partitions: Mapping[str, int]) -> dict[str, list[Row]]:
-    """Some committed records of each topic, from the beginning and the end of each partition."""
+    """Return some committed records of each topic, from the beginning and the end of each partition."""
     every = {name: range(count) for name, count in partitions.items()}
     if not every:
         return {}

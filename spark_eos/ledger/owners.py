@@ -57,7 +57,7 @@ class Cluster:
         return {}
 
     def head(self, query: str) -> Head | None:
-        """The query's newest head. Raises as `LedgerReader.read` does."""
+        """Return the query's newest head. Raises as `LedgerReader.read` does."""
         home = ledger_partition(query, self.partitions)
         head = LedgerReader(KafkaLog(self.client, self.ledger), home, query).read()
         if head is not None:
@@ -65,14 +65,14 @@ class Cluster:
         return head
 
     def ports(self, query: str, group: str | None = None, prefix: str | None = None) -> Ports:
-        """The ports of a query. ``prefix``: that of a query that has no head yet. Raises TopicError if the ledger
-        cannot be read, and CommandError (EOS_PREFIX_MISMATCH)."""
+        """Return the ports of a query. ``prefix``: that of a query that has no head yet. Raises TopicError if the
+        ledger cannot be read, and CommandError (EOS_PREFIX_MISMATCH)."""
         address = LedgerAddress(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
         return query_ports(self.client, address, query, group)[0]
 
     def prefix_of(self, query: str) -> str:
-        """The prefix of the query's transactional ids: from its head; if that is missing or cannot be read, from the
-        ids that the coordinators know, or from ``prefix``.
+        """Return the prefix of the query's transactional ids: from its head; if that is missing or cannot be read, from
+        the ids that the coordinators know, or from ``prefix``.
 
         Taking the ledger under a wrong prefix would fence nothing and find nothing open. So CommandError
         (EOS_PREFIX_MISMATCH) is raised if ``prefix`` is another one. Raises KafkaError (EOS_LEDGER_HELD) if nothing
@@ -163,9 +163,8 @@ def find(
 
 
 def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
-    """After `find` found nothing: raise EosError if there may be open transactions all the same. Brokers do not list
-    transactional ids that this user may not describe, and nothing has a prefix that no query uses
-    (EOS_PREFIX_MISMATCH)."""
+    """Raise EosError if there may be open transactions although `find` returned none: brokers do not list transactional
+    ids that this user may not describe, and no transaction has a prefix that no query uses (EOS_PREFIX_MISMATCH)."""
     coordinator = TransactionCoordinator(cluster.client, "", "")
     if queries:
         with contextlib.suppress(TopicError, Unauthorized):  # without a ledger, no query has transactions
@@ -181,7 +180,7 @@ def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
 
 
 def _prefixes_in_use(cluster: Cluster) -> set[str]:
-    """The prefixes in the heads of all queries that can be read; empty without a ledger."""
+    """Return the prefixes in the heads of all queries that can be read; empty without a ledger."""
     try:
         newest = cluster.heads.newest_of_all().values()
     except (TopicError, Unauthorized):
@@ -194,7 +193,7 @@ def _prefixes_in_use(cluster: Cluster) -> set[str]:
 
 
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
-    """Transactions of other queries that are open in the topic, never expire, and are decided, or may be, as the
+    """Return transactions of other queries that are open in the topic, never expire, and are decided, or may be, as the
     query's head could not be read: until they are committed, no reader gets past them."""
 
     def may_be(description: Description) -> bool:
@@ -210,7 +209,7 @@ def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
 
 
 def _listed(cluster: Cluster, queries: Collection[str], states: Iterable[State]) -> list[str]:
-    """Transactional ids in these states that belong to these queries, or to any query."""
+    """Return transactional ids in these states that belong to these queries, or to any query."""
     client, pattern = cluster.client, names_of(queries)
     for _ in retrying(RETRY_S):
         names = open_transactional_ids(client, pattern, [state.value for state in states])
@@ -233,8 +232,9 @@ def _owner(description: Description) -> tuple[str, str]:
 
 
 def _of_query(cluster: Cluster, query: str, described: Iterable[Description], *, named: bool) -> list[Transaction]:
-    """``named``: whether the caller named the query. Then open transactions under another prefix than its head's are
-    not the query's own; a list of all queries includes them, as they hold back readers, too."""
+    """Return open transactions of a query. ``named``: whether the caller named the query. Then open transactions under
+    another prefix than its head's are not the query's own; a list of all queries includes them, as they hold back
+    readers, too."""
     head, problem, unread = None, "the ledger knows nothing of the query", False
     try:
         head = cluster.head(query)
@@ -247,7 +247,7 @@ def _of_query(cluster: Cluster, query: str, described: Iterable[Description], *,
 
 
 def _transaction(d: Description, head: Head | None, problem: str) -> Transaction:
-    """``problem``: why the head is unknown."""
+    """Describe an open transaction. ``problem``: why the head is unknown."""
     prefix, query = _owner(d)
     if head is not None and head.prefix != prefix:
         problem = f"by the ledger, the prefix of the query is '{head.prefix}'"
@@ -284,15 +284,15 @@ def _transaction(d: Description, head: Head | None, problem: str) -> Transaction
 
 
 def _newest_run(head: Head) -> tuple[int, str | None]:
-    """The newest run that may have begun transactions, as (generation, name). A head that closes a run has the next
-    generation."""
+    """Return the newest run that may have begun transactions, as (generation, name). A head that closes a run has the
+    next generation."""
     if head.run != NOBODY:
         return head.generation, head.run
     return (head.generation - 1, head.earlier[0]) if head.earlier else (head.generation, None)
 
 
 def parts(cluster: Cluster, transaction: Transaction) -> list[TransactionPart]:
-    """The parts of a transaction, from the leaders of its partitions."""
+    """Return the parts of a transaction, from the leaders of its partitions."""
     data = cluster.ports(transaction.query).data
     own = transaction.producer_id, transaction.epoch
     commands = []

@@ -65,30 +65,30 @@ class Log(Protocol):
     def seconds(self) -> float: ...
 
     def partitions(self) -> int:
-        """The number of partitions. Raises EosError without a response."""
+        """Return the number of partitions. Raises EosError without a response."""
         ...
 
     def topic_id(self, known_to: str | int | None = None) -> str:
-        """The topic's id, which changes if the topic is created anew; empty if brokers have none. ``known_to``: a
-        transactional id or a partition, to get it from their coordinator or leader; by default from any broker. Raises
-        EosError without a response."""
+        """Return the topic's id, which changes if the topic is created anew; empty if brokers have none. ``known_to``:
+        a transactional id or a partition, to get it from their coordinator or leader; by default from any broker.
+        Raises EosError without a response."""
         ...
 
     def begin(self, partition: int) -> int:
-        """The first offset. Raises EosError without a response."""
+        """Return the first offset. Raises EosError without a response."""
         ...
 
     def end(self, partition: int) -> int:
-        """The end offset, with open transactions, of a leader that has all acknowledged records. Raises EosError
+        """Return the end offset, with open transactions, of a leader that has all acknowledged records. Raises EosError
         without a response."""
         ...
 
     def fetch(self, partition: int, offset: int) -> Fetched | None:
-        """Records from this offset on, up to the end or less; None without a response."""
+        """Return records from this offset on, up to the end or less; None without a response."""
         ...
 
     def retrying(self) -> Iterator[None]:
-        """Yields, with pauses, for ``seconds``."""
+        """Yield, with pauses, for ``seconds``."""
         ...
 
 
@@ -124,11 +124,11 @@ class LedgerReader:
         return next(iter(self._heads), self._home)
 
     def elsewhere(self) -> list[int]:
-        """Partitions other than `home` that may contain an unseen head; empty if a head is known."""
+        """Return partitions other than `home` that may contain an unseen head; none if a head is known."""
         return [] if self._heads else [p for p in range(self._log.partitions()) if p != self._home]
 
     def read(self) -> Head | None:
-        """The newest committed head. Waits up to a minute for a leader that does not answer.
+        """Return the newest committed head. Waits up to a minute for a leader that does not answer.
 
         Raises ConnectionFailed, TopicError, Unauthorized, KafkaError (EOS_LEDGER_HELD) and LedgerError
         (EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
@@ -197,8 +197,8 @@ class LedgerReader:
         return {key: dated for newest in self._scanned.values() for key, dated in newest.items()}
 
     def to_write(self, head: Head, epoch: int) -> list[tuple[int, bytes | None]]:
-        """The records that publish a head, as (partition, value) in order; the last one is the head. ``epoch``: the
-        producer's, which is 0 when the ledger is taken for the first time.
+        """Return the records that publish a head, as (partition, value) in order; the last one is the head. ``epoch``:
+        the producer's, which is 0 when the ledger is taken for the first time.
 
         Without a known head, but with a later epoch, a head may have been published in another partition meanwhile,
         when the ledger had fewer partitions. So each other partition first gets a record without a value; its offset
@@ -226,7 +226,7 @@ class LedgerReader:
         self._read_to[partition] = self._least_end[partition] = offset + 1
 
     def rows(self, partition: int) -> Iterator[Row]:
-        """Every committed record of a partition, up to its end. Raises as `read`."""
+        """Yield every committed record of a partition, up to its end. Raises as `read`."""
         yield from self._records(_Span(partition, self._log.begin(partition), self._end(partition)))
 
     def _update(self, partition: int) -> None:
@@ -241,7 +241,7 @@ class LedgerReader:
             self._heads[partition] = head
 
     def _end(self, partition: int) -> int:
-        """The partition's end; waits for one that is not below the end that was seen before."""
+        """Return the partition's end; waits for one that is not below the end that was seen before."""
         least = self._least_end.get(partition, 0)
         for _ in self._log.retrying():
             end = self._log.end(partition)
@@ -261,7 +261,7 @@ class LedgerReader:
         return None
 
     def _newest(self, span: _Span) -> Head | None:
-        """The query's last head in the span, after reading all of it; None if there is none."""
+        """Return the query's last head in the span, after reading all of it; None if there is none."""
         newest: bytes | None = None
         for offset, key, value in self._records(span):
             if key == self.query.encode() and offset < span.end and value is not None:
@@ -269,12 +269,13 @@ class LedgerReader:
         return None if newest is None else decode(newest)
 
     def _records(self, span: _Span) -> Iterator[Row]:
-        """The committed records from the span's start to its end or beyond. Waits until all of them are stable."""
+        """Yield the committed records from the span's start to its end or beyond. Waits until all of them are
+        stable."""
         for fetched in self._fetches(span):
             yield from fetched.rows
 
     def _dated(self, span: _Span) -> Iterator[tuple[bytes, StoredHead]]:
-        """The heads of all queries in the span, as (key, head)."""
+        """Yield the heads of all queries in the span, as (key, head)."""
         for fetched in self._fetches(span):
             times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
             for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
@@ -304,8 +305,8 @@ class LedgerReader:
                 raise self._held(span.partition) if why == "held" else self._unreadable(span.partition, why)
 
     def _after(self, error: int, partition: int, position: int) -> int:
-        """The offset to continue from after an error code; the same offset if a retry may help. Raises EosError for
-        other codes."""
+        """Return the offset to continue from after an error code; the same offset if a retry may help. Raises EosError
+        for other codes."""
         if error in UNAUTHORIZED:
             raise ledger_unauthorized(f"read the ledger topic {self.topic}: {name_of(error)}")
         if error == Code.OFFSET_OUT_OF_RANGE:

@@ -40,7 +40,7 @@ _FORMS = (
 
 
 def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
-    """The kind of topic that such a record is of; None where it may be anybody's."""
+    """Return the kind of topic that such a record is of; None where it may be anybody's."""
     if key is None or value is None:
         return None
     has = names_in(value)

@@ -228,7 +228,7 @@ def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
 
 
 def _last_of(ports: Ports, run: str, batch: int) -> Head | None:
-    """The head, while it is this run's and this micro-batch is its last decision."""
+    """Return the head, while it is this run's and this micro-batch is its last decision."""
     head = ports.ledger.read()
     if head is None or head.run != run or head.decision is None or head.decision.batch != batch:
         return None

@@ -119,7 +119,7 @@ def check_none_lost(decision: Decision, verdicts: Mapping[Pair, Verdict]) -> Non
 
 
 def left_behind(batch: int, last: Decision) -> EosError:
-    """The error where a write within foreachBatch failed half-way, and Spark went on all the same."""
+    """Return the error where a write within foreachBatch failed half-way, and Spark went on all the same."""
     return stop(
         "EOS_WRITE_LEFT_BEHIND",
         batch=batch,
@@ -131,7 +131,7 @@ def left_behind(batch: int, last: Decision) -> EosError:
 
 
 def never_written(batch: int, unwritten: int) -> EosError:
-    """The error where a write within foreachBatch failed, and Spark went on all the same."""
+    """Return the error where a write within foreachBatch failed, and Spark went on all the same."""
     return stop("EOS_WRITE_LEFT_BEHIND", batch=batch, failed_batch=unwritten, how="failed")
 
 
@@ -250,7 +250,7 @@ def finish_command(unfinished: Unfinished) -> str:
 
 
 def checkpoint_behind(last: Decision, batch: int) -> EosError:
-    """The error for a checkpoint at ``batch``, which is before the last decision."""
+    """Return the error for a checkpoint at ``batch``, which is before the last decision."""
     parameters = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
     if is_unknown_here(last):
         return stop("EOS_CHECKPOINT_BEHIND.begun", **parameters)

@@ -97,7 +97,7 @@ def check_not_overtaken(head: Head, judged: Head) -> None:
 
 
 def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
-    """A check to pass to `close`: that the head is of the run and generation that was ``judged``; with
+    """Return a check to pass to `close`: that the head is of the run and generation that was ``judged``; with
     ``decided``, also that this run has decided nothing since, as one that is alive does."""
 
     def check(head: Head) -> None:
@@ -111,7 +111,7 @@ def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
 
 
 def overtaken(why: str) -> EosError:
-    """The error for a command that finds that something else has gone on while it was at work."""
+    """Return the error for a command that finds that something else has gone on while it was at work."""
     return stop("EOS_COMMAND_OVERTAKEN", why=why)
 
 
@@ -379,7 +379,7 @@ def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
 
 
 def rows_lost(last: Decision) -> EosError:
-    """The error for a query whose last decision is not repaired."""
+    """Return the error for a query whose last decision is not repaired."""
     return stop("EOS_REPLAY_ROWS_LOST", batch=last.batch, lost=len(last.lost), transactions=len(last.written))
 
 

@@ -60,7 +60,7 @@ class Kind(ABC):
 
     @abstractmethod
     def body(self, before: bytes | None, reports: Sequence[Reported]) -> bytes:
-        """The extra of a new decision. ``before``: that of the decision before, if it was of this kind. Raises
+        """Return the extra of a new decision. ``before``: that of the decision before, if it was of this kind. Raises
         EosError where a decision cannot have as much."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Kind(ABC):
         """Raise Diverged where a replay differs from the decision."""
 
     def not_repaired(self, last: Decision, rows: int) -> EosError:
-        """The error where so many rows, other ones than the lost ones, were written again by the extra."""
+        """Return the error where so many rows, other ones than the lost ones, were written again by the extra."""
         raise NotImplementedError
 
     def described(self, reports: Sequence[Reported]) -> str:
@@ -77,8 +77,8 @@ class Kind(ABC):
 
 
 def next_extra(kind: Kind | None, last: Decision | None, batch: int, reports: Sequence[Reported]) -> Extra | None:
-    """The extra of the decision on a new micro-batch. Raises LedgerError where the one before has an extra of a kind
-    that must go on, and that this run does not have, and where the new one is too long."""
+    """Return the extra of the decision on a new micro-batch. Raises LedgerError where the one before has an extra of a
+    kind that must go on, and that this run does not have, and where the new one is too long."""
     _check_reports(kind, batch, reports)
     before = None if last is None else last.extra
     if before is not None and before.lasting and (kind is None or kind.name != before.kind):
@@ -101,7 +101,7 @@ def kinds_differ(last: Decision, kind: str | None) -> list[str]:
 
 
 def unreadable(kind: str, error: Exception) -> EosError:
-    """The error of an extra that the feature of its kind does not understand: another version has written it."""
+    """Return the error of an extra that the feature of its kind does not understand: another version has written it."""
     return _unknown(f"a decision with {kind} in another form ({type(error).__name__}: {error})", "cannot read that")
 
 

@@ -65,7 +65,7 @@ _ENDTXN, _UNVERIFIED = "endtxn", "unseen"
 
 
 def encode(head: Head) -> bytes:
-    """The head as compact JSON; a transaction takes about 100 bytes."""
+    """Return the head as compact JSON; a transaction takes about 100 bytes."""
     decision = head.decision
     partitioners = {head.partitioner} | ({decision.partitioner} if decision is not None else set())
     assert partitioners <= PARTITIONERS, partitioners  # nobody could read it
@@ -82,7 +82,7 @@ def encode(head: Head) -> bytes:
 
 
 def decode(data: bytes) -> Head:
-    """The inverse of `encode`. Raises LedgerError on anything else."""
+    """Decode a head that `encode` has made. Raises LedgerError on anything else."""
     try:
         raw = json.loads(data)
         if raw["format"] != FORMAT:
@@ -110,7 +110,8 @@ def _plain(value: Head | Decision) -> dict[str, Any]:
 
 
 def _unreadable(data: bytes, error: Exception) -> EosError:
-    """The error of a record that is no head by this version: somebody else's, unless another version has written it."""
+    """Return the error of a record that is no head by this version: somebody else's, unless another version has written
+    it."""
     by = json.loads(data).get("written_by") if "written_by" in names_in(data) else None
     if by in (None, __version__):
         return stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error)
@@ -143,7 +144,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
 
 
 def _written_to_json(w: Written, *, with_begins: bool) -> list[Any]:
-    """A row: names would be most of a head with many transactions."""
+    """Return a row without field names, which would be most of a head with many transactions."""
     return [
         w.partition,
         [w.pair.id, w.pair.producer_id, w.pair.epoch],
@@ -205,7 +206,7 @@ def _text(body: bytes) -> str:
 
 
 def _begins_to_json(begins: Sequence[Probe]) -> dict[str, list[list[int | None]]]:
-    """Topic → partition, first offset and last sequence number of each of its partitions."""
+    """Return topic → partition, first offset and last sequence number of each of its partitions."""
     places: dict[str, list[list[int | None]]] = {}
     for probe in sorted(begins, key=lambda probe: (probe.topic, probe.partition)):
         places.setdefault(probe.topic, []).append([probe.partition, probe.offset, probe.last])
@@ -274,7 +275,7 @@ def _unknown(raw: Mapping[str, Any], what: str, why: str) -> EosError:
 
 
 def marks_of(raw: Mapping[str, Any]) -> Marks:
-    """The inverse of `Marks.as_json`. Raises KeyError and TypeError."""
+    """Decode the JSON of `Marks.as_json`. Raises KeyError and TypeError."""
     unfinished = raw.get("unfinished")
     return Marks(
         unfinished=None if unfinished is None else _unfinished(unfinished),
@@ -289,8 +290,8 @@ def _write_from_json(raw: Mapping[str, Any]) -> Write:
 
 
 def foreach_batch_write_of(data: bytes) -> ForeachBatchWrite | None:
-    """Which sink within which query's foreachBatch a head is of, also where the rest of it is of another version; None
-    for any other write, and for somebody else's record."""
+    """Return which sink within which query's foreachBatch a head is of, also where the rest of it is of another
+    version; None for any other write, and for somebody else's record."""
     try:
         write = json.loads(data)["write"]
         return ForeachBatchWrite(str(write["query"]), str(write["sink"]))

@@ -37,14 +37,14 @@ class TaskId:
 
 
 def task_name(prefix: str, query: str, task: TaskId) -> str:
-    """The transactional id of one attempt of one task."""
+    """Return the transactional id of one attempt of one task."""
     attempt = f"-{task.attempt}" if task.attempt else ""
     rev = f"-r{task.rev}" if task.rev else ""
     return f"{prefix}-{query}-{task.generation}-{task.partition}-{task.slot}{attempt}{rev}"
 
 
 def parse_task_name(prefix: str, query: str, name: str) -> TaskId | None:
-    """The inverse of task_name; None for every other id, the ledger's own among them."""
+    """Parse an id that `task_name` has made; None for every other id, the ledger's own among them."""
     start = f"{prefix}-{query}-"
     match = _TAIL.fullmatch(name[len(start) :]) if name.startswith(start) else None
     if match is None:
@@ -68,7 +68,8 @@ def owner_in(name: str) -> tuple[str, str] | None:
 
 
 def names_of(queries: Iterable[str] = ()) -> str:
-    """A pattern, as brokers and Python know it, of all ids of these queries, or of all queries, under any prefix."""
+    """Return a pattern, as brokers and Python know it, of all ids of these queries, or of all queries, under any
+    prefix."""
     return f".*-({'|'.join(sorted(map(re.escape, queries))) or _UUID})-.*"
 
 
@@ -84,7 +85,7 @@ def is_task_name(
 
 
 def tasks_since(prefix: str, query: str, generation: int) -> str:
-    """A pattern, as brokers and Python know it, of all ids of the query's tasks from this generation on."""
+    """Return a pattern, as brokers and Python know it, of all ids of the query's tasks from this generation on."""
     digits = str(generation)
     larger = [f"{digits[:n]}[{int(digit) + 1}-9]" + "[0-9]" * (len(digits) - n - 1) for n, digit in enumerate(digits)]
     larger = [one for digit, one in zip(digits, larger, strict=True) if digit != "9"]
@@ -93,7 +94,7 @@ def tasks_since(prefix: str, query: str, generation: int) -> str:
 
 
 def newest_generation(prefix: str, query: str, names: Iterable[str]) -> int:
-    """The newest generation of the query's tasks among these transactional ids; 0 where there is none."""
+    """Return the newest generation of the query's tasks among these transactional ids; 0 where there is none."""
     tasks = (parse_task_name(prefix, query, name) for name in names)
     return max((task.generation for task in tasks if task is not None), default=0)
 
@@ -112,7 +113,7 @@ def first_names(prefix: str, query: str) -> tuple[str, ...]:
 
 
 def ledger_name(prefix: str, query: str) -> str:
-    """The transactional id under which the runs of a query take turns on the ledger."""
+    """Return the transactional id under which the runs of a query take turns on the ledger."""
     return f"{prefix}-{query}{_LEDGER}"
 
 
@@ -137,12 +138,12 @@ _IDS = uuid.UUID("6b0f3b0e-6d0c-5c55-9c0b-6f1f6a2f3c11")
 
 
 def query_of_job(job_id: str) -> str:
-    """The id that stands for a batch write's query."""
+    """Return the id that stands for a batch write's query."""
     return str(uuid.uuid5(_IDS, joined("job", job_id)))
 
 
 def query_of_sink(query: str, sink: str) -> str:
-    """The query id of the writes to one sink within a query's foreachBatch."""
+    """Return the query id of the writes to one sink within a query's foreachBatch."""
     return str(uuid.uuid5(_IDS, joined("sink", query, sink)))
 
 
@@ -151,7 +152,8 @@ INGESTS = "ingest "
 
 
 def query_of_replay(query: str, checkpoint: str) -> str:
-    """The id of the query that a replay makes at a new checkpoint: the same one whenever the command is repeated."""
+    """Return the id of the query that a replay makes at a new checkpoint: the same one whenever the command is
+    repeated."""
     return str(uuid.uuid5(_IDS, joined("replay", query, checkpoint)))
 
 

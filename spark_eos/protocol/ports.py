@@ -96,7 +96,7 @@ class Term(Protocol):
     """The ledger, taken: its previous holder is fenced. Good for one publication."""
 
     def read(self) -> Head | None:
-        """The head, authoritative."""
+        """Return the head, authoritative."""
         ...
 
     def publish(self, head: Head, offsets: Offsets | None = None, records: FeatureRecords | None = None) -> None:
@@ -107,7 +107,7 @@ class Term(Protocol):
 
 class Ledger(Protocol):
     def read(self) -> Head | None:
-        """The newest head that is committed; not authoritative, as its successor may be under way."""
+        """Return the newest head that is committed; not authoritative, as its successor may be under way."""
         ...
 
     def check_topic(self) -> None:
@@ -130,7 +130,7 @@ class Coordinator(Protocol):
         ...
 
     def known(self) -> Collection[Description]:
-        """Every transactional id of this query that has had a transaction within a week."""
+        """Return every transactional id of this query that has had a transaction within a week."""
         ...
 
     def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
@@ -143,9 +143,9 @@ class Coordinator(Protocol):
     def ongoing(
         self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
-        """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one;
-        with ``of``, only of this generation and slot. With ``empty`` also the ids under which nothing is open
-        yet, of an attempt that has not written anything."""
+        """Return every Ongoing transaction of a task of this query; with ``before``, only of generations before that
+        one; with ``of``, only of this generation and slot. With ``empty`` also the ids under which nothing is open yet,
+        of an attempt that has not written anything."""
         ...
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
@@ -159,7 +159,7 @@ class Coordinator(Protocol):
         ...
 
     def end(self, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-        """EndTxn for all of them at once, each by the version that is given with it."""
+        """Send EndTxn for all transactions at once, each by the version that is given with it."""
         ...
 
     def fence(self, names: Collection[str]) -> Collection[str]:
@@ -186,7 +186,7 @@ class Data(Protocol):
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The ids of these topics by now, as far as a broker knows them: a hint, as that one may lag behind."""
+        """Return the ids of these topics by now, as far as a broker knows them: a hint, as that one may lag behind."""
         ...
 
 

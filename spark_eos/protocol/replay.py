@@ -129,7 +129,7 @@ def tasks_with_lost_rows(last: Decision, reports: Collection[TaskReport]) -> tup
 
 
 def _choice(reports: Collection[TaskReport], missing: _Sum) -> tuple[int, ...] | None:
-    """The tasks whose rows together are the missing ones, if there are such tasks."""
+    """Return the tasks whose rows together are the missing ones, if there are such tasks."""
     if missing == (0, 0):
         return ()
     if len(reports) > _MOST_TRIED:

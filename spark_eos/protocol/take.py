@@ -28,8 +28,8 @@ def take(ports: Ports, head: Head) -> Term | None:
 
 
 def newest_head(ports: Ports) -> Head | None:
-    """The newest head, for a caller that publishes nothing, so that the ledger need not be taken; None where there is
-    none.
+    """Return the newest head, for a caller that publishes nothing, so that the ledger need not be taken; None where
+    there is none.
 
     Raises LedgerError where there was a newer one that is lost, and Unclear (EOS_LEDGER_BUSY).
     """
@@ -61,7 +61,7 @@ def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
 
 
 def taking(ports: Ports) -> Iterator[tuple[Term, Head | None]]:
-    """`take_and_read` again and again, for a caller that publishes next: until that has worked, or time is up."""
+    """Repeat `take_and_read`, for a caller that publishes next: until that has worked, or time is up."""
     for _ in ports.retrying():
         taken = take_and_read(ports)
         if taken is not None:

@@ -125,7 +125,7 @@ def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
 
 
 def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Coordinator) -> str:
-    """The first transactional id with nothing open under it, counting attempts up.
+    """Return the first transactional id with nothing open under it, counting attempts up.
 
     Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
     this is: the first one's transaction may be prepared, and even decided, and taking its name would abort it. So a

@@ -121,9 +121,9 @@ def verify_last(ports: Ports, done: int | None = None, *, stopped: bool = False)
 
 
 def _head_at_end(ports: Ports, done: int | None) -> Head | None:
-    """The newest head, which has to have the micro-batch ``done``; None for a query that never had a head. A replaced
-    leader that has not noticed may return an older head, or none, so that the ledger is read again. Raises LedgerError,
-    and ProtocolStop where the head has a mark of missing rows."""
+    """Return the newest head, which has to have the micro-batch ``done``; None for a query that never had a head. A
+    replaced leader that has not noticed may return an older head, or none, so that the ledger is read again. Raises
+    LedgerError, and ProtocolStop where the head has a mark of missing rows."""
     head = wrong = None
     is_lost = False
     for _ in ports.retrying():
@@ -163,7 +163,7 @@ def _unanswered(starts: TransactionStarts) -> EosError:
 
 
 def missing_in(error: EosError) -> Missing | None:
-    """The missing rows that an error reports; None for any other error."""
+    """Return the missing rows that an error reports; None for any other error."""
     if error.condition != ROWS_MISSING:
         return None
     rows = error.parameters
@@ -194,7 +194,7 @@ def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
 
 @contextmanager
 def marking(ports: Ports, run: str) -> Iterator[None]:
-    """If the block raises an error of missing rows, mark them in the head, as by `marked`."""
+    """Mark missing rows in the head, as by `marked`, if the block raises an error of them."""
     try:
         yield
     except ProtocolStop as error:
