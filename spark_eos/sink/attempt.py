@@ -147,7 +147,7 @@ class Attempt:
             self._producer.close()
 
     def _write(self, parts: Iterator[Part]) -> TaskReport:
-        """See `write`. Without a record there is no transaction, as the coordinator knows of none."""
+        """Write as `write` does. Without a record there is no transaction, as the coordinator knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
         rows = digest = size = beside = letters = read = dropped = 0
@@ -228,7 +228,8 @@ class Attempt:
         return replace(probe, topic_id=self._topic_ids.get(probe.topic, ""))
 
     def _opened(self, pair: Pair, partitions: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
-        """By one leader; by all of them where the producer does not know the first record of each partition."""
+        """Return the transaction's start in one partition, and its starts in all. Asks one leader; all of them where
+        the producer does not know the first record of each partition."""
         known, lasts = self._producer.firsts(), self._producer.lasts()
         if known.keys() >= set(partitions):
             probe = self._first_record(pair, partitions)
@@ -241,8 +242,8 @@ class Attempt:
         return self._probe(begins), tuple(begins)
 
     def _checked_begin(self, pair: Pair, partitions: Iterable[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
-        """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
-        was acknowledged there."""
+        """Return where the transaction begins in one of its partitions; in each of them, it begins with the first
+        record that was acknowledged there."""
         firsts = dict(self._producer.firsts())
         probes = self._begins(pair, {*partitions, *firsts})
         begins = {(probe.topic, probe.partition): probe.offset for probe in probes}

@@ -58,8 +58,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        """In a task: write the rows into a transaction of this attempt's own, and leave it open for `commit`. If
-        anything fails, that transaction is aborted."""
+        """Write a task's rows into a transaction of this attempt's own, and leave it open for `commit`. If anything
+        fails, that transaction is aborted."""
         if isinstance(self._write, BatchWrite) and is_in_foreach_batch():
             raise stop("EOS_USE_UNSUPPORTED.in_foreach_batch")
         context = TaskContext.get()
@@ -70,7 +70,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: see `Commit.commit`."""
+        """Commit on the driver: see `Commit.commit`."""
         with self._naming_itself():
             received = all_received(messages, self._batch, Message)
             if isinstance(self._write, ForeachBatchWrite):

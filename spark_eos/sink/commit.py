@@ -30,9 +30,9 @@ M = TypeVar("M", bound=WriterCommitMessage)
 
 
 def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kind: type[M]) -> list[M]:
-    """Every task's message; of one task at least, as Spark gives one to a write without partitions (SPARK-23271), so
-    that it is known that there was nothing to write. Raises ProtocolStop when one is missing: its rows would be left
-    out of the commit."""
+    """Return every task's message; of one task at least, as Spark gives one to a write without partitions
+    (SPARK-23271), so that it is known that there was nothing to write. Raises ProtocolStop when one is missing: its
+    rows would be left out of the commit."""
     received = [message for message in messages if isinstance(message, kind)]
     if len(received) < len(messages):
         silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, kind)]
@@ -167,8 +167,8 @@ class Commit:
 
 
 def _planned_ms(ports: Ports, received: Sequence[Message]) -> int | None:
-    """When the micro-batch was planned, by ``ports.elapsed_ms``: none of its tasks' transactions is older. None where a
-    task does not know."""
+    """Return when the micro-batch was planned, by ``ports.elapsed_ms``: none of its tasks' transactions is older. None
+    where a task does not know."""
     moments = [message.planned for message in received]
     ago = [0 if at is None else at.ago_ms(system.steady, system.time_of_day) for at in moments]
     return None if None in moments else ports.elapsed_ms() - max(ago, default=0)

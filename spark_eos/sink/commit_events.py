@@ -30,7 +30,7 @@ class CommitEvents:
 
     @contextmanager
     def commit(self, batch: MicroBatch, received: Sequence[Message]) -> Iterator[None]:
-        """The commit: an event when it begins, as every task has reported, and one if it raises."""
+        """Emit an event when the commit begins, as every task has reported, and one if it raises."""
         if self.events:
             self.events.tell("prepared", **self._of(batch), **_of_tasks(received))
         try:
@@ -40,7 +40,7 @@ class CommitEvents:
             raise
 
     def committed(self, batch: MicroBatch, received: Sequence[Message], report: CommitReport, took_s: float) -> None:
-        """The commit has returned."""
+        """Emit the event of a finished commit."""
         if not self.events:
             return
         self.events.tell(
@@ -100,7 +100,8 @@ def aborted(
 
 
 def _of_tasks(received: Sequence[Message]) -> dict[str, object]:
-    """``prepare_s`` is that of the slowest task; begin and end are by the clocks of the tasks' machines."""
+    """Return times of the tasks. ``prepare_s``: of the slowest one; begin and end are by the clocks of their
+    machines."""
     return {
         "tasks": len(received),
         "prepare_s": max((message.took_s for message in received), default=0.0),

@@ -21,6 +21,6 @@ class CountingIterator(Iterator[pa.RecordBatch]):
 
 
 def size_of(rows: pa.RecordBatch) -> int:
-    """Bytes of the keys and values of rows."""
+    """Return the bytes of the keys and values of rows."""
     columns = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
     return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)

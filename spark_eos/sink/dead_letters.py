@@ -33,7 +33,7 @@ class _Settings:
 
 
 def check_dead_letters(client: BrokerClient, options: SinkOptions) -> int:
-    """The dead-letter topic's number of partitions; 0 without one.
+    """Return the dead-letter topic's number of partitions; 0 without one.
 
     Raises OptionError (EOS_OPTION_CONFLICT), TopicError (EOS_DEAD_LETTER_TOPIC, EOS_TOPIC_MISSING),
     Unauthorized.
@@ -52,7 +52,8 @@ def check_dead_letters(client: BrokerClient, options: SinkOptions) -> int:
 
 
 def limits(client: BrokerClient, options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
-    """The largest batch, in bytes, that each of these topics takes, and the dead-letter topic; empty without one.
+    """Return the largest batch, in bytes, that each of these topics takes, and the dead-letter topic; empty without
+    one.
 
     Raises TopicError (EOS_DEAD_LETTER_TOPIC) where that does not take more than all others, or is less durable.
     """

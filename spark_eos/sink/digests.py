@@ -46,7 +46,7 @@ class ColumnarRows(Protocol):
 
 
 def digest(rows: ColumnarRows, by: Digest) -> int:
-    """The sum, of `DIGEST_BITS` bits, over everything that the user gave."""
+    """Return the sum, of `DIGEST_BITS` bits, over everything that the user gave."""
     return _WAYS[by](rows) % (1 << DIGEST_BITS)
 
 
@@ -58,7 +58,7 @@ _FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5,
 
 
 def _sum_of_rows(rows: ColumnarRows) -> int:
-    """Sums of 64-bit hashes: a CRC of each field, times its column's factor, added and mixed.
+    """Sum 64-bit hashes of rows: a CRC of each field, times its column's factor, added and mixed.
 
     Mixing is not linear, so that rows that swap fields do not make up for each other; a sum of plain CRCs misses one
     such swap in some thousands, as a CRC is affine. Headers are taken as they stand in records.
@@ -99,7 +99,7 @@ def _chunked(rows: ColumnarRows) -> int:
 
 
 def _encoded_headers(rows: ColumnarRows) -> pa.Array | None:
-    """Null where a row has no list of headers, which is not an empty list."""
+    """Return the encoded headers; null where a row has no list of headers, which is not an empty list."""
     encoded = rows.encoded_headers
     if rows.headers_column is None or encoded is None or not rows.headers_column.null_count:
         return encoded
@@ -109,7 +109,7 @@ def _encoded_headers(rows: ColumnarRows) -> pa.Array | None:
 
 
 def _sums(column: pa.Array | None) -> tuple[int, ...]:
-    """Two CRCs of all that a column holds; none where that is only nulls."""
+    """Return two CRCs of a column's contents; none if it has only nulls."""
     if column is None or column.null_count == len(column):
         return ()
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
@@ -144,14 +144,14 @@ def _of_topics(rows: ColumnarRows) -> np.ndarray:
 
 
 def _of_fields(column: pa.Array | None, crc: Callable[[Any], int]) -> np.ndarray:
-    """``crc``: crc32 takes half the time for a few bytes, crc32c for many."""
+    """Return a CRC of each field. ``crc``: crc32 takes half the time for a few bytes, crc32c for many."""
     if column is None or column.null_count == len(column):
         return _nulls()
     return _with_nulls(column, _crcs(crc, _present(column), len(column)))
 
 
 def _of_numbers(column: pa.Array | None) -> np.ndarray:
-    """The digest of a column of int32, or of times in microseconds."""
+    """Return the digest of a column of int32, or of times in microseconds."""
     if column is None or column.null_count == len(column):
         return _nulls()
     numbers = column if pa.types.is_integer(column.type) else column.cast(pa.int64())
@@ -186,7 +186,7 @@ def _present(column: pa.Array) -> Sequence[bytes | memoryview]:
 
 
 def _bounds(column: pa.Array) -> np.ndarray:
-    """Where the fields of a column of bytes lie in its buffer, each up to the beginning of the next one."""
+    """Return where the fields of a column of bytes lie in its buffer, each up to the beginning of the next one."""
     width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
     return np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
 

@@ -43,14 +43,15 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
 
 
 def _last_done(query: Any) -> int | None:  # noqa: ANN401
-    """The last micro-batch that this run has finished, as far as Spark remembers: it keeps its last 100 triggers,
-    including idle ones."""
+    """Return the last micro-batch that this run has finished, as far as Spark remembers: it keeps its last 100
+    triggers, including idle ones."""
     done = (progress["batchId"] for progress in query.recentProgress if "addBatch" in progress["durationMs"])
     return max(done, default=None)
 
 
 def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401
-    """By Spark's plan of the last micro-batch; None where there was none, or where it writes to another format."""
+    """Return the sink's options in Spark's plan of the last micro-batch; None where there was none, or where it writes
+    to another format."""
     try:
         written = query._jsq.streamingQuery().lastExecution().logical()  # noqa: SLF001  # PySpark has no API for this
         if written.table().name() != _FORMAT:

@@ -42,7 +42,8 @@ class Identity:
 
     @classmethod
     def here(cls) -> Identity:
-        """The identity of the task that runs in this process. Raises UnsupportedError outside of a streaming query."""
+        """Return the identity of the task that runs in this process. Raises UnsupportedError outside of a streaming
+        query."""
         context = TaskContext.get()
         query, run, batch = (context.getLocalProperty(name) if context else None for name in _SPARK_PROPERTIES)
         if context is None or query is None or run is None or batch is None:
@@ -84,8 +85,8 @@ class RowSource(Protocol):
         ...
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
-        """On the driver: a micro-batch is committed. ``size``: in bytes, where the tasks have reported it; ``dropped``:
-        records that they left out; ``read``: records that they read, where they count them."""
+        """Note on the driver that a micro-batch is committed. ``size``: in bytes, if the tasks have reported it;
+        ``dropped``: records that they left out; ``read``: records that they read, if they count them."""
         ...
 
 

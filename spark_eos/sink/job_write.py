@@ -67,7 +67,7 @@ def _write(sc: SparkContext, writer: EosKafkaBatchWriter, ended: Callable[[], li
 
 @contextmanager
 def _described(sc: SparkContext, text: str) -> Iterator[None]:
-    """Within, jobs have this description."""
+    """Give jobs within the block this description."""
     before = sc.getLocalProperty(_DESCRIPTION)
     sc.setLocalProperty(_DESCRIPTION, text)
     try:

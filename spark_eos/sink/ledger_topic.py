@@ -35,8 +35,8 @@ _CONFIG = {
 
 
 def ledger_partitions(client: BrokerClient, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER) -> int:
-    """The number of partitions of the ledger topic, which is created if it is missing. ``kind``: or of a topic that is
-    to be as durable.
+    """Return the number of partitions of the ledger topic, which is created if it is missing. ``kind``: or of a topic
+    that is to be as durable.
 
     Raises LedgerError, TopicError, KafkaError and ConnectionFailed.
     """
@@ -111,7 +111,7 @@ def _other(client: BrokerClient, topic: str, partitions: int, kind: OwnTopic) ->
 
 
 def _check_in_sync(client: BrokerClient, topic: str, needed: int) -> DescribedTopic:
-    """The topic, once enough of its replicas are in sync."""
+    """Return the topic, once enough of its replicas are in sync."""
     for _ in retrying(_IN_SYNC_S):  # restarted replicas take a moment to be in sync
         description = describe_topic(client, topic)
         # Brokers do not require more replicas in sync than exist.
@@ -129,14 +129,14 @@ def _check_in_sync(client: BrokerClient, topic: str, needed: int) -> DescribedTo
 
 
 def of_the_state(broker: dict[str, str]) -> tuple[int, int]:
-    """How many replicas the coordinators' own state has, and how many of them have to have a record."""
+    """Return how many replicas the coordinators' own state has, and how many of them have to have a record."""
     replicas = int(broker[_STATE_REPLICATION])
     return replicas, min(replicas, int(broker[_STATE_IN_SYNC]))
 
 
 def less_durable(topic: str, replicas: int, in_sync: int, broker: BrokerConfig) -> list[str]:
-    """Warnings about a ledger whose partitions have at least so many replicas, of which ``in_sync`` have to have a
-    record, compared with the coordinators' own state."""
+    """Return warnings about a ledger whose partitions have at least so many replicas, of which ``in_sync`` have to have
+    a record, compared with the coordinators' own state."""
     if broker is None:
         return [
             f"the ledger topic {topic} has {replicas} replica(s) and min.insync.replicas={in_sync}; whether it is as "

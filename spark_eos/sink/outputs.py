@@ -18,7 +18,7 @@ _looked_at: dict[tuple[KafkaProperties, str, str], float] = {}
 
 
 def output_partitions(client: BrokerClient, topics: Collection[str], *, ledger: str) -> dict[str, int]:
-    """``{topic: number of partitions}``, of topics that rows go to. ``ledger``: the query's ledger topic.
+    """Return ``{topic: number of partitions}`` of the topics that rows go to. ``ledger``: the query's ledger topic.
 
     Raises TopicError (EOS_TOPIC_RESERVED), and the errors of `describe_topics`.
     """

@@ -40,7 +40,8 @@ class OwnRun:
         return ledger_partition(self.query, count)
 
     def records(self, topic: str, partition: int) -> Iterator[tuple[bytes, bytes]]:
-        """Key and value of each committed record of such a partition, up to its end. Raises as `LedgerReader.read`."""
+        """Yield key and value of each committed record of such a partition, up to its end. Raises as
+        `LedgerReader.read`."""
         reader = LedgerReader(KafkaLog(self.client, topic), partition, self.query)
         rows = reader.rows(partition)
         return ((key, value) for _, key, value in rows if key is not None and value is not None)

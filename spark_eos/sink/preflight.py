@@ -58,7 +58,7 @@ class Facts:
 
 
 def this_driver() -> str:
-    """An id of the Spark application whose driver started this Python process; empty outside of one.
+    """Return an id of the Spark application whose driver started this Python process; empty outside of one.
 
     Spark passes the folders of the block manager to all Python processes of its driver. Their names differ between
     applications.
@@ -170,7 +170,7 @@ def check_group(client: BrokerClient, group: str) -> None:
 
 
 def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:
-    """A group must not get the offsets of another cluster's topics.
+    """Check that the group does not get the offsets of another cluster's topics.
 
     Where the offset log does not have the cluster of a topic, the topic's id shows it, if the group ``is_new`` to the
     query: later, another id is that of a topic that was created anew.
@@ -194,7 +194,8 @@ def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint
 
 
 def _check_ids(client: BrokerClient, name: str) -> None:
-    """A user who may not even look up the coordinator of one of the query's transactional ids has no rights on any."""
+    """Raise an error if this user may not even look up the coordinator of one of the query's transactional ids, and so
+    has no rights on any."""
     _, errors = client.coordinators([name], _LOOK_UP_S)
     code = errors.get(name)
     if code in UNAUTHORIZED:
@@ -206,8 +207,8 @@ def _group_of_both(group: str) -> EosError:
 
 
 def _warn_of_begin(query: str, begin: int) -> None:
-    """Once in an application, before its first run: from then on the head is the application's own. So an application
-    whose own start needed the option does not log this."""
+    """Warn once in an application, before its first run: from then on the head is the application's own. So an
+    application whose own start needed the option does not log this."""
     logger.warning(
         "query=%s is in its ledger already: option 'ledger.begin' (%d) has no effect any more, and can be removed.",
         query,
@@ -284,7 +285,7 @@ def check_predecessors(client: BrokerClient, options: SinkOptions, query: str | 
 
 
 def _unsettled(topic: str, left: list[Transaction]) -> EosError:
-    """The error of transactions that are all decided, or all of queries whose head could not be read."""
+    """Return the error of transactions that are all decided, or all of queries whose head could not be read."""
     queries = sorted({t.query for t in left})
     parameters = {"queries": queries, "count": len(left), "topic": topic, "query_ids": ", ".join(queries)}
     if left[0].decided:

@@ -62,7 +62,7 @@ class RowBatch:
         return None if oldest is None else oldest // 1000
 
     def oldest_by_topic(self) -> dict[str, int]:
-        """The earliest timestamp from 1970 on in the rows of each topic; empty where no row was given one."""
+        """Return the earliest timestamp from 1970 on in the rows of each topic; empty where no row was given one."""
         if self.timestamp_column is None:
             return {}
         times_ms = pc.divide(self.timestamp_column.cast(pa.int64()), 1000)
@@ -72,7 +72,7 @@ class RowBatch:
         return dict(zip(oldest["topic"].to_pylist(), oldest["ms_min"].to_pylist(), strict=True))
 
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
-        """Each topic with its rows, as the columns for `ArrowProducer.write`."""
+        """Yield each topic with its rows, as the columns for `ArrowProducer.write`."""
         columns = {"value": self.value}
         if self.key is not None:
             columns["key"] = self.key
@@ -122,7 +122,7 @@ def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
 
 
 def _decoded(name: bytes) -> str:
-    """A text of Spark's may be any bytes."""
+    """Decode a text of Spark's, which may be any bytes."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -130,7 +130,7 @@ def _decoded(name: bytes) -> str:
 
 
 def check_topic_names(topics: Iterable[str]) -> None:
-    """Raises RowError for a name that no topic can have."""
+    """Raise RowError for a name that no topic can have."""
     for name in topics:
         if not is_topic_name(name):
             raise _no_topic(name.encode())
@@ -141,7 +141,7 @@ def _no_topic(name: bytes) -> EosError:
 
 
 def _checked_headers(column: pa.Array) -> pa.Array:
-    """Raises RowError for a header that no record can have."""
+    """Raise RowError for a header that no record can have."""
     each = _each_header(column)
     keys = each.field("key")
     if each.null_count or keys.null_count:

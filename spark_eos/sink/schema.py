@@ -85,7 +85,7 @@ def _unknown(name: str) -> EosError:
 
 
 def _remedy(field: StructField) -> str:
-    """How to convert the column, if there is a single way."""
+    """Describe how to convert the column, if there is a single way."""
     if field.name in ("key", "value", "topic") and isinstance(field.dataType, (StructType, ArrayType, MapType)):
         return f"to_json({field.name}) AS {field.name}"
     if field.name in ("key", "value", "topic"):

@@ -59,7 +59,7 @@ class Session:
         self._sweeper: threading.Thread | None = None
 
     def start_background_work(self, run: str, batch: int, report: CommitReport) -> None:
-        """After a commit: verify that it is visible, take the ledger ahead for the run's next commit, and abort
+        """Verify, after a commit, that it is visible, take the ledger ahead for the run's next commit, and abort
         transactions that late attempts leave open until then."""
         self._begin_verification(run, report)
         taking = self._take_ahead(run)

@@ -24,10 +24,10 @@ class SparkRows:
     kind: Kind | None = None
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """In a task: write these rows."""
+        """Write these rows; called in a task."""
         from spark_eos.sink.task import run_task
 
         return run_task(task, batches)
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
-        """Nobody has to be notified."""
+        """Do nothing, as nobody has to be notified."""

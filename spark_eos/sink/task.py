@@ -69,7 +69,7 @@ class Task:
         return cls(job, identity, session_for(client, job.options, job.facts.ledger_partitions, identity.query))
 
     def open(self) -> Head:
-        """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
+        """Return the head of this run. The lowest partition opens it, the others wait for that, though not for ever.
 
         A task that waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some
         seconds. If another run has been opened since, that is the next start of the query, which this one must not
@@ -105,7 +105,7 @@ class Task:
         )
 
     def begin(self, head: Head, assignment: Assignment) -> ArrowProducer | None:
-        """A producer with the assignment's name; None where nothing is to be written."""
+        """Return a producer with the assignment's name; None where nothing is to be written."""
         if assignment.name is None:
             return None
         options, facts = self.job.options, self.job.facts
@@ -138,7 +138,7 @@ class Task:
 def _parts(
     job: SinkJob, assignment: Assignment, writer: RowWriter, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[Part]:
-    """Each batch, when the producer has taken it."""
+    """Yield each batch when the producer has taken it."""
     for batch in batches:
         yield writer.write(RowBatch(batch, job.columns, job.options.topic), assignment.digest_by)
 
@@ -149,8 +149,8 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _start(task: Task, waited: threading.Event) -> tuple[Assignment, ArrowProducer | None, RowWriter | None]:
-    """``waited``: the first row is there, or there is none. Until then, there is time to look up the topic; after
-    that, the writer does it with the first rows."""
+    """Begin the task's work. ``waited``: the first row is there, or there is none. Until then, there is time to look up
+    the topic; after that, the writer does it with the first rows."""
     job, identity = task.job, task.identity
     head = task.open()
     _check_batch_write(job, head)

@@ -33,7 +33,7 @@ def check_two_phase(client: BrokerClient, prefix: str) -> None:
 
 @ttl_cache(_FRESH_S, maxsize=16)
 def _check_brokers(client: BrokerClient) -> None:
-    """Every broker may become the coordinator of an id."""
+    """Check all brokers, as each may become the coordinator of an id."""
     lacking = client.brokers_without(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
         raise two_phase_unavailable(client.bootstrap_servers, lacking, UNSPOKEN)
@@ -44,7 +44,7 @@ def _check_brokers(client: BrokerClient) -> None:
 
 @process_cache(maxsize=16)
 def _try_out(client: BrokerClient, prefix: str) -> None:
-    """Once in a process: there is no other way to find out whether this user may."""
+    """Try two-phase commit once in a process: there is no other way to find out whether this user may."""
     name = f"{prefix}-{TWO_PHASE_TRIAL}"
     init_producer_id(client, name, _TRIAL_MS, two_phase=True)
     for state in describe_transactions(client, [name]):

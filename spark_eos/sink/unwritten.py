@@ -32,8 +32,8 @@ _not_noted: dict[tuple[str, str], int] = {}
 
 
 def check_earlier(given: Mapping[str, str]) -> None:
-    """Before a write: raise ProtocolStop where one of an earlier micro-batch failed in this process and could not be
-    noted then; it is noted now, if that works by now. ``given``: the options by their names in lower case."""
+    """Raise ProtocolStop before a write if one of an earlier micro-batch failed in this process and could not be noted
+    then; it is noted now, if that works by now. ``given``: the options by their names in lower case."""
     batch, failed = _batch(given), _not_noted.get(_sink(given))
     if failed is None or failed >= batch:
         return
@@ -42,7 +42,7 @@ def check_earlier(given: Mapping[str, str]) -> None:
 
 
 def note(given: Mapping[str, str]) -> None:
-    """After a write has failed. Never raises: where the ledger cannot be written, this process remembers it."""
+    """Note that a write has failed. Never raises: where the ledger cannot be written, this process remembers it."""
     try:
         _note(_options_of(given))
         _not_noted.pop(_sink(given), None)
@@ -58,7 +58,7 @@ def note(given: Mapping[str, str]) -> None:
 
 
 def forget(given: Mapping[str, str]) -> None:
-    """After a write has returned: forget that an earlier attempt of it failed."""
+    """Forget, after a write has returned, that an earlier attempt of it failed."""
     _not_noted.pop(_sink(given), None)
 
 
@@ -93,13 +93,13 @@ def _ledger_of(client: BrokerClient, sink: SinkOptions) -> LedgerAddress:
 
 
 def _options_of(given: Mapping[str, str]) -> WriteOptions:
-    """Raises OptionError where the options do not name the ledger."""
+    """Return the options of the writes. Raises OptionError where they do not name the ledger."""
     needed = {name: value for name, value in given.items() if name.startswith(_NEEDED)}
     return write_options({**needed, "foreachbatch.batch": str(_batch(given)), "foreachbatch.sink": _sink(given)[1]})
 
 
 def _sink(given: Mapping[str, str]) -> tuple[str, str]:
-    """The query's name and the sink's, which is empty where no option names it."""
+    """Return the query's name and the sink's, which is empty where no option names it."""
     return given["foreachbatch.query"], given.get("foreachbatch.sink") or given.get("topic", "").strip()
 
 

@@ -45,14 +45,14 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        """In a task: write the rows into a transaction of this attempt's own, and leave it open for `commit`. If
-        anything fails, that transaction is aborted."""
+        """Write a task's rows into a transaction of this attempt's own, and leave it open for `commit`. If anything
+        fails, that transaction is aborted."""
         assert self._job is not None, "the writer was not made by Spark's planning"
         return self._job.run(self._client, Identity.here(), iterator, count_bytes=bool(self._events))
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: see `Commit.commit`."""
+        """Commit on the driver: see `Commit.commit`."""
         received = all_received(messages, batchId, Message)
         first = received[0]
         self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
@@ -79,7 +79,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def _own_run(self) -> tuple[str, str, int] | None:
-        """Query, run and number of ledger partitions where no task has ended, as when a query is stopped.
+        """Return query, run and number of ledger partitions where no task has ended, as when a query is stopped.
 
         The checkpoint names the query, and the ledger its run. That is the run of this abort only if it belongs to this
         Spark application, which never has two runs of a query at once; else nothing is touched.

@@ -32,7 +32,7 @@ class EosKafkaBatchReader(DataSourceReader):
 
     @hidden_traceback()
     def partitions(self) -> list[InputPartition]:
-        """The ranges to read. Raises the errors of `resolve_start` and `resolve_end`."""
+        """Return the ranges to read. Raises the errors of `resolve_start` and `resolve_end`."""
         options = self._options
         watch = TopicWatch(self._client, options.selection, options.isolation, looks_only=True)
         ids = watch.topics().ids
@@ -46,7 +46,7 @@ class EosKafkaBatchReader(DataSourceReader):
         return list(range_math.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of its ranges, as Arrow. Raises EosError."""
+        """Yield the records of a task's ranges, as Arrow. Raises EosError."""
         from spark_eos.source.task import read_task  # which the driver's process has no use for
 
         if isinstance(partition, range_math.Task):  # for an empty batch Spark invents a partition

@@ -20,7 +20,7 @@ from spark_eos.source.watch import TopicWatch
 
 
 def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:
-    """The offset of every partition at which a new query begins.
+    """Return the offset of every partition at which a new query begins.
 
     Raises OptionError (EOS_OPTION_INVALID), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE),
     and DataLossError for offsets that are gone.
@@ -45,7 +45,7 @@ def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> 
 
 
 def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffsets:
-    """The offset of every partition at which a batch ends, exclusive. Raises the errors of `resolve_start`, and
+    """Return the offset of every partition at which a batch ends, exclusive. Raises the errors of `resolve_start`, and
     OptionError (EOS_OPTION_INVALID) for an end beyond the last stable offset."""
     if limit == "latest":
         return watch.ends()
@@ -69,7 +69,8 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffset
 
 
 def _bounds(watch: TopicWatch) -> tuple[PartitionOffsets, PartitionOffsets, PartitionOffsets]:
-    """The first offsets, high watermarks and last stable offsets of the same partitions, however topics change."""
+    """Return the first offsets, high watermarks and last stable offsets of the same partitions, however topics
+    change."""
     while True:
         partitions = watch.topics().partitions
         # In the order in which they are in the log, as rows come and go between the responses.
@@ -101,7 +102,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
 
 
 def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
-    """The committed offsets of the group. An empty partition without one begins at its end."""
+    """Return the committed offsets of the group. An empty partition without one begins at its end."""
     members = active_members(client, group)
     if members:
         raise group_active(group, members, "or both read the same rows. The query continues from their offsets")

@@ -61,7 +61,7 @@ class Sizes:
         self._density: dict[TopicPartition, float] = {}
 
     def within(self, start: PartitionOffsets, ends: PartitionOffsets, most: int) -> PartitionOffsets:
-        """``ends``, or earlier offsets, so that about ``most`` bytes lie between ``start`` and them.
+        """Return ``ends``, or earlier offsets, so that about ``most`` bytes lie between ``start`` and them.
 
         The bytes are divided in proportion to the backlog of each partition. A partition with a backlog gets at least
         one record batch of any size.
@@ -89,7 +89,7 @@ class Sizes:
         return pieces
 
     def _walk(self, partition: TopicPartition, at: int, end: int, share: float, pieces: list[Piece]) -> int:
-        """The offset at which the partition's share ends; an earlier one if that takes too many looks."""
+        """Return the offset at which the partition's share ends; an earlier one if that takes too many looks."""
         spent, looks = 0.0, 1
         while looks < _MOST_LOOKS:
             for piece in pieces:
@@ -112,7 +112,7 @@ class Sizes:
 
 
 def look_at(client: BrokerClient, isolation: Isolation) -> Look:
-    """A `Look` that fetches from the partitions' leaders."""
+    """Return a `Look` that fetches from the partitions' leaders."""
 
     def look(partition: TopicPartition, at: int) -> list[Piece]:
         fetched = fetch_once(client, *partition, at, LOOK_BYTES, isolation=isolation)

@@ -47,7 +47,7 @@ def decode(
     see: Callable[[RecordBatch], None] | None = None,
     most_bytes: int | None = None,
 ) -> Decoded:
-    """The rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
+    """Return the rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
     ``begin`` and ``size``: where in the data the records are, by default all of it; they must not change before the
     last batch is decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions,
@@ -87,7 +87,7 @@ def read_groups(
     read: Callable[[RecordGroup], T],
     most_bytes: int | None = None,
 ) -> Iterator[T]:
-    """The results of ``read`` for the record batches in ``data``, group by group.
+    """Yield the results of ``read`` for the record batches in ``data``, group by group.
 
     Raises KafkaError: EOS_SOURCE_DAMAGED for damaged batches or records, EOS_SOURCE_BATCH_TOO_LARGE for a batch that
     has more than ``most_bytes`` when it is decompressed.
@@ -124,7 +124,7 @@ def _decode_group(group: RecordGroup, range_: OffsetRange, with_headers: bool) -
 
 
 def _times(records: Records, rows: slice, range_: OffsetRange) -> tuple[pa.Array, pa.Array]:
-    """The columns ``timestamp`` and ``timestampType`` (0: set by the producer, 1: by the broker) of all records.
+    """Return the columns ``timestamp`` and ``timestampType`` (0: set by the producer, 1: by the broker) of all records.
 
     Raises KafkaError (EOS_SOURCE_TIMESTAMP) if one of ``rows``, the records of the range, has a timestamp that Spark
     cannot hold.
@@ -137,7 +137,7 @@ def _times(records: Records, rows: slice, range_: OffsetRange) -> tuple[pa.Array
 
 
 def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
-    """The column ``headers``. Only records with headers cost Python per row."""
+    """Return the column ``headers``. Only records with headers cost Python per row."""
     rows = np.flatnonzero(fields.header_count)
     headers: list[list[dict[str, str | bytes | None]] | None] = [None] * len(fields.ends)
     places = (fields.header_at[rows].tolist(), fields.ends[rows].tolist(), fields.header_count[rows].tolist())
@@ -147,15 +147,15 @@ def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
 
 
 def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.ndarray) -> EosError:
-    """The error for the first of these timestamps that Spark cannot hold. At least one must be such."""
+    """Return the error for the first of these timestamps that Spark cannot hold. At least one must be such."""
     first = int(((millis > _LAST_MILLISECOND) | (millis < -_LAST_MILLISECOND)).argmax())
     offset, at = int(offsets[first]), int(millis[first])
     return stop("EOS_SOURCE_TIMESTAMP", topic=topic, partition=partition, offset=offset, timestamp=at)
 
 
 def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> EosError:
-    """The error for bytes that are damaged or of an unknown format from ``offset`` on, or for a record batch that is
-    too large."""
+    """Return the error for bytes that are damaged or of an unknown format from ``offset`` on, or for a record batch
+    that is too large."""
     if isinstance(damage, TooLargeBatch):
         return _too_large(range_, damage)
     if isinstance(damage, UnsupportedFormat):

@@ -38,13 +38,13 @@ def _diverged_at(client: BrokerClient, range_: OffsetRange, offset: int, epoch: 
 
 
 def recreated(topic: str) -> EosError:
-    """The error for a topic that was deleted and created again while it was read by its id."""
+    """Return the error for a topic that was deleted and created again while it was read by its id."""
     return stop("EOS_SOURCE_RECREATED", topic=topic)
 
 
 def begins_later(client: BrokerClient, range_: OffsetRange, position: int) -> EosError | None:
-    """The error for a range whose log begins behind ``position`` by now: DataLossError (EOS_SOURCE_DATA_LOSS). None if
-    it does not. Raises ConnectionFailed."""
+    """Return the error for a range whose log begins behind ``position`` by now: DataLossError (EOS_SOURCE_DATA_LOSS).
+    None if it does not. Raises ConnectionFailed."""
     r = range_
     begin = begin_offsets(client, {r.topic: [r.partition]})[r.topic][r.partition]
     if begin <= position:
@@ -54,7 +54,7 @@ def begins_later(client: BrokerClient, range_: OffsetRange, position: int) -> Eo
 
 
 def why_not(client: BrokerClient, range_: OffsetRange, position: int, refusal: str | None = None) -> EosError:
-    """The error for a range that cannot be read from ``position`` on.
+    """Return the error for a range that cannot be read from ``position`` on.
 
     DataLossError (EOS_SOURCE_DATA_LOSS) if the log does not hold the offsets. Otherwise KafkaError: EOS_SOURCE_FETCH
     for ``refusal``, the broker's error, or EOS_SOURCE_STALLED without one. Raises ConnectionFailed.

@@ -82,7 +82,7 @@ class LeaderEpochs:
         leaders: Mapping[TopicPartition, int],
         least: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """The epoch of the record before each offset; `UNKNOWN` if the log begins there, or has no epochs.
+        """Return the epoch of the record before each offset; `UNKNOWN` if the log begins there, or has no epochs.
 
         ``least``: lower bounds for these epochs, where known.
         """
@@ -101,8 +101,8 @@ class LeaderEpochs:
     def diverged(
         self, noted: Mapping[TopicPartition, Noted], leaders: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The partitions whose log before the noted offset is not the one that was read, each with the offset from
-        which it differs, as far as that is known.
+        """Return the partitions whose log before the noted offset is not the one that was read, each with the offset
+        from which it differs, as far as that is known.
 
         A compacted log may have lost all records of an epoch, and a replica that was filled from it never knew that
         epoch. So a log differs only where it has a record of another epoch, or ends.
@@ -160,7 +160,7 @@ class LeaderEpochs:
     def _answered(
         self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, T]:
-        """The results of all questions. Each round is one request for all partitions together."""
+        """Return the results of all questions. Each round is one request for all partitions together."""
         results: dict[TopicPartition, T] = {}
         pending: dict[TopicPartition, int] = {}
 
@@ -194,8 +194,8 @@ def _ask_one(epoch: int) -> _Question[EpochEnd]:
 
 
 def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]:
-    """The smallest epoch that does not end before an offset, and whether the log certainly has it: if the log begins
-    with a later epoch, the leader's answer repeats the requested one."""
+    """Return the smallest epoch that does not end before an offset, and whether the log certainly has it: if the log
+    begins with a later epoch, the leader's answer repeats the requested one."""
     if leader == UNKNOWN or offset <= 0:
         return UNKNOWN, True
     if leader == 0:
@@ -220,7 +220,7 @@ def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]
 
 
 def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
-    """`Leaders` that send requests to a cluster."""
+    """Return `Leaders` that send requests to a cluster."""
 
     def begins(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return flat(begin_offsets(client, by_topic(partitions), timeout_s))
@@ -257,8 +257,8 @@ def _first_batch(client: BrokerClient, timeout_s: float, partition: TopicPartiti
 def _where_no_batch_is(
     client: BrokerClient, timeout_s: float, partition: TopicPartition, offset: int
 ) -> tuple[int, int]:
-    """The first batch of a log that begins behind the offset, or the log's end, if that is not behind it. A Fetch
-    cannot tell: the high watermark of a new leader may be that of a while ago, but it does not answer ListOffsets
+    """Return the first batch of a log that begins behind the offset, or the log's end, if that is not behind it. A
+    Fetch cannot tell: the high watermark of a new leader may be that of a while ago, but it does not answer ListOffsets
     before that has caught up."""
     (begin,) = flat(begin_offsets(client, by_topic([partition]), timeout_s)).values()
     if begin > offset:

@@ -32,8 +32,8 @@ class LagWatch:
         self._logged: dict[tuple[str, int, int], float] = {}
 
     def watch(self, ends: PartitionOffsets) -> bool:
-        """Once a second, compare the ends with the high watermarks, and log transactions that hold an end back for
-        long. Whether it did so now."""
+        """Compare, once a second, the ends with the high watermarks, and log transactions that hold an end back for
+        long. Returns whether it did so now."""
         now = time.monotonic()
         if now < self._next_look:
             return False

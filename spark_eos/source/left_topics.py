@@ -21,7 +21,8 @@ def differ(one: str | None, other: str | None) -> bool:
 
 
 def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: TopicIds) -> Position:
-    """The position with the partitions that do not exist moved to ``left``. ``there``, ``ids``: the existing topics.
+    """Return the position with the partitions that do not exist moved to ``left``. ``there``, ``ids``: the existing
+    topics.
 
     A topic that was recreated leaves nothing: its old log does not come back.
     """
@@ -44,7 +45,7 @@ def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: T
 
 
 def come_back(left: Mapping[str, LeftAt], there: Mapping[str, Collection[int]], ids: TopicIds) -> PartitionOffsets:
-    """The partitions that were left and exist again, with the offsets at which they were left."""
+    """Return the partitions that were left and exist again, with the offsets at which they were left."""
     back = {
         topic: {p: at for p, at in was.offsets.items() if p in there.get(topic, ())}
         for topic, was in left.items()

@@ -50,9 +50,9 @@ def data_loss(
     *,
     selected: bool = True,
 ) -> EosError:
-    """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing offset.
-    ``readable``: the part of its range that a task can still read, from the first to the second offset. ``selected``:
-    the query's options still include the partition."""
+    """Return the error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
+    offset. ``readable``: the part of its range that a task can still read, from the first to the second offset.
+    ``selected``: the query's options still include the partition."""
     if not selected:
         return stop(
             "EOS_SOURCE_DATA_LOSS.not_selected",
@@ -78,16 +78,16 @@ def data_loss(
 
 
 def log_diverged(topic: str, partition: int, expected: int, found: int, epoch: int) -> EosError:
-    """The error for a log that was truncated before the offset ``expected``, up to which it was read or planned, and
-    has grown again. ``found``: the offset from which it differs. ``epoch``: the leader epoch of the record that was
+    """Return the error for a log that was truncated before the offset ``expected``, up to which it was read or planned,
+    and has grown again. ``found``: the offset from which it differs. ``epoch``: the leader epoch of the record that was
     before ``expected``."""
     what = f"it had a record of leader epoch {epoch} before that offset, and from offset {found} on it now has others"
     return _diverged(topic, partition, expected, found, what)
 
 
 def epoch_diverged(topic: str, partition: int, position: int, other: OtherEpoch) -> EosError:
-    """The error for a record batch that is not of the log for which the range was planned. Rows of the range before
-    ``position`` are."""
+    """Return the error for a record batch that is not of the log for which the range was planned. Rows of the range
+    before ``position`` are."""
     what = f"the batch at offset {other.base} has leader epoch {other.epoch}, and had another one"
     return _diverged(topic, partition, position, min(other.base, position), what)
 

@@ -28,8 +28,8 @@ _choices: dict[_Key, tuple[int | None, float]] = {}
 
 
 def rack_here(kafka: KafkaProperties) -> str:
-    """The rack of this process: ``client.rack``, with each ``${env:NAME}`` replaced by the environment variable NAME.
-    Empty if there is none."""
+    """Return the rack of this process: ``client.rack``, with each ``${env:NAME}`` replaced by the environment variable
+    NAME. Empty if there is none."""
     return _VARIABLE.sub(lambda match: _variable(match[1]), canonical(kafka).get("client.rack", ""))
 
 

@@ -116,7 +116,7 @@ Plan = Generator[Question, Any, T]
 
 
 def answered(plan: Plan[T], answer: Callable[[Question], object]) -> T:
-    """The decision of a plan, whose questions ``answer`` answers."""
+    """Return the decision of a plan, whose questions ``answer`` answers."""
     try:
         question = next(plan)
         while True:

@@ -35,7 +35,8 @@ class Task(InputPartition):
 
 
 def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> PartitionOffsets:
-    """The end of the micro-batch that begins at ``start``: at most ``max_rows`` offsets later, never past ``ends``.
+    """Return the end of the micro-batch that begins at ``start``: at most ``max_rows`` offsets later, never past
+    ``ends``.
 
     ``max_rows`` is divided in proportion to the backlog of each partition; one with a backlog gets at least one offset.
     A partition whose end is unknown or before its start does not advance.
@@ -54,7 +55,7 @@ def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> P
 
 
 def in_wait(start: PartitionOffsets, ends: PartitionOffsets) -> dict[TopicPartition, int]:
-    """The backlog of each partition that has one, in offsets."""
+    """Return the backlog of each partition that has one, in offsets."""
     return {
         (topic, p): ends[topic][p] - at
         for topic, partitions in start.items()
@@ -64,7 +65,7 @@ def in_wait(start: PartitionOffsets, ends: PartitionOffsets) -> dict[TopicPartit
 
 
 def merge(one: PartitionOffsets, other: PartitionOffsets) -> PartitionOffsets:
-    """The union of two sets of offsets without common partitions."""
+    """Return the union of two sets of offsets without common partitions."""
     return {topic: {**one.get(topic, {}), **other.get(topic, {})} for topic in {**one, **other}}
 
 
@@ -75,7 +76,7 @@ def ranges(
     last_epochs: PartitionOffsets | None = None,
     ids: Mapping[str, str] | None = None,
 ) -> list[OffsetRange]:
-    """A range for each partition with offsets to read. A partition that is not in ``start`` is not read yet.
+    """Return a range for each partition with offsets to read. A partition that is not in ``start`` is not read yet.
     ``first_epochs``, ``last_epochs``: the leader epochs of the records before starts and ends; ``ids``: of the topics.
     Unknown ones are missing."""
 
@@ -96,7 +97,7 @@ def ranges(
 
 
 def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, report: Report) -> list[OffsetRange]:
-    """The ranges without offsets that the log no longer has; these are reported as lost."""
+    """Return the ranges without offsets that the log no longer has; these are reported as lost."""
     kept = []
     for r in reads:
         first = begin[r.topic][r.partition]
@@ -109,7 +110,7 @@ def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, report: 
 
 
 def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets, report: Report) -> list[OffsetRange]:
-    """The ranges without offsets beyond the end of the log; these are reported as lost."""
+    """Return the ranges without offsets beyond the end of the log; these are reported as lost."""
     kept = []
     for r in reads:
         last = high_watermark[r.topic][r.partition]
@@ -121,17 +122,17 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets
 
 
 def ends_early(end: int) -> str:
-    """The reason for a loss in a partition that ends before an offset that was read or planned."""
+    """Return the reason for a loss in a partition that ends before an offset that was read or planned."""
     return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
 def tasks(
     reads: list[OffsetRange], min_partitions: int | None, max_records: int | None, cores: int | None = None
 ) -> list[Task]:
-    """The tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one. If the
-    user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``cores``: of Spark, if they
-    are known, and a replay may have its rows in other tasks: then up to `TOGETHER` ranges with at most `MANY` offsets
-    share a task, too, as long as there is one for each core."""
+    """Return the tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one.
+    If the user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``cores``: of Spark, if
+    they are known, and a replay may have its rows in other tasks: then up to `TOGETHER` ranges with at most `MANY`
+    offsets share a task, too, as long as there is one for each core."""
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []
@@ -147,7 +148,7 @@ def tasks(
 
 
 def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
-    """The ranges split into parts, for more tasks than partitions.
+    """Return the ranges split into parts, for more tasks than partitions.
 
     No part has more than ``max_records`` offsets. If there are enough offsets, there are about ``min_partitions``
     parts, divided in proportion to the size of the ranges, as in the built-in source.

@@ -59,7 +59,7 @@ _SHORT_STALL_S = 5.0
 
 
 def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, as batches of `arrow_schema`.
+    """Yield the records of a range, in order, as batches of `arrow_schema`.
 
     Raises the errors of `why_not`, and KafkaError for damaged records (EOS_SOURCE_DAMAGED) and for formats that this
     client does not know (EOS_SOURCE_FETCH): all rows before them were returned.
@@ -71,7 +71,7 @@ def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch
 
 
 def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches]:
-    """The record batches that hold rows of a range, verified and in order; errors as for `read_raw`.
+    """Yield the record batches that hold rows of a range, verified and in order; errors as for `read_raw`.
 
     The first and the last one may hold rows before and behind the range.
     """
@@ -130,8 +130,8 @@ class _Fetches:
             give_back(self._client, self._connection)
 
     def next(self, read: Callable[[FetchResponse], R]) -> R:
-        """The result of ``read`` (`decode` or `verify`) for the next response; the following fetch is then in progress.
-        The result may have no rows, but ``position`` has moved."""
+        """Return the result of ``read`` (`decode` or `verify`) for the next response; the following fetch is then in
+        progress. The result may have no rows, but ``position`` has moved."""
         began = system.monotonic()
         deadline, pause_s = began + self._options.poll_timeout_s, FIRST_WAIT_S
         delay, partition = Waiting("reading"), name_of_partition((self._range.topic, self._range.partition))
@@ -169,12 +169,13 @@ class _Fetches:
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
 
     def _deadline_after(self, answer: FetchResponse) -> float:
-        """The time until which to retry: a new leader may lag behind, but not for long after its first response."""
+        """Return the time until which to retry: a new leader may lag behind, but not for long after its first
+        response."""
         short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
         return system.monotonic() + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
     def _answer(self, deadline: float) -> FetchResponse | None:
-        """The leader's response to the fetch in progress, or to a first one; None if it cannot be reached."""
+        """Return the leader's response to the fetch in progress, or to a first one; None if it cannot be reached."""
         if self._connection is None:
             self._try(self._connect)
         connection = self._connection
@@ -252,7 +253,7 @@ class _Fetches:
         )
 
     def decode(self, answer: FetchResponse) -> Decoded:
-        """The rows of a response. They must be used before the next response is received."""
+        """Return the rows of a response. They must be used before the next response is received."""
         return decode(
             answer.data,
             self._unread,
@@ -265,7 +266,7 @@ class _Fetches:
         )
 
     def verify(self, answer: FetchResponse) -> FetchedBatches:
-        """The record batches of a response, in memory of their own."""
+        """Return the record batches of a response, in memory of their own."""
         data, unread = self._connected.take_buffer(), self._unread
         try:
             batches, next_offset = find_batches(
@@ -299,7 +300,7 @@ class _Fetches:
             self._try(self._send)
 
     def check_end(self) -> None:
-        """After the last offset: raise DataLossError (EOS_SOURCE_LOG_DIVERGED) if the log is not the one for which the
+        """Raise DataLossError (EOS_SOURCE_LOG_DIVERGED) after the last offset if the log is not the one for which the
         range was planned. Only a request can tell that if no batch had the last offset, as in a compacted log."""
         if not self._epochs.at_end:
             check_epoch(self._client, self._range, self._range.end, self._range.last_epoch)

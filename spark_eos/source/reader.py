@@ -135,14 +135,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def initialOffset(self) -> SparkOffset:
-        """Where a new query begins. Spark calls this more than once; the result stays the same within a run."""
+        """Return where a new query begins. Spark calls this more than once; the result stays the same within a run."""
         if self._initial is None:
             position = answered(initial_position(self._options, pinned=self._watch.pinned), self._answer)
             self._initial = offset_log.to_spark(self._marked(position))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Always a number of rows: so ReadAllAvailable can only mean that the engine wants all in one micro-batch."""
+        """Return a limit that is always a number of rows, so that ReadAllAvailable can only mean that the engine wants
+        all in one micro-batch."""
         return ReadMaxRows(self._options.max_offsets_per_trigger or NO_LIMIT)
 
     @hidden_traceback()
@@ -152,8 +153,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Where the next micro-batch ends; ``start`` itself when there is nothing to do. Everything before ``start``
-        has been processed, with any sink. A Spark without admission control passes neither argument.
+        """Return where the next micro-batch ends; ``start`` itself when there is nothing to do. Everything before
+        ``start`` has been processed, with any sink. A Spark without admission control passes neither argument.
 
         Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), DataLossError."""
         self._hint()
@@ -180,7 +181,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[range_math.Task]:
-        """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
+        """Return the ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
         before, after = read_position(start), read_position(end)
         check_cluster(before.cluster, after.cluster or "")
@@ -189,7 +190,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return range_math.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
-        """For the query's progress: the newest known last stable offsets, and the lag of each partition as marks."""
+        """Return, for the query's progress, the newest known last stable offsets, and each partition's lag as marks."""
         ends = self._watch.known_ends()
         if not ends:
             return None
@@ -199,15 +200,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_log.to_spark(Position(ends)) | offset_log.as_marks(report | name)
 
     def commit(self, end: SparkOffset) -> None:
-        """Nothing to do: the offset log alone has the offsets."""
+        """Do nothing: the offset log alone has the offsets."""
 
     def stop(self) -> None:
-        """Nothing to do: the clients belong to the process."""
+        """Do nothing: the clients belong to the process."""
 
     # In the tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of its ranges, as Arrow. Raises EosError."""
+        """Yield the records of a task's ranges, as Arrow. Raises EosError."""
         from spark_eos.source.task import read_task  # which the driver's process has no use for
 
         assert isinstance(partition, range_math.Task)
@@ -217,7 +218,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Steps
 
     def _marked(self, position: Position) -> Position:
-        """The position with further marks for the offset log. For subclasses."""
+        """Return the position with further marks for the offset log. For subclasses."""
         return position
 
     def _run_batch(self, start: SparkOffset, end: SparkOffset) -> None:
@@ -261,8 +262,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._events.tell("lag", source=self._name, **report)
 
     def _readable(self, ranges: list[OffsetRange], logged: Position, *, planned_now: bool) -> list[OffsetRange]:
-        """The parts of the ranges that the cluster still has; the rest is reported. ``logged``: the micro-batch's
-        end."""
+        """Return the parts of the ranges that the cluster still has; the rest is reported. ``logged``: the
+        micro-batch's end."""
         if not ranges:
             return []
         there = self._watch.topics() if planned_now else self._watch.named({r.topic for r in ranges})
@@ -273,7 +274,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(result.ranges)
 
     def _answer(self, question: Question) -> object:
-        """The cluster's answer to a question of a plan."""
+        """Return the cluster's answer to a question of a plan."""
         watch = self._watch
         match question:
             case EpochsBefore(offsets, least):

@@ -49,7 +49,7 @@ ARROW_HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("
 
 
 def schema(include_headers: bool) -> StructType:
-    """The columns of the source, as Spark's types."""
+    """Return the columns of the source, as Spark's types."""
     return StructType([*RECORD_SCHEMA.fields, HEADERS]) if include_headers else RECORD_SCHEMA
 
 
@@ -68,5 +68,5 @@ def _columns(schema: StructType) -> str:
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """Arrow's."""
+    """Return the columns of the source, as Arrow's types."""
     return ARROW_SCHEMA.append(ARROW_HEADERS) if include_headers else ARROW_SCHEMA

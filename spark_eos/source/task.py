@@ -27,7 +27,7 @@ Read = Callable[[Fetching, OffsetRange], Iterator[T]]
 
 
 def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
-    """The records of the task's ranges, one range after the other. Raises the errors of `read_range`."""
+    """Yield the records of the task's ranges, one range after the other. Raises the errors of `read_range`."""
     answers = gather(fetching, task.ranges) if _is_for_gathering(fetching, task) else {}
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -50,12 +50,12 @@ def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The rows as one batch instead of many small ones: each batch costs Spark as much as some hundred rows."""
+    """Return the rows as one batch instead of many small ones: each batch costs Spark as much as some hundred rows."""
     return batches if len(batches) < 2 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, as batches of `arrow_schema`; committed ones only, by default.
+    """Yield the records of a range, in order, as batches of `arrow_schema`; committed ones only, by default.
 
     Raises DataLossError where the log does not hold the range any more (EOS_SOURCE_DATA_LOSS) or is another one than
     when it was planned (EOS_SOURCE_LOG_DIVERGED), KafkaError

@@ -70,7 +70,7 @@ class TopicWatch:
         self._pinned = False
 
     def topics(self, *, now: bool = False) -> Topics:
-        """The topics that exist, at most 5 s old; with ``now``, as of this moment, even when they are pinned."""
+        """Return the topics that exist, at most 5 s old; with ``now``, as of this moment, even when they are pinned."""
         if not now and time.monotonic() < self._topics_until:
             return self._topics
         current = self._look()
@@ -83,7 +83,7 @@ class TopicWatch:
         return current
 
     def named(self, names: Iterable[str]) -> Topics:
-        """These topics with all their partitions, as of this moment, whether or not the query reads them."""
+        """Return these topics with all their partitions, as of this moment, whether or not the query reads them."""
         described = describe_topics(self.client, names, self._timeout_s, missing_ok=True)
         partitions = {name: list(range(topic.partitions)) for name, topic in described.items()}
         there = self._topics_of(partitions, described)
@@ -98,8 +98,8 @@ class TopicWatch:
             raise missing(self.client.bootstrap_servers, ", ".join(lacking), near, required)
 
     def look(self) -> tuple[Topics, PartitionOffsets]:
-        """The topics, and the end of every partition for this query, exclusive, at most 50 ms old: its last stable
-        offset, or its high watermark for a query that reads uncommitted rows.
+        """Return the topics, and the end of every partition for this query, exclusive, at most 50 ms old: its last
+        stable offset, or its high watermark for a query that reads uncommitted rows.
 
         The ends belong to exactly these topics. `topics` may be newer, so the two must not be combined.
         """
@@ -117,16 +117,16 @@ class TopicWatch:
     def epochs_at(
         self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The leader epochs of the records before these offsets, where they are known. ``least``: lower bounds for
-        them. Costs one request for each new leader, and some for offsets before its time."""
+        """Return the leader epochs of the records before these offsets, where they are known. ``least``: lower bounds
+        for them. Costs one request for each new leader, and some for offsets before its time."""
         epochs = self._epochs.at(offsets, self._leaders, least)
         return {partition: epoch for partition, epoch in epochs.items() if epoch != UNKNOWN}
 
     def diverged(
         self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The partitions whose log no longer has records of these epochs before these offsets, each with the offset
-        from which the log differs. Costs one request for each new leader."""
+        """Return the partitions whose log no longer has records of these epochs before these offsets, each with the
+        offset from which the log differs. Costs one request for each new leader."""
         noted = {
             partition: Noted(offsets[partition], epoch) for partition, epoch in epochs.items() if partition in offsets
         }
@@ -148,11 +148,11 @@ class TopicWatch:
                 self._leaders[topic, p] = max(epoch, self._leaders.get((topic, p), UNKNOWN))
 
     def ends(self) -> PartitionOffsets:
-        """The end of every partition, from `look`."""
+        """Return the end of every partition, from `look`."""
         return self.look()[1]
 
     def known_ends(self) -> PartitionOffsets:
-        """The ends that `look` returned last. Sends no request."""
+        """Return the ends that `look` returned last. Sends no request."""
         return self._ends
 
     def pin(self) -> None:
@@ -169,18 +169,18 @@ class TopicWatch:
         return self._pinned
 
     def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
-        """The first offset of every partition, or of these."""
+        """Return the first offset of every partition, or of these."""
         return begin_offsets(self.client, partitions or self.topics().partitions, self._timeout_s)
 
     def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
-        """The end of every partition, or of these, open and aborted transactions included."""
+        """Return the end of every partition, or of these, open and aborted transactions included."""
         asked = partitions or self.topics().partitions
         ends, epochs = ends_and_epochs(self.client, asked, "read_uncommitted", self._timeout_s)
         self._hear(epochs)
         return ends
 
     def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
-        """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
+        """Return for each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
         offsets, epochs = offsets_and_epochs_at(self.client, times, self._isolation, self._timeout_s)
         self._hear(epochs)
         return offsets
@@ -211,8 +211,8 @@ class TopicWatch:
         return self._topics_of(partitions, there)
 
     def _for_rows(self, described: Mapping[str, Topic]) -> dict[str, Topic]:
-        """The topics that hold rows of users. A pattern leaves out the others, as Kafka's consumers leave out internal
-        topics; one that is named raises TopicError (EOS_TOPIC_RESERVED). Each topic is inspected once."""
+        """Return the topics that hold rows of users. A pattern leaves out the others, as Kafka's consumers leave out
+        internal topics; one that is named raises TopicError (EOS_TOPIC_RESERVED). Each topic is inspected once."""
         by_pattern = isinstance(self._selection, Pattern)
         if self._looks_only and not by_pattern:
             return dict(described)
