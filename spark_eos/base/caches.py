@@ -59,7 +59,7 @@ class _Cached(Generic[P, R]):
 
 
 def ttl_cache(ttl_s: float, maxsize: int) -> Callable[[Callable[P, R]], _Cached[P, R]]:
-    """A decorator that keeps a function's results for ``ttl_s`` seconds, counted from the call.
+    """Return a decorator that keeps a function's results for ``ttl_s`` seconds, counted from the call.
 
     At most ``maxsize`` results are kept, those that were used last. Threads that miss the cache together all call the
     function; a forked child does not use its parent's results. Tests call the function's ``cache_clear()``.
@@ -68,7 +68,7 @@ def ttl_cache(ttl_s: float, maxsize: int) -> Callable[[Callable[P, R]], _Cached[
 
 
 def process_cache(maxsize: int) -> Callable[[Callable[P, R]], _Cached[P, R]]:
-    """A `ttl_cache` whose results are kept as long as the process lives."""
+    """Return a `ttl_cache` whose results are kept as long as the process lives."""
     return ttl_cache(math.inf, maxsize)
 
 

@@ -18,7 +18,7 @@ class Moment:
         return cls(tuple(clock() for clock in clocks))
 
     def ago_ms(self, *clocks: Callable[[], float]) -> int:
-        """Milliseconds since then, by the one of the same clocks that has advanced most."""
+        """Return milliseconds since then, by the one of the same clocks that has advanced most."""
         return int(max(0.0, *(clock() - then for clock, then in zip(clocks, self.seen, strict=True))) * 1000)
 
 

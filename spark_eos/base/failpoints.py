@@ -140,7 +140,7 @@ def _strike(point: str, action: str, nth: int) -> None:
 
 
 def _count(folder: Path, point: str) -> int:
-    """How many times the point has been reached, over all processes, including this time."""
+    """Return how many times the point has been reached, over all processes, including this time."""
     for n in itertools.count(1):
         try:
             os.close(os.open(folder / f"{point}.{n}", os.O_CREAT | os.O_EXCL))

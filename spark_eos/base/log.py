@@ -27,7 +27,7 @@ class _SparkFormatter(logging.Formatter):
 
 
 def _on_one_line(record: logging.LogRecord) -> bool:
-    """A filter that keeps every record, and escapes line breaks and control characters in texts from outside."""
+    """Keep every record, but escape line breaks and control characters in texts from outside; a logging filter."""
     text = record.getMessage()
     if not text.isprintable():
         record.msg, record.args = printable(text), ()

@@ -41,10 +41,10 @@ _told: list[Events] = [NOWHERE]
 
 
 def here() -> Events:
-    """Where this process sends events: nowhere, until it has metrics."""
+    """Return where this process sends events: nowhere, until it has metrics."""
     return _told[-1]
 
 
 def tell_to(events: Events) -> None:
-    """Queries that this process starts from now on send their events there."""
+    """Send events there, of queries that this process starts from now on."""
     _told[:] = [events]

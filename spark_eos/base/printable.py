@@ -16,18 +16,19 @@ _SHORTEST_SECRET = 3
 
 
 def printable(text: str) -> str:
-    """The text on one line, with everything escaped, as in Python, that a terminal does not show as a character."""
+    """Return the text on one line, with everything escaped, as in Python, that a terminal does not show as a
+    character."""
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def printable_lines(text: str) -> str:
-    """The text with each line made `printable`."""
+    """Return the text with each line made `printable`."""
     return text if text.isprintable() else in_lines(text.split("\n"))
 
 
 def in_lines(lines: Iterable[str]) -> str:
-    """A text of these lines, each made `printable`: an end of a line in one of them, which may have come from outside,
-    begins no other line."""
+    """Return a text of these lines, each made `printable`: an end of a line in one of them, which may have come from
+    outside, begins no other line."""
     return "\n".join(map(printable, lines))
 
 

@@ -37,7 +37,7 @@ class OffsetRange:
         return self.end - self.start
 
     def cut(self, start: int, end: int) -> OffsetRange:
-        """The part from ``start`` to ``end``, with the epochs that are known of it."""
+        """Return the part from ``start`` to ``end``, with the epochs that are known of it."""
         first = self.first_epoch if start == self.start else -1
         last = self.last_epoch if end == self.end else -1
         return replace(self, start=start, end=end, first_epoch=first, last_epoch=last)
@@ -57,12 +57,12 @@ OWN_NAMES = "__spark_eos_"
 
 
 def name_of_partition(partition: TopicPartition) -> str:
-    """A partition in the form of Kafka's tools: ``topic-0``."""
+    """Return a partition in the form of Kafka's tools: ``topic-0``."""
     return f"{partition[0]}-{partition[1]}"
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic → its partition numbers, in the order of ``partitions``."""
+    """Return topic → its partition numbers, in the order of ``partitions``."""
     numbers: dict[str, list[int]] = {}
     for topic, partition in partitions:
         numbers.setdefault(topic, []).append(partition)
@@ -70,12 +70,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-    """Nested numbers, such as offsets, by ``(topic, partition)``. The inverse of `nested`."""
+    """Return nested numbers, such as offsets, by ``(topic, partition)``. The inverse of `nested`."""
     return {(topic, p): number for topic, partitions in numbers.items() for p, number in partitions.items()}
 
 
 def nested(numbers: Mapping[TopicPartition, int]) -> PartitionOffsets:
-    """The numbers by topic and partition. The inverse of `flat`."""
+    """Return the numbers by topic and partition. The inverse of `flat`."""
     offsets: PartitionOffsets = {}
     for (topic, p), number in numbers.items():
         offsets.setdefault(topic, {})[p] = number

@@ -13,7 +13,7 @@ LARGEST = (1 << 63) - 1
 
 
 def whole_number(text: str) -> int | None:
-    """A number up to `LARGEST`; None for any other text."""
+    """Return a number up to `LARGEST`; None for any other text."""
     return int(text) if _DIGITS.fullmatch(text) and int(text) <= LARGEST else None
 
 

@@ -52,7 +52,7 @@ class Checkpoint:
         self._files, self._root, self._local = store.files, store.root, store.local
 
     def query_id(self) -> str | None:
-        """The query's id; None before its first start. Spark writes it before it plans the first micro-batch."""
+        """Return the query's id; None before its first start. Spark writes it before it plans the first micro-batch."""
         text = self.read("metadata")
         if text is None:
             return None
@@ -65,20 +65,20 @@ class Checkpoint:
         return query
 
     def last_batch(self, log: str) -> int | None:
-        """The newest batch in the log ``offsets`` or ``commits``; None if there is none."""
+        """Return the newest batch in the log ``offsets`` or ``commits``; None if there is none."""
         return max(self.batches(log), default=None)
 
     def batches(self, log: str) -> list[int]:
-        """The micro-batches in the log ``offsets`` or ``commits``, in order."""
+        """Return the micro-batches in the log ``offsets`` or ``commits``, in order."""
         return sorted(batch for name in self.names(log) if (batch := plain_number(name)) is not None)
 
     def names(self, folder: str = "") -> list[str]:
-        """The names of the files in a folder of the checkpoint; none if the folder does not exist."""
+        """Return the names of the files in a folder of the checkpoint; none if the folder does not exist."""
         return [PurePosixPath(info.path).name for info in self._infos(folder)]
 
     def times(self, log: str) -> dict[int, float]:
-        """Micro-batch → when its file in a log was written, in seconds since 1970 by the file system's clock. Without
-        the files for which the file system has no time."""
+        """Return micro-batch → when its file in a log was written, in seconds since 1970 by the file system's clock.
+        Without the files for which the file system has no time."""
         times = {plain_number(PurePosixPath(info.path).name): info.mtime_ns for info in self._infos(log)}
         return {batch: nanos / 1e9 for batch, nanos in times.items() if batch is not None and nanos is not None}
 
@@ -90,8 +90,8 @@ class Checkpoint:
             raise self._failed(folder or "the folder", error) from None
 
     def entry(self, batch: int) -> OffsetLogEntry:
-        """The file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED) if it is missing
-        or incomplete, and (EOS_CHECKPOINT_FORMAT) if it has another version."""
+        """Return the file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED) if it is
+        missing or incomplete, and (EOS_CHECKPOINT_FORMAT) if it has another version."""
         name = f"offsets/{batch}"
         text = self.read(name)
         if text is None:
@@ -102,8 +102,8 @@ class Checkpoint:
             raise self.damaged(name, str(why)) from None
 
     def sources(self, batch: int) -> list[str]:
-        """The lines of the query's sources in the offset log of a micro-batch; none if the file does not exist, or is
-        incomplete. Raises CheckpointError (EOS_CHECKPOINT_FORMAT)."""
+        """Return the lines of the query's sources in the offset log of a micro-batch; none if the file does not exist,
+        or is incomplete. Raises CheckpointError (EOS_CHECKPOINT_FORMAT)."""
         name = f"offsets/{batch}"
         try:
             return list(self._entry_of(name, self.read(name) or "").lines)
@@ -136,24 +136,25 @@ class Checkpoint:
         return with_text_keys(merged(ours))
 
     def topic_ids(self, batch: int) -> dict[str, str]:
-        """Topic → id, for the sources that have ids in the offset log of a micro-batch."""
+        """Return topic → id, for the sources that have ids in the offset log of a micro-batch."""
         return {topic: id_ for position in self._positions(batch) for topic, id_ in position.ids.items()}
 
     def cluster_ids(self, batch: int) -> dict[str, str]:
-        """Topic → id of its cluster, for the sources that have it in the offset log of a micro-batch."""
+        """Return topic → id of its cluster, for the sources that have it in the offset log of a micro-batch."""
         noted = [(position.cluster, position.offsets) for position in self._positions(batch)]
         return {topic: cluster for cluster, offsets in noted if cluster is not None for topic in offsets}
 
     def source_groups(self, batch: int) -> set[str]:
-        """The consumer groups to which the query's sources commit their position themselves."""
+        """Return the consumer groups to which the query's sources commit their position themselves."""
         return {position.group for position in self._positions(batch) if position.group is not None}
 
     def _positions(self, batch: int) -> list[Position]:
-        """The positions in the lines of all sources. Leaves damaged lines to `kafka_offsets`, which raises for them."""
+        """Return the positions in the lines of all sources. Leaves damaged lines to `kafka_offsets`, which raises for
+        them."""
         return [source_line(text).position for text in self.sources(batch)]
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if it does not exist."""
+        """Return the text of a file; None if it does not exist."""
         try:
             with self._files.open_input_stream(f"{self._root}/{name}") as stream:
                 content: bytes = stream.read()
@@ -183,12 +184,12 @@ class Checkpoint:
         return " ".join(word for word in reason.split() if word.isalpha() or not names.search(word))
 
     def elsewhere(self) -> EosError:
-        """The error for an empty location of a query that has started: Spark's files are somewhere else."""
+        """Return the error for an empty location of a query that has started: Spark's files are somewhere else."""
         return self._closed("there is no file 'metadata', which Spark has written: Python reads another place")
 
     def _closed(self, why: str) -> EosError:
         return stop("EOS_CHECKPOINT_STORE.unreadable", location=self.location, why=why)
 
     def damaged(self, name: str, why: str) -> EosError:
-        """The error for a file that cannot be used."""
+        """Return the error for a file that cannot be used."""
         return stop("EOS_CHECKPOINT_DAMAGED.file", location=self.location, name=name, why=why)

@@ -81,7 +81,7 @@ class Position:
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
-    """The line of a source, as Spark takes it: marks first, then topics by name, and partitions by number."""
+    """Return the line of a source, as Spark takes it: marks first, then topics by name, and partitions by number."""
     offsets = position.offsets
     ids = {topic: position.ids[topic] for topic in sorted(offsets) if topic in position.ids}
     topics = {topic: _by_text(offsets[topic]) for topic in sorted(offsets)}
@@ -103,7 +103,7 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
 
 
 def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
-    """The position in a line that `to_spark` or Spark's own Kafka source has written."""
+    """Return the position in a line that `to_spark` or Spark's own Kafka source has written."""
     offsets = {topic: _by_number(partitions) for topic, partitions in logged.items() if not is_mark(topic)}
     epochs = {topic: _by_number(found) for topic, found in logged.get(_EPOCHS, {}).items()}
     left = {
@@ -178,8 +178,8 @@ def source_line(text: str) -> SourceLine:
 
 
 def with_offsets(line: SourceLine, offsets: PartitionOffsets) -> str:
-    """The text of a Kafka source's line with other offsets for some of its partitions, with blanks only if it had them.
-    A partition that moves loses its leader epoch, which was that of the record before the old offset."""
+    """Return the text of a Kafka source's line with other offsets for some of its partitions, with blanks only if it
+    had them. A partition that moves loses its leader epoch, which was that of the record before the old offset."""
     raw = json.loads(line.text)
     for topic, partitions in offsets.items():
         for p, offset in partitions.items():
@@ -190,7 +190,7 @@ def with_offsets(line: SourceLine, offsets: PartitionOffsets) -> str:
 
 
 def merged(lines: Iterable[SourceLine]) -> PartitionOffsets:
-    """The offsets of all sources together; of a partition that two of them read, the lower one."""
+    """Return the offsets of all sources together; of a partition that two of them read, the lower one."""
     offsets: PartitionOffsets = {}
     for line in lines:
         for topic, partitions in line.position.offsets.items():
@@ -201,7 +201,7 @@ def merged(lines: Iterable[SourceLine]) -> PartitionOffsets:
 
 
 def topic_twice(lines: Sequence[SourceLine]) -> str | None:
-    """A topic that two sources read; None if there is none."""
+    """Return a topic that two sources read; None if there is none."""
     topics = [topic for line in lines for topic in line.position.offsets]
     return next((topic for topic in topics if topics.count(topic) > 1), None)
 
@@ -238,7 +238,7 @@ def entry_of(text: str) -> OffsetLogEntry:
 
 
 def with_text_keys(offsets: PartitionOffsets) -> dict[str, dict[str, int]]:
-    """The offsets as JSON and the ledger have them, with partitions as text."""
+    """Return the offsets as JSON and the ledger have them, with partitions as text."""
     return {topic: _by_text(partitions) for topic, partitions in offsets.items()}
 
 
@@ -278,7 +278,8 @@ def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
 
 
 def _by_number(numbers: Mapping[str, int]) -> dict[int, int]:
-    """Raises ValueError for a key that is written otherwise than as `_by_text` does."""
+    """Return the numbers by partition. Raises ValueError for a key that is written otherwise than as `_by_text`
+    does."""
     numbered = {plain_number(p): number for p, number in numbers.items()}
     if None in numbered:
         raise ValueError("a partition is not a number")

@@ -71,8 +71,8 @@ class HadoopSettings(Settings):
     @overload
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
-        """The value with which a store is opened. Raises OptionError for one with a variable that has no value here: as
-        it is, it would be another address, or a secret that is refused."""
+        """Return the value with which a store is opened. Raises OptionError for one with a variable that has no value
+        here: as it is, it would be another address, or a secret that is refused."""
         value = self._values.get(key)
         if value is not None and _VARIABLE.search(value):
             raise invalid_option(
@@ -142,7 +142,7 @@ def setting_name(key: str) -> str | None:
 
 
 def of_spark(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings in a configuration of Spark, without the prefix ``spark.hadoop.``."""
+    """Return the settings in a configuration of Spark, without the prefix ``spark.hadoop.``."""
     ours = {key: setting_name(key.removeprefix(_SPARKS_PREFIX)) for key in conf if key.startswith(_SPARKS_PREFIX)}
     others = {key.removeprefix(_SPARKS_PREFIX): value for key, value in conf.items()}
     return {name: _resolved(conf[key], others) for key, name in ours.items() if name is not None}
@@ -166,7 +166,7 @@ def _text(file: Path) -> str | None:
 
 
 def _of_xml(text: str) -> dict[str, str]:
-    """The settings in a Hadoop configuration file, without the defaults from Hadoop's jars."""
+    """Return the settings in a Hadoop configuration file, without the defaults from Hadoop's jars."""
     found = {}
     try:
         properties = list(xml.fromstring(text).iter("property"))
@@ -200,8 +200,8 @@ def _resolved(value: str, others: Mapping[str, str]) -> str:
 
 
 def _of_properties(text: str) -> dict[str, str]:
-    """The settings in a file with a name and a value in each line, with blanks, = or : between them, as Java reads it:
-    a backslash at the end of a line, or before a character, is none of the value."""
+    """Return the settings in a file with a name and a value in each line, with blanks, = or : between them, as Java
+    reads it: a backslash at the end of a line, or before a character, is none of the value."""
     own = "\n".join(line for line in re.split(r"\r\n|\r|\n", text) if not line.lstrip().startswith(("#", "!")))
     lines = (_LINE.fullmatch(line) for line in _CONTINUED.sub(r"\1", own).split("\n"))
     return {_unescaped(line[1]): _unescaped(line[2]).strip() for line in lines if line is not None}

@@ -60,7 +60,7 @@ class Store:
 
 
 def open_store(location: str, settings: HadoopSettings) -> Store:
-    """The store at a location. Reads nothing there. Raises NoStore."""
+    """Return the store at a location. Reads nothing there. Raises NoStore."""
     try:
         return _open_store(location, settings)
     except EosError as error:  # of a setting
@@ -68,8 +68,8 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
 
 
 def local_store(location: str) -> Store | None:
-    """The store at a location, by the settings of this machine; None unless that is on a local disk, or mounted as
-    one."""
+    """Return the store at a location, by the settings of this machine; None unless that is on a local disk, or mounted
+    as one."""
     try:
         store = open_store(location, HadoopSettings().on_this_machine())
     except NoStore:
@@ -104,12 +104,12 @@ def _open_store(location: str, settings: HadoopSettings) -> Store:
 
 
 def absolute(location: str) -> str:
-    """The location as the ledger has it: a local path is made absolute, others stay as they are."""
+    """Return the location as the ledger has it: a local path is made absolute, others stay as they are."""
     return location if ":" in location.partition("/")[0] else str(Path(location).absolute())
 
 
 def why_unwritable(path: Path) -> str | None:
-    """Why this user cannot write at a local path, where there may be nothing yet; None if nothing stands in the way.
+    """Return why this user cannot write at a local path, which may not exist yet; None if nothing stands in the way.
     Writes nothing."""
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     if not there.is_dir():
@@ -121,7 +121,8 @@ def why_unwritable(path: Path) -> str | None:
 
 
 def _split(location: str) -> tuple[str, str, str]:
-    """Scheme, authority and path, split as by Hadoop: nothing is decoded, and a colon after a slash ends no scheme."""
+    """Return scheme, authority and path, split as by Hadoop: nothing is decoded, and a colon after a slash ends no
+    scheme."""
     match = _LOCATION.fullmatch(location)
     assert match is not None  # it matches everything
     return (match["scheme"] or "").lower(), match["authority"] or "", match["path"]
@@ -168,8 +169,8 @@ def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
 
 
 def _s3_address(endpoint: str, of: Callable[[str], str | None]) -> dict[str, Any]:
-    """Arguments for ``fs.s3a.endpoint``, a host with or without scheme and port. The endpoint of all regions is left to
-    pyarrow, which knows the one of the bucket's region."""
+    """Return arguments for ``fs.s3a.endpoint``, a host with or without scheme and port. The endpoint of all regions is
+    left to pyarrow, which knows the one of the bucket's region."""
     encrypted = (of("connection.ssl.enabled") or "true").lower() != "false"
     parts = urlsplit(endpoint if "://" in endpoint else f"{'https' if encrypted else 'http'}://{endpoint}")
     if not parts.netloc or parts.netloc == "s3.amazonaws.com":
@@ -179,8 +180,8 @@ def _s3_address(endpoint: str, of: Callable[[str], str | None]) -> dict[str, Any
 
 
 def _azure(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """``authority`` is ``container@account.dfs.core.windows.net``. A setting ends with that host, in small letters, or
-    is for every account without it."""
+    """Open an Azure container. ``authority`` is ``container@account.dfs.core.windows.net``. A setting ends with that
+    host, in small letters, or is for every account without it."""
     host = authority.partition("@")[2].lower()
 
     def of(name: str) -> str | None:
@@ -204,7 +205,8 @@ def _azure(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
 
 
 def _google(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """The client takes the file of a service account only from an environment variable, set while it is created."""
+    """Open a bucket of Google. The client takes the file of a service account only from an environment variable, set
+    while it is created."""
     arguments: dict[str, Any] = {"retry_time_limit": timedelta(seconds=_PATIENCE_S)}
     root = urlsplit(settings.get("fs.gs.storage.root.url", ""))
     if root.netloc:
@@ -233,7 +235,8 @@ _KEY_FILES = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.serv
 
 
 def _hdfs(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
-    """libhdfs reads Hadoop's configuration files itself; a name without a port may be a name service defined there."""
+    """Open HDFS. libhdfs reads Hadoop's configuration files itself; a name without a port may be a name service defined
+    there."""
     host, _, port = authority.partition(":")
     return pyarrow.fs.HadoopFileSystem(host or "default", int(port or 0))
 

@@ -19,8 +19,8 @@ _QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.
 
 
 def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query: str | None = None) -> DataFrameWriter:
-    """A writer for a micro-batch's rows, or some of them, within the function of foreachBatch: set its options, and
-    call ``save()``.
+    """Return a writer for a micro-batch's rows, or some of them, within the function of foreachBatch: set its options,
+    and call ``save()``.
 
     Each write belongs to a sink of the query. ``sink`` names it, the same in every micro-batch; by default it is the
     option `topic`. A micro-batch may write to several sinks, and to each once: a replay writes nothing that is there.
@@ -45,7 +45,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
 
 
 def _noting(writer: DataFrameWriter) -> DataFrameWriter:
-    """A writer whose ``save()`` notes its own failure in the ledger.
+    """Return a writer whose ``save()`` notes its own failure in the ledger.
 
     Sessions of Spark Connect have another class of writers, so that the writer's own is extended, whichever it is.
     """
@@ -84,7 +84,7 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """The options as texts, as Spark passes them on; without options that are None."""
+    """Return the options as texts, as Spark passes them on; without options that are None."""
     return {
         name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -93,7 +93,7 @@ def _texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
-    """Query, run and micro-batch, as Spark sets them in the thread that calls the function."""
+    """Return query, run and micro-batch, as Spark sets them in the thread that calls the function."""
     from pyspark.errors import PySparkException
 
     try:
@@ -106,5 +106,6 @@ def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
 
 @cache
 def _own_run() -> str:
-    """A run id for the lifetime of this process, for sessions that have none. Another process has another run."""
+    """Return a run id for the lifetime of this process, for sessions that have none. Another process has another
+    run."""
     return str(uuid.uuid4())

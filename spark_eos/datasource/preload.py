@@ -55,7 +55,7 @@ def preload(modules: Iterable[str]) -> None:
 
 
 def reseed() -> None:
-    """In a fork: give numpy numbers of its own, in users' functions. Python's own random module does so by itself."""
+    """Give numpy in a fork random numbers of its own, in users' functions. Python's random module does so by itself."""
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()

@@ -119,8 +119,8 @@ class EosKafkaDataSource(DataSource):
 
 
 def with_settings(settings: Mapping[str, str], events: Events = NOWHERE) -> type[EosKafkaDataSource]:
-    """The data source for a session with these settings of file systems and metrics, which Spark pickles with the
-    class.
+    """Return the data source for a session with these settings of file systems and metrics, which Spark pickles with
+    the class.
     """
     if not settings and not events:
         return EosKafkaDataSource

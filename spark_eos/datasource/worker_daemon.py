@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 def without_archives(path: Iterable[str]) -> list[str]:
-    """The path without pyspark.zip and the archive of py4j, if their modules are installed as files."""
+    """Return the path without pyspark.zip and the archive of py4j, if their modules are installed as files."""
     entries = list(path)
     files = [entry for entry in entries if not entry.endswith(".zip")]
     installed = PathFinder.find_spec("pyspark", files)

@@ -32,12 +32,12 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 
 
 
 def parse_start(option: str, text: str) -> Limit:
-    """``earliest``, ``latest``, ``group`` or JSON. Errors as for `parse_offsets`."""
+    """Parse ``earliest``, ``latest``, ``group`` or JSON. Errors as for `parse_offsets`."""
     return _limit(option, text, ("earliest", "latest", "group"))
 
 
 def parse_end(option: str, text: str) -> Limit:
-    """``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
+    """Parse ``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
     limit = _limit(option, text, ("latest",))
     for topic, p in _with_number(limit, EARLIEST):
         raise invalid_option(option, f"earliest for {topic}-{p}, where nothing can end", "-1, which is latest")
@@ -45,7 +45,7 @@ def parse_end(option: str, text: str) -> Limit:
 
 
 def parse_time(option: str, text: str) -> int:
-    """Milliseconds since 1970."""
+    """Parse milliseconds since 1970."""
     number = whole_number(text.strip())
     if number is None:
         raise invalid_option(option, f"'{text}'", "milliseconds since 1970, such as 1700000000000")
@@ -62,7 +62,8 @@ def parse_strategy(option: str, text: str) -> bool:
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Seconds; ``15m``, ``500ms``, ``2h``. A number alone is milliseconds, as everywhere in Spark."""
+    """Parse a duration, such as ``15m``, ``500ms`` or ``2h``; returns seconds. A number alone is milliseconds, as
+    everywhere in Spark."""
     match = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower(), re.ASCII)
     unit = match[2] or "ms" if match else ""
     if not match or unit not in _SECONDS:
@@ -73,7 +74,7 @@ def parse_duration(option: str, text: str) -> float:
 
 
 def refuse_latest_start(option: str, limit: Limit) -> None:
-    """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_INVALID)."""
+    """Raise OptionError (EOS_OPTION_INVALID) for a batch that begins at the end, as it would read nothing."""
     if limit == "latest":
         raise invalid_option(option, "latest, where a batch would read nothing", "earliest, offsets or a timestamp")
     for topic, p in _with_number(limit, LATEST):
@@ -117,6 +118,6 @@ def _limit(option: str, text: str, words: tuple[_Word, ...]) -> Limit:
 
 
 def _with_number(limit: Limit, number: int) -> Iterator[tuple[str, int]]:
-    """The partitions for which the user has given EARLIEST or LATEST."""
+    """Yield the partitions for which the user has given EARLIEST or LATEST."""
     for topic, partitions in limit.items() if isinstance(limit, dict) else ():
         yield from ((topic, p) for p, at in partitions.items() if at == number)

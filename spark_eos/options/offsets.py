@@ -26,8 +26,8 @@ _PARTITIONS_EXAMPLE = '{"topic1":[0,1],"topic2":[2,4]}'
 
 
 def parse_offsets(option: str, text: str) -> PartitionOffsets:
-    """JSON with an offset for each partition, which may be EARLIEST or LATEST; also a line of this source's offset log,
-    of which only the offsets count.
+    """Parse JSON with an offset for each partition, which may be EARLIEST or LATEST; also a line of this source's
+    offset log, of which only the offsets count.
 
     Raises OptionError: EOS_OPTION_INVALID with line and column, EOS_OPTION_INVALID with the topic and partition.
     """
@@ -43,7 +43,7 @@ def parse_offsets(option: str, text: str) -> PartitionOffsets:
 
 
 def parse_times(option: str, text: str) -> PartitionOffsets:
-    """JSON with a timestamp for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
+    """Parse JSON with a timestamp for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or not 0 <= at <= LARGEST:
@@ -54,7 +54,7 @@ def parse_times(option: str, text: str) -> PartitionOffsets:
 
 
 def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
-    """JSON with the partitions of each topic. Errors as for `parse_offsets`."""
+    """Parse JSON with the partitions of each topic. Errors as for `parse_offsets`."""
     result = {}
     for topic, partitions in _object(option, text, _PARTITIONS_EXAMPLE).items():
         if not isinstance(partitions, list) or not partitions:
@@ -126,7 +126,7 @@ def check_known(option: str, offsets: PartitionOffsets, begin: PartitionOffsets,
 
 
 def _numbers(option: str, text: str, check: Callable[[str, str, object], int], example: str) -> PartitionOffsets:
-    """The value of each partition, as ``check(topic, partition, value)`` passes it on."""
+    """Return the value of each partition, as ``check(topic, partition, value)`` passes it on."""
     result: PartitionOffsets = {}
     for topic, partitions in _object(option, text, example).items():
         if is_mark(topic):  # of a line of the offset log

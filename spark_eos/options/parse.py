@@ -231,12 +231,12 @@ def check_ledger_is_apart(options: SinkOptions) -> None:
 
 
 def _path(raw: Mapping[str, str]) -> str:
-    """The argument of ``load``, ``start`` or ``toTable``; empty if there is none."""
+    """Return the argument of ``load``, ``start`` or ``toTable``; empty if there is none."""
     return next((value for key, value in raw.items() if key.lower() == "path"), "")
 
 
 def refuse_path(raw: Mapping[str, str]) -> None:
-    """A user who passes a path or a table expects the rows to be written there."""
+    """Refuse a path or a table: a user who passes one expects the rows to be written there."""
     path = _path(raw)
     if path:
         raise stop("EOS_OPTION_INVALID.path", path=path)
@@ -245,7 +245,7 @@ def refuse_path(raw: Mapping[str, str]) -> None:
 def parse_table(
     raw: Mapping[str, str], table: tuple[Option, ...], owned: Mapping[str, str], ignored: tuple[str, ...]
 ) -> tuple[dict[str, Any], KafkaProperties]:
-    """The values of these options, by attribute, and the client properties. Raises OptionError."""
+    """Return the values of these options, by attribute, and the client properties. Raises OptionError."""
     by_key = {option.name.lower(): option for option in table}
     values: dict[str, Any] = {}
     kafka: dict[str, str] = {}

@@ -24,7 +24,7 @@ class Subscribe:
         return f"'subscribe' ({','.join(self.topics)})"
 
     def of(self, topic: str, count: int) -> Iterable[int]:
-        """The partitions to read of a topic with ``count`` partitions."""
+        """Return the partitions to read of a topic with ``count`` partitions."""
         return range(count)
 
     def includes(self, topic: str, partition: int) -> bool:
@@ -32,7 +32,7 @@ class Subscribe:
         return topic in self.topics
 
     def lacking(self, there: Partitions) -> list[str]:
-        """Topics and partitions that a new query needs and the cluster does not have."""
+        """Return topics and partitions that a new query needs and the cluster does not have."""
         return [topic for topic in self.topics if topic not in there]
 
 

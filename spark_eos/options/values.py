@@ -40,7 +40,7 @@ def parse_text(name: str, value: str) -> str:
 
 
 def parse_exact(name: str, value: str) -> str:
-    """A name that somebody compares, or makes an id of: spaces around it belong to it. Raises OptionError."""
+    """Return a name that somebody compares, or makes an id of: spaces around it belong to it. Raises OptionError."""
     parse_text(name, value)
     return value
 
@@ -53,7 +53,8 @@ def parse_positive(name: str, value: str) -> int:
 
 
 def parse_millis(name: str, value: str) -> int:
-    """Milliseconds, as many as Kafka's own settings take: no sleep or timeout may be longer than clocks can count."""
+    """Parse milliseconds, as many as Kafka's own settings take: no sleep or timeout may be longer than clocks can
+    count."""
     number = whole_number(value.strip())
     if not number or number > _MOST_MILLIS:
         raise invalid_option(name, f"'{value}'", f"whole milliseconds, 1 to {_MOST_MILLIS}")
@@ -61,7 +62,7 @@ def parse_millis(name: str, value: str) -> int:
 
 
 def parse_size(name: str, value: str) -> int:
-    """Bytes, as Spark writes sizes: ``1048576``, ``1024k``, ``1m``, ``1mb``."""
+    """Parse bytes, as Spark writes sizes: ``1048576``, ``1024k``, ``1m``, ``1mb``."""
     match = _SIZE.fullmatch(value.strip().lower())
     size = int(match[1]) << 10 * "bkmgt".index(match[2] or "b") if match else 0
     if size < 1:
@@ -72,7 +73,7 @@ def parse_size(name: str, value: str) -> int:
 
 
 def parse_batch(name: str, value: str) -> int:
-    """The number of a micro-batch."""
+    """Return the number of a micro-batch."""
     number = whole_number(value.strip())
     if number is None:
         raise invalid_option(
@@ -85,7 +86,7 @@ def parse_batch(name: str, value: str) -> int:
 
 
 def parse_version(name: str, value: str) -> int:
-    """The number of a version of a table."""
+    """Return the number of a version of a table."""
     number = whole_number(value.strip())
     if number is None:
         raise invalid_option(

@@ -8,7 +8,8 @@ C = TypeVar("C")
 
 
 def by_value(base: type[C], /, **attributes: object) -> type[C]:
-    """A subclass of ``base`` with these attributes, which Spark pickles with the class. Spark never prints these bytes.
+    """Return a subclass of ``base`` with these attributes, which Spark pickles with the class. Spark never prints these
+    bytes.
 
     A class that is importable by its qualified name would be pickled as that name only, without the attributes.
     """

@@ -38,7 +38,7 @@ _METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re
 
 
 def damage(around: str, text: str, stack: str) -> EosError | None:
-    """The error for Spark's error about a damaged checkpoint; None for all other errors.
+    """Return the error for Spark's error about a damaged checkpoint; None for all other errors.
 
     ``around``: Spark's text before the error. ``text``: the error; only its beginning counts, as the rest may quote
     anything. ``stack``: the JVM's.

@@ -87,7 +87,7 @@ class Reason:
 
 
 def reason(error: BaseException) -> Reason | None:
-    """The error of spark-eos that ``error`` is or contains; None if there is none.
+    """Return the error of spark-eos that ``error`` is or contains; None if there is none.
 
     ``error``: an EosError, or an exception of Spark such as StreamingQueryException or AnalysisException.
     """
@@ -104,7 +104,7 @@ def reason(error: BaseException) -> Reason | None:
 
 
 def _of_spark(around: str, text: str, stack: str) -> EosError | None:
-    """The error for one that Spark raises by itself."""
+    """Return the error for one that Spark raises by itself."""
     ours = damage(around, text, stack) or in_spark(around, text, stack) or _without_package(text)
     if ours is None and _CUT_OFF.match(text) and _PYTHON_FRAME.search(stack):
         return worker_died()
@@ -149,8 +149,8 @@ def as_error(error: BaseException) -> EosError | None:
 
 
 def _stack(error: BaseException | None) -> str:
-    """The stack of Spark's JVM and of its causes: an attribute of PySpark's errors, by another name of Spark Connect's,
-    and part of the text of Py4J's."""
+    """Return the stack of Spark's JVM and of its causes: an attribute of PySpark's errors, by another name of Spark
+    Connect's, and part of the text of Py4J's."""
     if error is None:
         return ""
     own = getattr(error, "_stackTrace", "") or getattr(error, "_stacktrace", "")
@@ -192,7 +192,7 @@ def _without_package(text: str) -> EosError | None:
 
 
 def _without_java() -> EosError | None:
-    """The error for a JVM that could not be started, where that is because of the Java."""
+    """Return the error for a JVM that could not be started, where that is because of the Java."""
     from spark_eos.tools.devcluster.java import find_java
 
     try:
@@ -207,7 +207,7 @@ def format_not_found() -> EosError:
 
 
 def _begins(text: str, condition: str = "") -> re.Pattern[str]:
-    """Matches a text that begins with ``text``, possibly after Spark's condition name."""
+    """Return a pattern of texts that begin with ``text``, possibly after Spark's condition name."""
     named = rf"(?:\[{condition}\] )?" if condition else ""
     return re.compile(named + r"(?:(?:java\.lang\.IllegalArgumentException: )?requirement failed: )?" + re.escape(text))
 
