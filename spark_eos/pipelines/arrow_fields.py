@@ -8,8 +8,8 @@ import pyarrow as pa
 
 
 def name_twice(fields: Sequence[pa.Field]) -> str | None:
-    """A field, by its path, whose name another one beside it has, at any depth; None if there is none. Capital letters
-    make no difference. A name ends with NUL where Arrow hands a schema to other libraries."""
+    """Return a field, by its path, whose name another one beside it has, at any depth; None if there is none. Capital
+    letters make no difference. A name ends with NUL where Arrow hands a schema to other libraries."""
     names = [field.name.partition("\0")[0].lower() for field in fields]
     for field, name in zip(fields, names, strict=True):
         if names.count(name) > 1:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructType
 
 
 def arrow_type(type_: DataType) -> pa.DataType:
-    """A type, with timestamps in UTC."""
+    """Return a type, with timestamps in UTC."""
     return _in_utc(to_arrow_type, type_)
 
 

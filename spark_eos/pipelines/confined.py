@@ -185,7 +185,8 @@ def _limit_memory(mib: int) -> None:
 
 
 def _answer(requests: BinaryIO, bounds: Bounds) -> bytes | None:
-    """The pickled answer to the next call: its result and its error, one of them None. None where there is no call."""
+    """Return the pickled answer to the next call: its result and its error, one of them None. None where there is no
+    call."""
     try:
         if not requests.peek(1):  # type: ignore[attr-defined]  # it is buffered
             return None
@@ -203,7 +204,7 @@ def _answer(requests: BinaryIO, bounds: Bounds) -> bytes | None:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """An error as an answer; one that cannot travel, by its type alone."""
+    """Return an error as an answer; one that cannot travel, by its type alone."""
     plain = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
     try:
         data = pickle.dumps((None, plain))

@@ -47,7 +47,7 @@ def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
 
 
 def by_key(topic: str | None) -> Transform:
-    """The transform of copies by key. ``topic``: of all records; None for the topic of the same name."""
+    """Return the transform of copies by key. ``topic``: of all records; None for the topic of the same name."""
     columns = Columns(key=True, topic=topic is None, partition=False, headers=True, timestamp=True)
     names = ("key", "value", "headers", "timestamp", *(("topic",) if columns.topic else ()))
     return Transform(partial(_unplaced, names), _NAME, columns)

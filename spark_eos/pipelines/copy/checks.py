@@ -71,7 +71,7 @@ def checked_ends(
 
 
 def bounded(options: SourceOptions) -> SourceOptions:
-    """The source with a limit for each micro-batch, however much is waiting in it."""
+    """Return the source with a limit for each micro-batch, however much is waiting in it."""
     if options.max_bytes_per_trigger is not None or options.max_offsets_per_trigger is not None:
         return options
     return replace(options, max_bytes_per_trigger=DEFAULT_BYTES)

@@ -114,5 +114,5 @@ class CopyPlan(FromTopics, ToTopics):
     transform: Transform | None
 
     def target(self, topic: str) -> str:
-        """Where the records of this topic are copied to: the option ``topic``, or a topic of the same name."""
+        """Return where the records of this topic are copied to: the option ``topic``, or a topic of the same name."""
         return self.sink.topic or topic

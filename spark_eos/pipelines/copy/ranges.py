@@ -80,7 +80,7 @@ def extra_of(copied: CopiedFrom) -> Extra:
 
 
 def read_from(ranges: Iterable[OffsetRange], noted: Noted) -> bytes:
-    """The extra of a transaction whose rows were read from these ranges. The inverse of `noted_of`."""
+    """Return the extra of a transaction whose rows were read from these ranges. The inverse of `noted_of`."""
     return _as_bytes(_by_topic(ranges, noted))
 
 
@@ -97,7 +97,7 @@ def ranges_of(written: Written) -> tuple[OffsetRange, ...]:
 
 
 def noted_of(written: Written) -> dict[OffsetRange, tuple[str, ...]]:
-    """The notes of each range that a transaction's rows were read from. Raises LedgerError."""
+    """Return the notes of each range that a transaction's rows were read from. Raises LedgerError."""
     try:
         return dict(_ranges_in(json.loads(written.extra or b"{}")))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -151,8 +151,8 @@ class CopiedRanges(Kind):
     is_read = True
 
     def body(self, before: bytes | None, reports: Sequence[Reported]) -> bytes:
-        """Where rows come from, and the ranges of tasks that wrote nothing. Raises RegistryError where there are more
-        notes than a decision may have."""
+        """Return where rows come from, and the ranges of tasks that wrote nothing. Raises RegistryError where there are
+        more notes than a decision may have."""
         written = [report.written for report in reports if report.written is not None]
         check_unknown(sum(len(texts) for w in written for texts in noted_of(w).values()))
         given = list(map(_given, reports))
@@ -287,7 +287,7 @@ def _named_topics(copied: CopiedFrom) -> str:
 
 
 def _listed(ranges: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> str:
-    """Ranges that are not among the others, as text."""
+    """Return ranges that are not among the others, as text."""
     own = [r for r in ranges if r not in others]
     listed = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
     return listed + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")

@@ -25,7 +25,7 @@ class ReadableRanges:
 
     @classmethod
     def in_task(cls, source: SourceOptions, cluster: str, ids: Mapping[str, str]) -> ReadableRanges:
-        """The ranges that one task reads, by the client of its process."""
+        """Return the ranges that one task reads, by the client of its process."""
         return cls(broker_client(source.kafka), source, cluster, ids)
 
     @cached_property
@@ -56,7 +56,8 @@ class ReadableRanges:
             raise recreated(min(changed))
 
     def _gone_for_good(self, ranges: Iterable[OffsetRange]) -> set[str]:
-        """The topics that are gone, and not hidden for a moment: their ranges are left out, or the query stops."""
+        """Return the topics that are gone, and not hidden for a moment: their ranges are left out, or the query
+        stops."""
         gone = self._gone(ranges)
         for _ in retrying(HIDDEN_S):
             if not gone:

@@ -57,7 +57,7 @@ def check_by_sample(client: BrokerClient, options: SourceOptions, transform: Tra
 
 
 def taken(client: BrokerClient, options: SourceOptions) -> list[Chunk]:
-    """A sample of the topics. One that cannot be had is no error, and empty."""
+    """Return a sample of the topics. One that cannot be had is no error, and empty."""
     try:
         return list(sample(client, options))
     except Exception as error:  # a query that cannot do without raises this error itself
@@ -85,8 +85,8 @@ def check_here(transform: T, sampled: Iterable[Chunk], apply: Callable[[T, Chunk
 
 
 def types_by_sample(transform: RowTransform, sampled: Sequence[Chunk]) -> list[pa.Schema]:
-    """The columns that the transform returns for each chunk of a sample, in a process of its own; of one for which it
-    fails, nothing. Raises RowError where it takes more for a record than it may."""
+    """Return the columns that the transform returns for each chunk of a sample, in a process of its own; of one for
+    which it fails, nothing. Raises RowError where it takes more for a record than it may."""
     return _apart(partial(_types, transform, sampled), partial(_one, transform, returned), sampled) or []
 
 
@@ -186,7 +186,7 @@ def sample(client: BrokerClient, options: SourceOptions) -> Iterator[Chunk]:
 
 
 def _newest(client: BrokerClient, options: SourceOptions) -> list[OffsetRange]:
-    """The last offsets of the first partitions of each topic that are not empty."""
+    """Return the last offsets of the first partitions of each topic that are not empty."""
     there = TopicWatch(client, options.selection, options.isolation, looks_only=True).topics()
     ends = flat(end_offsets(client, there.partitions, options.isolation, _ANSWER_S))
     chosen = sorted(

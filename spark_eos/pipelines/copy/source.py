@@ -45,8 +45,8 @@ class RangeJob:
 def to_topics(
     rows: Callable[[Any], RowSource], plan: ToTopics, events: Events, was_sent: bool
 ) -> DataSourceStreamWriter:
-    """The writer to topics. ``rows``: makes them of the plan. Like the writer of `EosKafkaDataSource`, that for tasks
-    checks the cluster. Raises EosError."""
+    """Return the writer to topics. ``rows``: makes them of the plan. Like the writer of `EosKafkaDataSource`, that for
+    tasks checks the cluster. Raises EosError."""
     from spark_eos.sink.writer import EosKafkaStreamWriter
 
     writer = EosKafkaStreamWriter(plan.sink, rows(plan), events)
@@ -62,7 +62,7 @@ class RangeDataSource(EosKafkaDataSource):
 
     @hidden_traceback()
     def schema(self) -> StructType:
-        """The schema of Spark's rows, each of which is a range."""
+        """Return the schema of Spark's rows, each of which is a range."""
         return RANGE_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -76,7 +76,7 @@ class RangeDataSource(EosKafkaDataSource):
 
 
 def data_source_of(job: RangeJob, name: str, events: Events) -> type[RangeDataSource]:
-    """The data source of one query, to be registered under this name."""
+    """Return the data source of one query, to be registered under this name."""
     return by_value(RangeDataSource, _job=job, _events=events, name=classmethod(lambda cls: name))
 
 
@@ -113,7 +113,7 @@ class RangeStreamReader(RangeReader, EosKafkaStreamReader):
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's
-        """The ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
+        """Return the ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
 
         A new one must be there to read. A replay may read nothing: where something has to be, and is gone,
         the task finds out, and fails or leaves it out.

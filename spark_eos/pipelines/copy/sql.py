@@ -213,7 +213,7 @@ def _judge(plan: dict[str, Any]) -> None:
 
 
 def _nodes(plan: object) -> Iterator[dict[str, Any]]:
-    """Every object of the plan's JSON."""
+    """Yield every object of the plan's JSON."""
     if isinstance(plan, dict):
         yield plan
         for value in plan.values():
@@ -269,7 +269,7 @@ def _judge_text(query: str, around: frozenset[str] = frozenset()) -> None:
 
 @cache
 def _parsed(query: str) -> list[dict[str, Any]]:
-    """The statements of a text, not bound. Raises SchemaError where it is no query."""
+    """Return the statements of a text, not bound. Raises SchemaError where it is no query."""
     row = _opened().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     answer: dict[str, Any] = json.loads(row[0] if row else "{}")
     if answer.get("error", True):
@@ -298,7 +298,7 @@ def _judge_call(node: dict[str, Any], around: frozenset[str]) -> None:
 
 
 def _text_of(arguments: list[dict[str, Any]]) -> str | None:
-    """The text that the first argument is; None for one that is computed."""
+    """Return the text that the first argument is; None for one that is computed."""
     literal = arguments[0].get("literal") if arguments else None
     return str(literal["text"]) if literal and literal.get("kind") == "STRING" else None
 
@@ -317,7 +317,7 @@ def _is_pure(function: str, arguments: int) -> bool:
 
 @cache
 def _stability() -> dict[str, set[str]]:
-    """The classes that DuckDB gives to the overloads of each of its scalar functions."""
+    """Return the classes that DuckDB gives to the overloads of each of its scalar functions."""
     classes: dict[str, set[str]] = {}
     rows = _opened().execute(
         "SELECT function_name, coalesce(stability, '') FROM duckdb_functions() WHERE function_type = 'scalar'"
@@ -329,8 +329,8 @@ def _stability() -> dict[str, set[str]]:
 
 @cache
 def _shadowed() -> list[tuple[str, str]]:
-    """The functions without arguments that are not pure, as some may be called without parentheses, like columns; and
-    SQL that calls each. The plan of a query is made where macros stand before them, which show in it."""
+    """Return the functions without arguments that are not pure, as some may be called without parentheses, like
+    columns; and SQL that calls each. The plan of a query is made where macros stand before them, which show in it."""
     rows = _opened().execute(
         "SELECT function_name, coalesce(macro_definition, '\"system\".main.\"' || function_name || '\"()') "
         "FROM duckdb_functions() WHERE len(parameters) = 0 AND function_type IN ('scalar', 'macro')"
@@ -340,7 +340,7 @@ def _shadowed() -> list[tuple[str, str]]:
 
 @cache
 def _by_aggregate() -> frozenset[str]:
-    """The functions of lists one of whose arguments is the name of an aggregate."""
+    """Return the functions of lists one of whose arguments is the name of an aggregate."""
     rows = _opened().execute(
         "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' AND list_contains(parameters, ?)",
         [_AGGREGATE],
@@ -393,7 +393,7 @@ class _Bound:
         self._may_be_unfit = may_be_unfit(self._rows.types)
 
     def run(self, batch: pa.RecordBatch) -> pa.Table:
-        """The query's rows for a batch of its schema. Raises duckdb.Error, and Unfit."""
+        """Return the query's rows for a batch of its schema. Raises duckdb.Error, and Unfit."""
         self._input.batch = batch
         try:
             rows = self._rows.to_arrow_table()
@@ -438,7 +438,7 @@ def _is_long(batch: pa.RecordBatch) -> bool:
 
 
 def _longest(array: pa.Array) -> int:
-    """Bytes of the longest text within a column."""
+    """Return bytes of the longest text within a column."""
     type_ = array.type
     if pa.types.is_struct(type_):
         return max(map(_longest, array.flatten()), default=0)
@@ -500,8 +500,8 @@ def _pieces(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str
 
 
 def _cuts(batch: pa.RecordBatch, *, alone: bool) -> list[int]:
-    """Where the pieces of a batch begin: its halves, or ``alone`` each record with a long value, as it is the one for
-    which a process ends, and takes all of the time until then."""
+    """Return where the pieces of a batch begin: its halves, or ``alone`` each record with a long value, as it is the
+    one for which a process ends, and takes all of the time until then."""
     long = [place for place in range(batch.num_rows) if alone and _is_long(batch.slice(place, 1))]
     cuts = {0, *long, *(place + 1 for place in long)} - {batch.num_rows}
     return sorted(cuts) if len(cuts) > 1 else [0, batch.num_rows // 2]

@@ -118,7 +118,7 @@ def started(
     trigger: Mapping[str, object] | None,
     name: str | None,
 ) -> StreamingQuery:
-    """The query, which reads and writes by a data source of its own."""
+    """Return the query, which reads and writes by a data source of its own."""
     from spark_eos.base import metrics_events
     from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.plan import ToTopics
@@ -184,7 +184,7 @@ def planned(
 
 
 def texts(options: Mapping[str, object]) -> dict[str, str]:
-    """The options as texts, in the form that Spark's ``options`` takes."""
+    """Return the options as texts, in the form that Spark's ``options`` takes."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in options.items()

@@ -55,7 +55,7 @@ class RangeRows:
         return self.plan.columns
 
     def copied_from(self, given: Sequence[Any]) -> CopiedFrom:
-        """The ranges that Spark ``given`` to a task, as a decision has them."""
+        """Return the ranges that Spark ``given`` to a task, as a decision has them."""
         raise NotImplementedError
 
     def parts(self, run: TaskRun) -> Iterator[Part]:
@@ -142,13 +142,13 @@ class Parts:
 
     @classmethod
     def of_task(cls, plan: CopyPlan, run: TaskRun) -> Parts:
-        """The parts of a task that has begun a transaction."""
+        """Return the parts of a task that has begun a transaction."""
         ids = dict((copied_by(run.decision) or run.copied_from).topics)
         readable = ReadableRanges.in_task(plan.source, plan.cluster, ids)
         return cls(plan, readable, run.writer, run.producer, run.digest_by, _noted(run.decision), run.unknown)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
-        """The rows of every range, in order."""
+        """Yield the rows of every range, in order."""
         transform = self._plan.transform
         for range_ in self.readable.of(ranges):
             if transform is None:
@@ -166,8 +166,8 @@ class Parts:
         return copied
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
-        """The rows that the transform makes of each chunk, and behind them the dead letters, or how many records are
-        dropped."""
+        """Yield the rows that the transform makes of each chunk, and behind them the dead letters, or how many records
+        are dropped."""
         sink = self._plan.sink
         function = transform.function
         if isinstance(function, ByRange):

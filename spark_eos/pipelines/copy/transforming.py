@@ -56,7 +56,7 @@ class Chunk:
     first: int
 
     def row_numbers(self, range_: OffsetRange, count: int) -> np.ndarray:
-        """A number for each row that comes of the chunk, in order."""
+        """Return a number for each row that comes of the chunk, in order."""
         return row_numbers(range_.topic, range_.partition, self.first, count)
 
 
@@ -82,7 +82,7 @@ def chunks(
     number_column: str = OFFSET,
     sizes_of: Callable[[pa.RecordBatch], np.ndarray] | None = None,
 ) -> Iterator[Chunk]:
-    """All records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone.
+    """Yield all records, in order; none of the chunks is empty. A record that is larger than a chunk is one alone.
     ``number_column``: the column that numbers them; ``sizes_of``: the bytes of each record, by default those of key and
     value."""
     held: list[pa.RecordBatch] = []
@@ -108,7 +108,7 @@ def chunks(
 
 
 def _at_multiples(batch: pa.RecordBatch, offsets: int, number_column: str) -> Iterator[pa.RecordBatch]:
-    """The parts of a batch that lie between multiples of so many offsets."""
+    """Yield the parts of a batch that lie between multiples of so many offsets."""
     number = batch.column(number_column).to_numpy() // offsets
     cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), batch.num_rows]
     for begin, end in pairwise(cuts):
@@ -122,7 +122,7 @@ def _first(batch: pa.RecordBatch, number_column: str) -> int:
 
 
 def _sizes(batch: pa.RecordBatch) -> np.ndarray:
-    """Bytes of key and value of each record."""
+    """Return bytes of key and value of each record."""
     lengths = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value")]
     total: np.ndarray = pc.add(*lengths).to_numpy(zero_copy_only=False).astype(np.int64)
     return total
@@ -142,7 +142,7 @@ class Transformed:
 
 
 def transformed(transform: Transform, chunk: Chunk) -> Transformed:
-    """The chunk's rows for topics. Raises SchemaError, RowError, and errors of the function."""
+    """Return the chunk's rows for topics. Raises SchemaError, RowError, and errors of the function."""
     return split(transform, chunk.rows, *returned(transform, chunk))
 
 
@@ -195,7 +195,7 @@ def called(
 
 
 def rejection(records: pa.RecordBatch, rejected: Mapping[int, str]) -> EosError:
-    """The error that stops a query at the first record that was rejected. ``rejected``: as of `Transformed`."""
+    """Return the error that stops a query at the first record that was rejected. ``rejected``: as of `Transformed`."""
     first = min(rejected)
     at = {name: records.column(name)[first].as_py() for name in ("topic", "partition", "offset")}
     return stop("EOS_RECORD_REJECTED.record", **at, reason=rejected[first])
@@ -204,8 +204,8 @@ def rejection(records: pa.RecordBatch, rejected: Mapping[int, str]) -> EosError:
 def without_rejected(
     result: pa.RecordBatch, *, keeps_offset: bool = False, number_column: str = OFFSET
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """The rows that have no ``error``, without this column and, unless ``keeps_offset``, the offset beside it; and the
-    reasons of the others by their offsets. ``number_column``: the column of these. Raises SchemaError."""
+    """Return the rows that have no ``error``, without this column and, unless ``keeps_offset``, the offset beside it;
+    and the reasons of the others by their offsets. ``number_column``: the column of these. Raises SchemaError."""
     if ERROR not in result.schema.names:
         return result, {}
     if number_column not in result.schema.names:
@@ -244,7 +244,8 @@ def _check_rejecting(errors: pa.DataType, offsets: pa.DataType, number_column: s
 
 
 def reasons_by_row(records: pa.RecordBatch, reasons: Mapping[int, str], number_column: str = OFFSET) -> dict[int, str]:
-    """The reasons by the rows of the batch instead of offsets. Raises RowError for an offset that is not in it."""
+    """Return the reasons by the rows of the batch instead of offsets. Raises RowError for an offset that is not in
+    it."""
     if not reasons:
         return {}
     rows = {offset: row for row, offset in enumerate(records.column(number_column).to_pylist())}
@@ -255,7 +256,7 @@ def reasons_by_row(records: pa.RecordBatch, reasons: Mapping[int, str], number_c
 
 
 def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.RecordBatch:
-    """The rejected records as dead letters: key and value as they were, and headers that say why and where from.
+    """Return the rejected records as dead letters: key and value as they were, and headers that say why and where from.
     ``cluster``: the id of the source's, empty where it is not known."""
     records = chunk.rows.take(pa.array(sorted(rejected), pa.int64()))
     own = records.column("headers").to_pylist() if "headers" in records.schema.names else [None] * records.num_rows
@@ -317,7 +318,7 @@ def transform_to(
 
 
 def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The sink's columns, with their types. Raises SchemaError, RowError."""
+    """Return the sink's columns, with their types. Raises SchemaError, RowError."""
     names = batch.schema.names
     unknown = [name for name in names if name not in TYPES]
     if unknown:
@@ -333,8 +334,8 @@ def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # the user's function may return anything
-    """A function's result as one batch, each of whose columns is there once and can be filtered. Raises RowError,
-    SchemaError."""
+    """Return a function's result as one batch, each of whose columns is there once and can be filtered. Raises
+    RowError, SchemaError."""
     batch = _one_batch(result)
     names = batch.schema.names
     if len(set(names)) < len(names):
@@ -365,7 +366,7 @@ def _one_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # as above
 
 
 def as_column(name: str, column: pa.Array) -> pa.Array:
-    """A column of a result as the sink's column of that name. Raises SchemaError."""
+    """Return a column of a result as the sink's column of that name. Raises SchemaError."""
     wanted = TYPES[name]
     if column.type == wanted:
         return column
@@ -392,7 +393,7 @@ def _unfit(name: str, type_: pa.DataType, error: object) -> EosError:
 
 
 def _values_of(type_: pa.DataType) -> pa.DataType:
-    """The type, or that of a dictionary's values."""
+    """Return the type, or that of a dictionary's values."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 

@@ -75,7 +75,8 @@ class SchemaTransform:
         return result
 
     def rejecting(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """The rows of the records that it takes, and the reason for each of the others, by its number in the batch."""
+        """Return the rows of the records that it takes, and the reason for each of the others, by its number in the
+        batch."""
         return self._applied(batch, tolerant=True)
 
     def _applied(self, batch: pa.RecordBatch, *, tolerant: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
@@ -113,8 +114,8 @@ class SchemaTransform:
         return as_batch(result), dict(failed)
 
     def _encoded(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """The rows with key and value as bytes, and the reasons for rows that the schemas cannot hold, by the offsets
-        of their records. Raises RowError where the rows do not say these, and SchemaError."""
+        """Return the rows with key and value as bytes, and the reasons for rows that the schemas cannot hold, by the
+        offsets of their records. Raises RowError where the rows do not say these, and SchemaError."""
         if "value" in self.encode and "value" not in rows.schema.names:
             rows = _with_value(rows)
         rows = self._without_old_headers(rows)
@@ -160,7 +161,7 @@ def _of_column(noted: Collection[str], column: str) -> list[str]:
 
 
 def _with_value(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that are none of the sink's, as the fields of ``value``."""
+    """Return the columns that are none of the sink's, as the fields of ``value``."""
     fields = [name for name in rows.schema.names if name not in _BESIDE]
     value = pa.StructArray.from_arrays([rows.column(name) for name in fields], fields=[rows.field(n) for n in fields])
     return rows.drop_columns(fields).append_column("value", value)

@@ -112,18 +112,18 @@ def _of_the_sink(rows: pa.RecordBatch, file: File) -> pa.RecordBatch:
 
 
 def _struct_in(file: File, form: Form, storage: HadoopSettings) -> StructType:
-    """The columns of a file, with types that Spark has. Raises FileError."""
+    """Return the columns of a file, with types that Spark has. Raises FileError."""
     return spark_schema(file, parquet_schema(file, storage)) if form.parquet else _LINES
 
 
 def given_in(file: File, form: Form, storage: HadoopSettings) -> StructType:
-    """The columns of a file as a transform gets them. Raises FileError."""
+    """Return the columns of a file as a transform gets them. Raises FileError."""
     return _with_place(_struct_in(file, form, storage))
 
 
 def columns_in(file: File, form: Form, storage: HadoopSettings, topic: str) -> Columns:
-    """The columns of a file for a topic, which are the same in all files of its micro-batch. Raises FileError, and
-    SchemaError for columns that no topic has, or with other types."""
+    """Return the columns of a file for a topic, which are the same in all files of its micro-batch. Raises FileError,
+    and SchemaError for columns that no topic has, or with other types."""
     return check_columns(_struct_in(file, form, storage), topic)
 
 
@@ -166,7 +166,7 @@ class FilesCopy:
         return replace(plain, transform=transform, given=arrow_schema(struct))
 
     def _checked(self, transform: RowTransform, struct: StructType) -> Transform:
-        """The transform with the columns that it returns for these."""
+        """Return the transform with the columns that it returns for these."""
         fitted = self._transforms.get(struct.json())
         if fitted is None:
             empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(struct))

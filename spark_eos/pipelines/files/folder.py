@@ -64,8 +64,8 @@ class Folder:
         self._uri = f"file://{self._root}" if self._store.local else _S3.sub("s3a://", location).rstrip("/")
 
     def files(self) -> list[File]:
-        """All files whose names match the pattern, the oldest first. Files are left out if their name, or a folder's
-        above them, begins with a dot or an underscore, as drafts do."""
+        """Return all files whose names match the pattern, the oldest first. Files are left out if their name, or a
+        folder's above them, begins with a dot or an underscore, as drafts do."""
         visible = [file for file in self._all() if not _is_hidden(self._path_of(file))]
         files = [file for file in visible if self._fits(self._path_of(file))]
         if visible and not files:
@@ -76,11 +76,11 @@ class Folder:
         return file.uri[len(self._uri) :]
 
     def names(self) -> frozenset[str]:
-        """The URIs of all files, also of hidden ones."""
+        """Return the URIs of all files, also of hidden ones."""
         return frozenset(file.uri for file in self._all())
 
     def _all(self) -> list[File]:
-        """Every file below the folder. Raises FileError for one that matches, but whose name is not UTF-8."""
+        """Return every file below the folder. Raises FileError for one that matches, but whose name is not UTF-8."""
         start, store = len(self._root), self._store
         with file_errors(self._uri, self._settings):
             if store.files.get_file_info(self._root).type == FileType.NotFound:
@@ -162,7 +162,7 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def store_of(location: str, settings: HadoopSettings) -> Store:
-    """The file system of a location, and the path there. Raises FileError."""
+    """Return the file system of a location, and the path there. Raises FileError."""
     try:
         return open_store(location, settings)
     except NoStore as error:
@@ -182,7 +182,7 @@ def file_errors(uri: str, settings: HadoopSettings) -> Iterator[None]:
 
 
 def current(file: File, settings: HadoopSettings) -> File | None:
-    """The file as its file system describes it now, without a digest; None if it is gone."""
+    """Return the file as its file system describes it now, without a digest; None if it is gone."""
     store = store_of(file.uri, settings)
     with file_errors(file.uri, settings):
         info = store.files.get_file_info(store.root)
@@ -190,8 +190,8 @@ def current(file: File, settings: HadoopSettings) -> File | None:
 
 
 def _file(uri: str, info: FileInfo, store: Store) -> File | None:
-    """The file; None if it is gone. Some object stores give milliseconds when they list files, but seconds when they
-    describe one: only seconds count there. Raises FileError for a store that gives no times."""
+    """Return the file; None if it is gone. Some object stores give milliseconds when they list files, but seconds when
+    they describe one: only seconds count there. Raises FileError for a store that gives no times."""
     if info.mtime_ns is None:
         why = "its file system does not say when a file was written, so that a change could not be seen"
         raise stop("EOS_FILE_UNREADABLE.read", uri=uri, why=why)
@@ -204,14 +204,14 @@ def _file(uri: str, info: FileInfo, store: Store) -> File | None:
 
 
 def as_it_is_now(file: File, settings: HadoopSettings) -> File:
-    """A file that was taken, with the size and time that it has now, and the digest that it had then; the file itself
-    if it is gone."""
+    """Return a file that was taken, with the size and time that it has now, and the digest that it had then; the file
+    itself if it is gone."""
     now = current(file, settings)
     return file if now is None else replace(now, digest=file.digest)
 
 
 def with_digest(file: File, settings: HadoopSettings) -> File:
-    """The file with the digest of its content. Raises FileError if it changes while it is read."""
+    """Return the file with the digest of its content. Raises FileError if it changes while it is read."""
     hashed = HashedFile(replace(file, digest="", checksum=""), settings)
     for _ in hashed.blocks():
         pass
@@ -248,7 +248,7 @@ class HashedFile:
             raise changed_meanwhile(planned, "its content is different, though its size and time are the same")
 
     def blocks(self) -> Iterator[bytes]:
-        """The content in blocks, each as it was read at once. Raises FileError."""
+        """Yield the content in blocks, each as it was read at once. Raises FileError."""
         for block in blocks_of(self._file, self._settings):
             self._crcs = iscsi(block, self._crcs[0]), iso_hdlc(block, self._crcs[1])
             if self._hash is not None:
@@ -257,7 +257,7 @@ class HashedFile:
 
 
 def blocks_of(file: File, settings: HadoopSettings) -> Iterator[bytes]:
-    """A file's content in blocks, each as it was read at once. Raises FileError."""
+    """Yield a file's content in blocks, each as it was read at once. Raises FileError."""
     store = store_of(file.uri, settings)
     size = BLOCK_BYTES if store.local else _FAR_BLOCK_BYTES
     with file_errors(file.uri, settings):
@@ -289,7 +289,7 @@ def changed_meanwhile(file: File, how: str) -> EosError:
 
 
 def malformed(file: File, why: str) -> EosError:
-    """The error for a file that is not as the config says."""
+    """Return the error for a file that is not as the config says."""
     return stop("EOS_FILE_MALFORMED.content", uri=file.uri, why=" ".join(why.split()))
 
 
@@ -311,7 +311,7 @@ class CompleteFiles:
         self.soon = False
 
     def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
-        """The files that are complete now. ``names``: gives the URIs of all files in the folder."""
+        """Return the files that are complete now. ``names``: gives the URIs of all files in the folder."""
         if self._marker is not None:
             marked = names()
             own = [file for file in files if not file.uri.endswith(self._marker)]

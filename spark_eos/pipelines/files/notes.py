@@ -61,7 +61,7 @@ class Notes(Kind):
         return FeatureRecords(self.topic, self.partition, self.notes)
 
     def body(self, before: bytes | None, reports: Sequence[Reported]) -> bytes:
-        """All notes up to this micro-batch."""
+        """Return all notes up to this micro-batch."""
         noted = AllNotes(self.topic, self.partition) if before is None else _read(before)
         assert (noted.topic, noted.partition) == (self.topic, self.partition), noted
         return _text(asdict(noted.with_more(self.notes)))
@@ -71,7 +71,7 @@ class Notes(Kind):
 
 
 def noted_by(decision: Decision | None) -> AllNotes | None:
-    """All notes up to a decision. Raises LedgerError for a decision that another version has made."""
+    """Return all notes up to a decision. Raises LedgerError for a decision that another version has made."""
     extra = None if decision is None else decision.extra
     if extra is None:
         return None
@@ -88,7 +88,7 @@ def _read(body: bytes) -> AllNotes:
 
 
 def digest_of(records: Iterable[Note]) -> int:
-    """A sum, so that it does not depend on the order."""
+    """Return a sum, so that it does not depend on the order."""
     return sum(map(_digest, records)) % _SUM
 
 
@@ -99,7 +99,7 @@ def _digest(record: Note) -> int:
 
 
 def notes_of(query: str, ingest: str, topic: str, batch: int, splits: Splits) -> tuple[Note, ...]:
-    """The notes of a micro-batch."""
+    """Return the notes of a micro-batch."""
     notes: list[Note] = []
     for task, files in enumerate(splits):
         for file in files:
@@ -158,7 +158,7 @@ class Taken:
 
 
 def _query(key: bytes) -> object:
-    """The query of a note; None for a record that is no note."""
+    """Return the query of a note; None for a record that is no note."""
     try:
         return json.loads(key)["query"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -31,7 +31,7 @@ _HELD_BYTES = 32 << 20
 
 
 def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    """All rows. Raises FileError, also for a file that is not as planned."""
+    """Yield all rows. Raises FileError, also for a file that is not as planned."""
     held = [block for block in hashed.blocks() if file.size <= _HELD_BYTES]  # all of it: rows are found by the footer
     hashed.check()
     data = pa.BufferReader(b"".join(held)) if held else None
@@ -54,7 +54,7 @@ def first_batch(file: File, settings: HadoopSettings, count: int) -> Iterator[pa
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
-    """The columns of a file, with the storage types of extension types: newer versions of pyarrow make such ones
+    """Return the columns of a file, with the storage types of extension types: newer versions of pyarrow make such ones
     of JSON and UUIDs. Raises FileError, also for a column with a name of `ADDED`."""
     with _opened(file, settings) as parquet:
         return pa.schema([field.with_type(plain_type(field.type)) for field in schema_of(parquet)])
@@ -127,7 +127,8 @@ _WIDER = {
 
 
 def spark_schema(file: File, schema: pa.Schema) -> StructType:
-    """The columns of a Parquet file as Spark reads them. Raises FileError for a column of a type that Spark lacks."""
+    """Return the columns of a Parquet file as Spark reads them. Raises FileError for a column of a type that Spark
+    lacks."""
     struct = StructType()
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -147,7 +148,7 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
 
 
 def _leaves(kind: DataType) -> Iterator[DataType]:
-    """The types that values have in the end: Spark's text of a struct does not quote its names."""
+    """Yield the types that values have in the end: Spark's text of a struct does not quote its names."""
     if isinstance(kind, StructType):
         for field in kind:
             yield from _leaves(field.dataType)

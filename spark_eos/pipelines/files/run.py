@@ -30,7 +30,7 @@ class Ingest:
         return own_query(self.name, self.topic).query_id
 
     def write_options(self, run: str, batch: int) -> WriteOptions:
-        """The options for writing a micro-batch. Raises OptionError."""
+        """Return the options for writing a micro-batch. Raises OptionError."""
         return own_write(self.options, own_query(self.name, self.topic), run, batch)
 
 

@@ -58,7 +58,7 @@ class Form:
         return TextForm(quote.encode(), self.backslash, self.delimiter.encode(), self.skip_space)
 
     def rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The records without blank lines. A line of delimiters is not blank: they are between empty fields."""
+        """Return the records without blank lines. A line of delimiters is not blank: they are between empty fields."""
         if self.blank:
             return records
         empty = pc.equal(pc.utf8_trim(records.column(0), " \t".replace(self.delimiter, "")), "")
@@ -66,23 +66,23 @@ class Form:
 
 
 def options_of(form: Form, splits: Splits) -> dict[str, str]:
-    """Options of the data source, for `source_for`."""
+    """Return options of the data source, for `source_for`."""
     return {FORM: json.dumps(asdict(form)), SPLITS: json.dumps([[asdict(f) for f in files] for files in splits])}
 
 
 def form_of(options: Mapping[str, str]) -> Form:
-    """The form in the options."""
+    """Return the form in the options."""
     form = json.loads(options[FORM])
     return Form(**form | {"header": tuple(form["header"])})
 
 
 def splits_of(options: Mapping[str, str]) -> Splits:
-    """The splits in the options."""
+    """Return the splits in the options."""
     return [[File(**fields) for fields in files] for files in json.loads(options[SPLITS])]
 
 
 def source_for(settings: Mapping[str, str]) -> type[EosFilesDataSource]:
-    """The data source for a session with these settings of file systems, like `with_settings` of `eos-kafka`."""
+    """Return the data source for a session with these settings of file systems, like `with_settings` of `eos-kafka`."""
     return by_value(EosFilesDataSource, _settings=HadoopSettings(settings))
 
 
@@ -101,12 +101,12 @@ class EosFilesDataSource(DataSource):
 
     @hidden_traceback()
     def schema(self) -> str:
-        """The schema of lines of text, if no other is given."""
+        """Return the schema of lines of text, if no other is given."""
         return TEXT_SCHEMA
 
     @hidden_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the splits that an ingest has planned. Raises UnsupportedError without them."""
+        """Return a reader of the splits that an ingest has planned. Raises UnsupportedError without them."""
         if SPLITS not in self.options:
             raise stop("EOS_USE_UNSUPPORTED.files_alone")
         return _Reader(form_of(self.options), splits_of(self.options), schema, self._settings)
@@ -135,7 +135,7 @@ class _Reader(DataSourceReader):
 
 
 def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
-    """A file's rows, with the columns `FILE` and `LINE`. Raises FileError if it is not as planned; its last batch
+    """Yield a file's rows, with the columns `FILE` and `LINE`. Raises FileError if it is not as planned; its last batch
     of rows is held back until that is known."""
     check_unchanged(file, settings)
     hashed = HashedFile(file, settings)
@@ -194,7 +194,7 @@ def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> 
 
 
 def has_rows(file: File, form: Form, settings: HadoopSettings) -> bool:
-    """True if a file has rows, besides a header and blank lines. Raises FileError, and Arrow's errors."""
+    """Return True if a file has rows, besides a header and blank lines. Raises FileError, and Arrow's errors."""
     return bool(file.size) and any(batch.num_rows for batch in first_rows(file, form, settings, 1))
 
 
@@ -223,7 +223,7 @@ def _with_position(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.Rec
 
 
 def cast(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
-    """Rows of a file with the columns and types of the schema. Raises FileError where they have others."""
+    """Return rows of a file with the columns and types of the schema. Raises FileError where they have others."""
     absent = [name for name in schema.names if name not in batch.schema.names]
     if absent:
         raise malformed(file, f"it has no column {', '.join(absent)}")

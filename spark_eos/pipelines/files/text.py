@@ -64,7 +64,7 @@ class TextForm:
 
 
 def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa.RecordBatch]:
-    """The records: columns ``value``, text, and ``line``, the number of its first line, from 1. Raises BadText.
+    """Yield the records: columns ``value``, text, and ``line``, the number of its first line, from 1. Raises BadText.
 
     Text behind the last line break is a record unless it is empty. A byte order mark is left out.
     """
@@ -91,8 +91,8 @@ def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa
 
 
 def _cut(data: bytes, line: int, form: TextForm, *, last: bool) -> tuple[pa.RecordBatch | None, bytes, int]:
-    """The complete records of some bytes that begin with one, the bytes that are left, and the line where these begin.
-    ``last``: the file ends here."""
+    """Return the complete records of some bytes that begin with one, the bytes that are left, and the line where these
+    begin. ``last``: the file ends here."""
     breaks, nexts = _breaks(data, last)
     ends = np.flatnonzero(_outside(data, breaks, form, line))
     if not len(ends):
@@ -113,7 +113,7 @@ def _cut(data: bytes, line: int, form: TextForm, *, last: bool) -> tuple[pa.Reco
 
 
 def _breaks(data: bytes, last: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets at which each line ends, and at which the next one begins."""
+    """Return the offsets at which each line ends, and at which the next one begins."""
     octets = np.frombuffer(data, np.uint8)
     if b"\r" not in data:
         breaks = np.flatnonzero(octets == _LF)
@@ -146,8 +146,8 @@ def _outside(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> np.n
 
 
 def _paired(data: bytes, form: TextForm) -> tuple[np.ndarray, np.ndarray] | None:
-    """Begins and ends of the quoted fields, in parts where quotes are doubled in them; None unless each quote opens or
-    closes a field, or is doubled, so that every second one closes."""
+    """Return begins and ends of the quoted fields, in parts where quotes are doubled in them; None unless each quote
+    opens or closes a field, or is doubled, so that every second one closes."""
     octets = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(octets == form.quote[0])
     begins, ends = quotes[0::2], quotes[1::2]
@@ -160,8 +160,8 @@ def _paired(data: bytes, form: TextForm) -> tuple[np.ndarray, np.ndarray] | None
 
 
 def _matched(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends of the quoted fields. Raises BadText where it is not clear which line
-    breaks are quoted."""
+    """Return begins and ends of the quoted fields. Raises BadText where it is not clear which line breaks are
+    quoted."""
     begins, ends = [], []
     for match in form.quoted.finditer(b"\n" + data):
         begin, end = match.start(1) - 1, match.end(1) - 1

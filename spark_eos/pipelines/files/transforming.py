@@ -21,7 +21,7 @@ from spark_eos.pipelines.files.source import LINE, Form
 
 
 def pieces(batches: Iterable[pa.RecordBatch], form: Form, most_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
-    """The rows of one file as a transform gets them: at most 8,192, and about 16 MiB unless one row has more."""
+    """Return the rows of one file as a transform gets them: at most 8,192, and about 16 MiB unless one row has more."""
     sizes_of = _average_sizes if form.parquet else _lengths
     return (chunk.rows for chunk in chunks(batches, most_bytes=most_bytes, number_column=LINE, sizes_of=sizes_of))
 

@@ -113,7 +113,7 @@ class _OldEntries:
             self.goes_on = self.goes_on or has_rows(value)
 
     def passed(self) -> np.ndarray:
-        """The first offsets of the entries to delete."""
+        """Return the first offsets of the entries to delete."""
         entries = np.frombuffer(self.fields, np.int64, len(self.fields)).reshape(-1, 3)
         entries = entries[newest_of_each(entries[:, 0])]
         entries = entries[entries[:, 1] != _GONE]
@@ -128,7 +128,7 @@ class _OldEntries:
 
 
 def _passed(part: MapPartition, begins: Mapping[bytes, int], stopped: Callable[[], bool]) -> Iterator[bytes]:
-    """The keys of the entries to delete. Ends early when it is stopped."""
+    """Yield the keys of the entries to delete. Ends early when it is stopped."""
     old: dict[bytes, _OldEntries] = {}
     for _, key, value in part:
         if stopped():

@@ -67,8 +67,8 @@ class MapEntry:
 
 
 def runs_of(source: Spans, target: Spans) -> tuple[OffsetRun, ...]:
-    """The runs of rows with these offsets, in the same order on both sides. Raises ValueError unless both sides have
-    equally many."""
+    """Return the runs of rows with these offsets, in the same order on both sides. Raises ValueError unless both sides
+    have equally many."""
     runs: list[OffsetRun] = []
     source_left, target_left = list(source)[::-1], list(target)[::-1]
     while source_left and target_left:
@@ -89,7 +89,7 @@ def runs_of(source: Spans, target: Spans) -> tuple[OffsetRun, ...]:
 
 
 def split(entry: MapEntry) -> Iterator[MapEntry]:
-    """The entry, as several that are not too large if need be."""
+    """Yield the entry, as several that are not too large if need be."""
     starts = [entry.first, *(run.source for run in entry.runs[MAX_RUNS::MAX_RUNS])]
     for number, (first, end) in enumerate(zip(starts, [*starts[1:], entry.end], strict=True)):
         runs = entry.runs[number * MAX_RUNS : (number + 1) * MAX_RUNS]
@@ -123,12 +123,12 @@ def from_record(key: bytes, value: bytes) -> MapEntry | None:
 
 
 def prefix_of(source: SourcePartition) -> bytes:
-    """The prefix of the keys of all entries of a partition of the source, and of no other partition's."""
+    """Return the prefix of the keys of all entries of a partition of the source, and of no other partition's."""
     return _text({"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition})[:-1]
 
 
 def key_of(prefix: bytes, first: int) -> bytes:
-    """The key of the entry whose range begins at ``first``; ``prefix`` as from `prefix_of`."""
+    """Return the key of the entry whose range begins at ``first``; ``prefix`` as from `prefix_of`."""
     return b"%b%b%d}" % (prefix, _FIRST, first)
 
 
@@ -139,13 +139,13 @@ def split_key(key: bytes | None) -> tuple[bytes, int] | None:
 
 
 def has_rows(value: bytes) -> bool:
-    """True if an entry has rows, by its value as `to_record` writes it."""
+    """Return True if an entry has rows, by its value as `to_record` writes it."""
     return not value.endswith(b'"runs":[]}')
 
 
 def partition_of(source: SourcePartition, count: int) -> int:
-    """The partition of a map's topic with ``count`` partitions that has the entries of a source. The first one is for
-    records about whole topics, which can be read there without the entries. Entries stay where they are when the
+    """Return the partition of a map's topic with ``count`` partitions that has the entries of a source. The first one
+    is for records about whole topics, which can be read there without the entries. Entries stay where they are when the
     topic gets more partitions than mirrors give it."""
     name = f"{source.cluster} {source.topic_id} {source.partition}".encode()
     return 1 + zlib.crc32(name) % min(count - 1, ENTRY_PARTITIONS) if count > 1 else 0
@@ -190,7 +190,7 @@ class Extent:
 
 
 def extent(first: int, value: bytes) -> Extent:
-    """The extent of the entry whose range begins at ``first``, without decoding the rest of it."""
+    """Return the extent of the entry whose range begins at ``first``, without decoding the rest of it."""
     fields = json.loads(value)
     runs = fields["runs"]
     if not runs:
@@ -253,25 +253,26 @@ class Ranges:
         self._mixed = int(np.flatnonzero(~same)[-1]) + 1 if not same.all() else 0
 
     def covers(self, offset: int) -> bool:
-        """True if the position lies in a range or at its end, no row was mirrored twice, and all rows from the position
-        on went to one topic."""
+        """Return True if the position lies in a range or at its end, no row was mirrored twice, and all rows from the
+        position on went to one topic."""
         before = max(0, int(np.searchsorted(self._firsts, offset, "right")) - 1)
         there = bool(self._firsts[before] <= offset <= self._ends[before])
         return there and not self.doubled and self._next(offset) >= self._mixed
 
     def entry_at(self, offset: int) -> int:
-        """The offset in the map's log of the entry by which `position_in` translates this offset: one that is covered,
-        in a partition with rows."""
+        """Return the offset in the map's log of the entry by which `position_in` translates this offset: one that is
+        covered, in a partition with rows."""
         return int(self._at[self._filled[self._next(offset)]])
 
     def _next(self, offset: int) -> int:
-        """The number of the first filled range with rows from the offset on, or of the last one; 0 if there is none."""
+        """Return the number of the first filled range with rows from the offset on, or of the last one; 0 if there is
+        none."""
         number = int(np.searchsorted(self._last_rows, offset, "right"))
         return max(0, min(number, len(self._filled) - 1))
 
 
 def newest_of_each(firsts: np.ndarray) -> np.ndarray:
-    """The indexes of the newest record of each key, ascending by key; records are in the order of the log."""
+    """Return the indexes of the newest record of each key, ascending by key; records are in the order of the log."""
     order = np.argsort(firsts, kind="stable")
     last = np.append(np.diff(firsts[order]) != 0, np.ones(min(1, len(order)), bool))
     newest: np.ndarray = order[last]

@@ -140,12 +140,12 @@ class MapPartition:
         self.end = end_offsets(client, {topic: [number]})[topic][number]
 
     def __iter__(self) -> Iterator[Row]:
-        """All records, in the order of the log; a record without a value deletes the earlier ones of its key. Raises
-        ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE)."""
+        """Return all records, in the order of the log; a record without a value deletes the earlier ones of its key.
+        Raises ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE)."""
         return self.since(self._begin)
 
     def since(self, offset: int) -> Iterator[Row]:
-        """The records from this offset on. Errors as for all records."""
+        """Yield the records from this offset on. Errors as for all records."""
         at = max(offset, self._begin)
         while at < self.end:
             fetched = self._fetch(at)
@@ -153,7 +153,7 @@ class MapPartition:
             at = fetched.after
 
     def record(self, at: int) -> Row | None:
-        """The record at this offset; None if compaction has removed it. Errors as for all records."""
+        """Return the record at this offset; None if compaction has removed it. Errors as for all records."""
         rows = self._fetch(at, _ONE_RECORD).rows if at < self.end else ()
         return next((row for row in rows if row[0] == at), None)
 
@@ -206,7 +206,7 @@ class Origin:
     chain: tuple[str, ...]
 
     def is_from(self, cluster: str) -> bool:
-        """True if the topic is mirrored directly from this cluster."""
+        """Return True if the topic is mirrored directly from this cluster."""
         return self.chain[:1] == (cluster,)
 
 
@@ -221,8 +221,8 @@ class OriginsLog:
         self._asked_s = -math.inf
 
     def read(self, unknown_s: float = _UNKNOWN_S) -> list[Origin]:
-        """The origins as they are now; if the map's topic is missing, the origins that were read before. ``unknown_s``
-        as in `describe_topics`; errors as for `MapPartition`."""
+        """Return the origins as they are now; if the map's topic is missing, the origins that were read before.
+        ``unknown_s`` as in `describe_topics`; errors as for `MapPartition`."""
         self._asked_s = system.monotonic()
         there = describe_topics(self._client, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
         if there is None:
@@ -245,7 +245,7 @@ class OriginsLog:
             raise foreign(self._topic, METADATA, at, error) from None
 
     def lately(self, age_s: float) -> list[Origin]:
-        """The origins as they were at most ``age_s`` seconds ago; older ones while no broker answers."""
+        """Return the origins as they were at most ``age_s`` seconds ago; older ones while no broker answers."""
         if system.monotonic() - self._asked_s >= age_s:
             try:
                 return self.read(unknown_s=0)
@@ -260,12 +260,13 @@ def _origin(key: bytes, value: bytes) -> Origin:
 
 
 def origins(client: BrokerClient, map_topic: str) -> list[Origin]:
-    """The origins of all topics of a cluster; none if nothing was ever mirrored to it. Errors as for `MapPartition`."""
+    """Return the origins of all topics of a cluster; none if nothing was ever mirrored to it. Errors as for
+    `MapPartition`."""
     return OriginsLog(client, map_topic).read()
 
 
 def origins_from(client: BrokerClient, map_topic: str, cluster: str) -> list[Origin]:
-    """The origins of the topics that are mirrored directly from ``cluster``, an id. Raises TopicError
+    """Return the origins of the topics that are mirrored directly from ``cluster``, an id. Raises TopicError
     (EOS_TOPIC_MISSING) if there is no map, and errors as for `MapPartition`."""
     topic_partitions(client, [map_topic])
     return [origin for origin in origins(client, map_topic) if origin.is_from(cluster)]
@@ -309,7 +310,7 @@ class Translation:
     rowless: bool = False
 
     def reaches(self, offset: int) -> bool:
-        """True if the position is between begin and end, and in no hole."""
+        """Return True if the position is between begin and end, and in no hole."""
         return self.begin <= offset <= self.end and not any(begin < offset < end for begin, end in self.holes)
 
 
@@ -364,11 +365,11 @@ class OffsetMap:
         return cls(cluster, translations, every, ends)
 
     def get(self, topic_id: str, partition: int) -> Translation | None:
-        """The translation for a wanted partition; None if the map has nothing of it."""
+        """Return the translation for a wanted partition; None if the map has nothing of it."""
         return self.translations.get(SourcePartition(self.cluster, topic_id, partition))
 
     def mirrored(self) -> set[str]:
-        """The topics of which the map has something, in the wanted partitions."""
+        """Return the topics of which the map has something, in the wanted partitions."""
         there = {source.topic_id for source in self.translations}
         return {name for name, ids in self._ids.items() if not there.isdisjoint(ids)}
 
@@ -389,7 +390,7 @@ class OffsetMap:
 
 
 def not_covered(topic: str, partition: int, offset: int, translations: Sequence[Translation]) -> EosError:
-    """The error for an offset that none of the translations of its partition covers."""
+    """Return the error for an offset that none of the translations of its partition covers."""
     spans = " and ".join(f"{each.begin} to {each.end}" for each in translations) or "nothing"
     position = {"topic": topic, "partition": partition, "offset": offset, "spans": spans}
     if any(each.doubled for each in translations):
@@ -414,7 +415,8 @@ class _Cleaned(Exception):
 def _read(
     client: BrokerClient, topic: str, number: int, wanted: Mapping[SourcePartition, Collection[int]]
 ) -> tuple[dict[SourcePartition, Translation], int]:
-    """Entries of the wanted sources in one partition of the map's topic, and the offset up to which it was read."""
+    """Return entries of the wanted sources in one partition of the map's topic, and the offset up to which it was
+    read."""
     for _ in range(_TRIES):
         part = MapPartition(client, topic, number)
         extents = _extents(part, [prefix_of(source) for source in wanted])

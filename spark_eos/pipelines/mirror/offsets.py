@@ -62,9 +62,9 @@ def translate(
     offsets: Collection[int],
     topic_id: str | None = None,
 ) -> tuple[TranslatedOffset, ...]:
-    """Offsets of one partition of the source, in their order. ``topic_id``: of a topic that was deleted or recreated
-    since; otherwise the topic is the one that has this name now. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED), and the
-    errors of `OffsetMap.read`."""
+    """Return offsets of one partition of the source, in their order. ``topic_id``: of a topic that was deleted or
+    recreated since; otherwise the topic is the one that has this name now. Raises KafkaError
+    (EOS_MIRROR_GROUP_REFUSED), and the errors of `OffsetMap.read`."""
     now = {} if topic_id else describe_topics(source, [topic], missing_ok=True)
     id_ = now[topic].id if topic in now else topic_id
     ids = None if id_ is None else {topic: id_}
@@ -173,7 +173,7 @@ class GroupMover:
     def _translated(
         self, committed: PartitionOffsets, wait_s: float
     ) -> tuple[tuple[TranslatedOffset, ...], tuple[str, ...]]:
-        """The offsets of the topics that are mirrored, once the map covers them; and the topics that are not."""
+        """Return the offsets of the topics that are mirrored, once the map covers them; and the topics that are not."""
         cluster = cluster_id(self.source)
         origins = origins_from(self.target, self.map, cluster)
         mirrored = {origin.source for origin in origins}
@@ -284,12 +284,13 @@ class _Translator:
         return not (self._read() if new else lacking)
 
     def translated(self) -> tuple[TranslatedOffset, ...]:
-        """All wanted positions. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED) for an offset that is not covered."""
+        """Return all wanted positions. Raises KafkaError (EOS_MIRROR_GROUP_REFUSED) for an offset that is not
+        covered."""
         return tuple(TranslatedOffset(t, p, offset, self._position(t, p)) for (t, p), offset in self.wanted.items())
 
     def gaps(self) -> dict[TopicPartition, tuple[int, int]]:
-        """The first gap of each partition that a group would miss: offsets of the source that were never mirrored,
-        between the wanted ones and others that were."""
+        """Return the first gap of each partition that a group would miss: offsets of the source that were never
+        mirrored, between the wanted ones and others that were."""
         holes = {at: translation.holes for at, translation in self._in_map.items() if translation is not None}
         ahead = [at for at, known in holes.items() if known and known[-1][1] > self.wanted[at]]
         begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
@@ -328,8 +329,8 @@ class _Translator:
         return translation is None or translation.rowless
 
     def _ends_for(self, idle: Mapping[TopicPartition, int]) -> dict[TopicPartition, _TargetEnd]:
-        """The ends of target partitions, for partitions of the source that have no row before this offset, and that a
-        mirror follows: it has made their targets. They are empty, or all that the map has up to there are ranges
+        """Return the ends of target partitions, for partitions of the source that have no row before this offset, and
+        that a mirror follows: it has made their targets. They are empty, or all that the map has up to there are ranges
         without rows.
 
         Three reads, in this order. (1) The end of the target's partition, as far as it is stable. (2) The source ends
@@ -355,8 +356,8 @@ class _Translator:
         return target_ends
 
     def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The partitions of the source whose logs begin and end at this offset, and the partitions up to which the map
-        has no row."""
+        """Return the partitions of the source whose logs begin and end at this offset, and the partitions up to which
+        the map has no row."""
         known = {each: self._in_map[each] for each in idle}
         rowless = [at for at, offset in idle.items() if (each := known[at]) is not None and each.reaches(offset)]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
@@ -365,7 +366,8 @@ class _Translator:
         return rowless + [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
 
     def _targets(self, topics: Collection[str]) -> dict[str, tuple[Origin, int]]:
-        """The target of each topic and its number of partitions, if just one is still as the mirror has made it."""
+        """Return the target of each topic and its number of partitions, if just one is still as the mirror has made
+        it."""
         known = {topic: [o for o in self.origins if o.source_id == self.topics[topic].id] for topic in topics}
         there = describe_topics(self.target, {o.target for some in known.values() for o in some}, missing_ok=True)
         targets = {}
@@ -438,7 +440,7 @@ class MirrorQuery:
         return origins_from(self.target.client, self.map, self._cluster)
 
     def _mirrored(self) -> set[str]:
-        """The ids of the source's topics that the map has."""
+        """Return the ids of the source's topics that the map has."""
         return {origin.source_id for origin in self._origins()}
 
     def _check_topics(self) -> None:
@@ -462,8 +464,8 @@ class MirrorQuery:
                 raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
 
     def _has_claims(self) -> bool:
-        """True if the query is a mirror of this source to this target, with this ledger and prefix, that may have
-        decided nothing."""
+        """Return True if the query is a mirror of this source to this target, with this ledger and prefix, that may
+        have decided nothing."""
         own = self.query, self.target.ledger, self.target.prefix_of(self.query)
         claims = [c for c in read_claims(self.target.client, self.map) if (c.query, c.ledger, c.prefix) == own]
         there = describe_topics(self.source, {c.source for c in claims}, missing_ok=True)
@@ -477,8 +479,8 @@ class MirrorQuery:
             raise self._not_settled("a run has begun, and has decided a micro-batch")
 
     def _settled(self, *, settle: bool) -> Decision | None:
-        """The last decision with its verdicts. Raises KafkaError, before anything is done, for a query that is no
-        mirror of the source's cluster."""
+        """Return the last decision with its verdicts. Raises KafkaError, before anything is done, for a query that is
+        no mirror of the source's cluster."""
         ports = self.target.ports(self.query)
         newest = newest_head(ports)
         if newest is None and settle and self._has_claims():
@@ -498,8 +500,8 @@ class MirrorQuery:
         return None if decision is None else decision.judged(dict(ended.verdicts))
 
     def _state(self, decision: Decision, wait_s: float) -> MirrorState:
-        """The map up to its end, as an open transaction of another mirror would hide later records, and the topics
-        that it speaks of."""
+        """Return the map up to its end, as an open transaction of another mirror would hide later records, and the
+        topics that it speaks of."""
         origins = self._origins()
         names = self.topics or {origin.source for origin in origins}
         sources = describe_topics(self.source, names, missing_ok=not self.topics)
@@ -560,9 +562,9 @@ class MirrorState:
                     raise _unknown(r.topic, r.partition, f"the map ends at offset {end}, but {batch}")
 
     def target(self, topic: str) -> str:
-        """The name of the one target of a topic. Targets that are gone do not count if there is another one: the topic
-        was mirrored again, with another prefix. Raises TopicError if all are gone, and KafkaError if there never were
-        any, or several are left."""
+        """Return the name of the one target of a topic. Targets that are gone do not count if there is another one: the
+        topic was mirrored again, with another prefix. Raises TopicError if all are gone, and KafkaError if there never
+        were any, or several are left."""
         targets = {(o.target, o.target_id) for o in self.origins if o.source_id == self.sources[topic].id}
         left = [name for name, id_ in targets if name in self.targets and self.targets[name].id == id_]
         if not targets or len(left) > 1:
@@ -573,7 +575,7 @@ class MirrorState:
         return left[0]
 
     def unread(self) -> list[TopicPartition]:
-        """Partitions of which neither the map nor the last decision has anything."""
+        """Return partitions of which neither the map nor the last decision has anything."""
         return [
             (name, p)
             for name, topic in sorted(self.sources.items())
@@ -606,12 +608,12 @@ class MirrorState:
         return translation.end
 
     def _lost(self) -> dict[TopicPartition, int]:
-        """The first offsets of decided rows that brokers have lost."""
+        """Return the first offsets of decided rows that brokers have lost."""
         return {(r.topic, r.partition): r.start for w in self.decision.lost for r in reversed(ranges_of(w))}
 
 
 def _is_settled(ports: Ports, head: Head) -> bool:
-    """True if no run can decide anything more, and every decided micro-batch has an outcome."""
+    """Return True if no run can decide anything more, and every decided micro-batch has an outcome."""
     waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
     return head.run == NOBODY and not waits and not undecided(ports, head)
 

@@ -92,7 +92,7 @@ class Claim:
 
 
 def key_of(claim: Claim) -> bytes:
-    """A claim replaces an earlier one of its own query, and no other query's."""
+    """Return a claim replaces an earlier one of its own query, and no other query's."""
     return json.dumps({"claim": claim.query, "source": claim.source_id, "target": claim.target}).encode()
 
 
@@ -114,7 +114,7 @@ def from_record(at: int, key: bytes, value: bytes) -> Claim:
 
 
 def read_claims(client: BrokerClient, map_topic: str) -> list[Claim]:
-    """All claims, released ones included, in the order of the log.
+    """Return all claims, released ones included, in the order of the log.
 
     Raises KafkaError (EOS_MIRROR_MAP_HELD) where an open transaction hides some, and errors as for `MapPartition`.
     """
@@ -206,7 +206,7 @@ class Ownership:
             self._held -= {(claim.source, claim.source_id) for claim in gone}
 
     def _own_query(self) -> str:
-        """The id of this query, which Spark has written to the checkpoint by now."""
+        """Return the id of this query, which Spark has written to the checkpoint by now."""
         if self._query is None:
             sink = self._plan.sink
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
@@ -249,7 +249,7 @@ class _Takeover:
         self._earlier = self._earlier_claims()
 
     def missing_claims(self) -> list[Claim]:
-        """The claims that this query has yet to write."""
+        """Return the claims that this query has yet to write."""
         sink, now_ms = self._plan.sink, int(time.time() * 1000)
         return [
             Claim(
@@ -303,7 +303,7 @@ class _Takeover:
         remove_claims(self._target, self._map, replaced)
 
     def _checked_owners(self) -> tuple[dict[str, Standing], list[str]]:
-        """The state of the earlier owners, and the topics whose ends were checked."""
+        """Return the state of the earlier owners, and the topics whose ends were checked."""
         states = {query: standing(self._ports(query)) for query in self._earlier}
         self._check_live([query for query, state in states.items() if not state.retired])
         return states, self._check_ends(states)
@@ -387,7 +387,7 @@ def _parameters(claim: Claim) -> dict[str, str]:
 
 
 def mirrored_topics(plan: MirrorPlan, target: BrokerClient, ids: Mapping[str, str]) -> set[str]:
-    """The topics, out of these names and ids, whose targets may have rows."""
+    """Return the topics, out of these names and ids, whose targets may have rows."""
     known = [origin for origin in origins(target, plan.targets.map) if origin.is_from(plan.cluster)]
     return {o.source for o in known if ids.get(o.source) == o.source_id and o.target == plan.target(o.source)}
 

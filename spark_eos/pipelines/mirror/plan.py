@@ -22,7 +22,7 @@ class Targets:
     map: str = DEFAULT_MAP
 
     def name(self, topic: str) -> str:
-        """The name at the target of a source topic."""
+        """Return the name at the target of a source topic."""
         return self.prefix + topic
 
 
@@ -39,7 +39,7 @@ class MirrorPlan(CopyPlan):
         return frozenset([self.targets.map])
 
     def target(self, topic: str) -> str:
-        """The target's name, by `Targets.name`; the option ``topic`` does not count."""
+        """Return the target's name, by `Targets.name`; the option ``topic`` does not count."""
         return self.targets.name(topic)
 
 

@@ -80,7 +80,8 @@ class MirrorStreamReader(RangeStreamReader):
             self._cleaner.stop()
 
     def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
-        """The topics that were taken off the mirror because they close a circle: leaving out their rows is no loss."""
+        """Return the topics that were taken off the mirror because they close a circle: leaving out their rows is no
+        loss."""
         circles = self._targets.circles(topics)
         for topic in sorted(circles):
             logger.warning("Topic %s, whose rows come from the target's cluster, is no longer mirrored.", topic)
@@ -97,9 +98,9 @@ class MirrorStreamReader(RangeStreamReader):
 
 
 def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:
-    """The topics that the offset log will have, if they exist (``there``). ``before``: its last position; None if it
-    has none, as the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared, or
-    has come back; one that was recreated begins at offset 0."""
+    """Return the topics that the offset log will have, if they exist (``there``). ``before``: its last position; None
+    if it has none, as the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just
+    appeared, or has come back; one that was recreated begins at offset 0."""
     known = Position({}) if before is None else offset_log.from_spark(before)
     ids = {topic: end.ids.get(topic, "") for topic in end.offsets if topic in there}
     new, at = set(), {}

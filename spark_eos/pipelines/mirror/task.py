@@ -152,8 +152,8 @@ def rows_in_log(client: BrokerClient, pair: Pair, topic: str, partition: int, ro
 def _fetch_batches(
     client: BrokerClient, pair: Pair, partition: TopicPartition, at: int
 ) -> tuple[int, list[tuple[int, int]]] | None:
-    """The offset to fetch next, and the producer's batches in this answer; None for an answer to discard and fetch
-    again."""
+    """Return the offset to fetch next, and the producer's batches in this answer; None for an answer to discard and
+    fetch again."""
     fetched = fetch_once(client, *partition, at, _FETCH_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None

@@ -107,7 +107,7 @@ class TargetTopics:
             self._checked |= new
 
     def circles(self, names: Iterable[str]) -> set[str]:
-        """The source topics, out of these, whose rows come from the target's cluster."""
+        """Return the source topics, out of these, whose rows come from the target's cluster."""
         sources = describe_topics(self._source, names, missing_ok=True)
         self._update_chains(self._origins.read())
         return {name for name, topic in sources.items() if self._plan.target_cluster in self._chain(topic)}
@@ -150,11 +150,11 @@ class TargetTopics:
             self._checked.clear()
 
     def _chain(self, topic: Topic) -> tuple[str, ...]:
-        """The clusters that the rows of a source topic come from."""
+        """Return the clusters that the rows of a source topic come from."""
         return self._chains.get(topic.id, ())
 
     def _not_ready(self, sources: Mapping[str, Topic], read: Collection[str]) -> dict[str, Topic]:
-        """The topics, out of these, that have changed since they were prepared, or whose targets are gone."""
+        """Return the topics, out of these, that have changed since they were prepared, or whose targets are gone."""
         ids: dict[str, str] = {}
         for name, topic in sources.items():
             for ready in (self._ready.get((name, True)), self._ready.get((name, name in read))):
@@ -168,8 +168,8 @@ class TargetTopics:
         }
 
     def _existing(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
-        """The targets that exist. Targets that were mirrored to before may be hidden for a moment, and are waited for.
-        Others are created if they are not seen: the controller knows if they exist after all."""
+        """Return the targets that exist. Targets that were mirrored to before may be hidden for a moment, and are
+        waited for. Others are created if they are not seen: the controller knows if they exist after all."""
         targets_there = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
         before = {origin.target for origin in known} & targets - targets_there.keys()
         return targets_there | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
@@ -237,7 +237,7 @@ class TargetTopics:
 
 
 def target_settings(source: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The settings for a new target. ``source``: settings of the source topic; ``overrides``: the user's."""
+    """Return the settings for a new target. ``source``: settings of the source topic; ``overrides``: the user's."""
     return {**{name: source[name] for name in _KEPT if name in source}, **_CHANGED, **overrides}
 
 
@@ -257,7 +257,7 @@ def check_settings(topic: str, source: Mapping[str, str], target: Mapping[str, s
 
 
 def not_numbers(settings: Mapping[str, str]) -> list[str]:
-    """The names of settings that need a whole number, and have another value."""
+    """Return the names of settings that need a whole number, and have another value."""
     return [
         name for name, value in settings.items() if name.endswith(_NUMBERS) and not re.fullmatch(r"-?[0-9]+", value)
     ]

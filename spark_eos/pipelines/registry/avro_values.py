@@ -24,7 +24,7 @@ class AvroReader:
         self.type: pa.DataType = arrow_type(self._schema)
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """The decoder of this writer's values. Raises SchemaError where they cannot be read as the reader's."""
+        """Return the decoder of this writer's values. Raises SchemaError where they cannot be read as the reader's."""
         check_kind(schema, "AVRO")
         writer = _parsed(schema)
         return Decoder(writer, self._schema, sized=not _is_bytes(writer)).decode
@@ -44,7 +44,7 @@ class AvroWriter:
         return self._schema.name if isinstance(self._schema, Record | Enum | Fixed) else None
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """The datum of each row, after the prefix. Raises SchemaError for rows of another type."""
+        """Return the datum of each row, after the prefix. Raises SchemaError for rows of another type."""
         return _encoder(self._schema, rows.type).encode(rows, prefix)
 
 
@@ -60,5 +60,5 @@ def _is_bytes(schema: AvroSchema) -> bool:
 
 @lru_cache(maxsize=256)
 def _parsed(schema: Schema) -> AvroSchema:
-    """The schema as a tree. Raises SchemaError."""
+    """Return the schema as a tree. Raises SchemaError."""
     return parse(schema.text, [each.text for each in schema.all_references().values()])

@@ -58,7 +58,7 @@ class Registry:
         self._versions: dict[tuple[str, int], frozenset[str]] = {}
 
     def schema(self, name: int | str, reader: Registered | None = None, *, anew: bool = False) -> Schema:
-        """The schema of this id or GUID. ``anew``: look it up even if it was unknown less than 30 s ago.
+        """Return the schema of this id or GUID. ``anew``: look it up even if it was unknown less than 30 s ago.
 
         ``reader``: a version that this registry had. If it no longer has it, this is another registry, or an empty one,
         and an unknown id proves nothing. Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and then EOS_REGISTRY_CHANGED.
@@ -80,7 +80,7 @@ class Registry:
         return schema
 
     def _get(self, name: int | str) -> Schema | None:
-        """The schema of this id or GUID, from the registry; None if it does not know it."""
+        """Return the schema of this id or GUID, from the registry; None if it does not know it."""
         if isinstance(name, int) and name > _MOST_ID:
             return None
         context = f":.{self._settings.context}:" if self._settings.context else None
@@ -107,7 +107,7 @@ class Registry:
             )
 
     def version(self, subject: str, version: int | Literal["latest"]) -> Registered:
-        """A version of the subject, looked up each time. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
+        """Return a version of the subject, looked up each time. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
         return self._version(subject, version, {})
 
     def _version(self, subject: str, version: int | Literal["latest"], used: _Used) -> Registered:
@@ -126,7 +126,7 @@ class Registry:
         return registered
 
     def names(self, registered: Registered) -> frozenset[str]:
-        """The ids and GUIDs, as texts, of this version and all others that the subject has now, or has had."""
+        """Return the ids and GUIDs, as texts, of this version and all others that the subject has now, or has had."""
         name = self._settings.qualified(registered.subject)
         versions = self._find(lambda client: client.get_versions(name, deleted=True))
         here = frozenset({str(registered.id), registered.guid})
@@ -147,7 +147,7 @@ class Registry:
         return self.lookup(subject, schema)
 
     def lookup(self, subject: str, schema: Schema) -> Registered:
-        """The version of the subject with exactly this schema. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
+        """Return the version of the subject with exactly this schema. Raises RegistryError (EOS_REGISTRY_NOT_FOUND)."""
         name = self._settings.qualified(subject)
         answer = self._find(lambda client: client.lookup_schema(name, _as_theirs(schema)), subject=name)
         if answer is None:
@@ -166,8 +166,8 @@ class Registry:
         return stop("EOS_REGISTRY_ANSWER", registry=self._settings.name, reason=reason)
 
     def _schema_of(self, answer: Any, used: _Used) -> Schema:  # noqa: ANN401  # their Schema
-        """The schema of an answer, with its references. ``used``: the references that were looked up so far; None for
-        one whose own references are being looked up."""
+        """Return the schema of an answer, with its references. ``used``: the references that were looked up so far;
+        None for one whose own references are being looked up."""
         kind = kind_of(answer.schema_type)
         if kind is None:
             raise stop("EOS_REGISTRY_SCHEMA.kind", kind=answer.schema_type, kinds=", ".join(KINDS))
@@ -189,7 +189,7 @@ class Registry:
         return Schema(kind, answer.schema_str, tuple(references), _rules_of(answer))
 
     def _find(self, question: Callable[[SchemaRegistryClient], T], *, subject: str = "") -> T | None:
-        """The answer; None where the registry has no such subject, version or schema."""
+        """Return the answer; None where the registry has no such subject, version or schema."""
         try:
             return self._ask(question, subject=subject)
         except EosError as error:
@@ -198,8 +198,8 @@ class Registry:
             return None
 
     def _ask(self, question: Callable[[SchemaRegistryClient], T], *, subject: str = "") -> T:
-        """The answer to a request. It is sent by a thread, to limit its time: the client's own limits only hold for
-        single reads of a socket."""
+        """Return the answer to a request. It is sent by a thread, to limit its time: the client's own limits only hold
+        for single reads of a socket."""
 
         def ask() -> T:
             client: Any = self._client or _new_client(self._settings)
@@ -219,7 +219,7 @@ class Registry:
 
 @process_cache(maxsize=16)
 def registry_of(settings: RegistrySettings) -> Registry:
-    """The registry with these settings, one object for each process."""
+    """Return the registry with these settings, one object for each process."""
     return Registry(settings)
 
 
@@ -245,7 +245,7 @@ def _are_numbers(*values: object) -> bool:
 
 
 def _rules_of(answer: Any) -> tuple[Rule, ...]:  # noqa: ANN401  # their Schema
-    """All rules that are not disabled: of values' fields, of their bytes, and between versions."""
+    """Return all rules that are not disabled: of values' fields, of their bytes, and between versions."""
     given = answer.rule_set
     if given is None:
         return ()
@@ -284,7 +284,7 @@ def _error_of(error: BaseException, settings: RegistrySettings, subject: str) ->
 
 
 def _refusal(status: int, code: int | None, reason: str, registry: str, subject: str) -> EosError:
-    """The error for an HTTP status that is not a success, with Confluent's ``code`` if there is one."""
+    """Return the error for an HTTP status that is not a success, with Confluent's ``code`` if there is one."""
     if status in (401, 403):
         return stop("EOS_REGISTRY_UNAUTHORIZED", registry=registry, why=f"HTTP {status}")
     if status >= 500 or status in _SLOW_DOWN:
@@ -299,7 +299,7 @@ def _refusal(status: int, code: int | None, reason: str, registry: str, subject:
 
 
 def _hidden(error: BaseException, settings: RegistrySettings) -> str:
-    """The error's text, cut to 300 characters, without secrets, which some servers repeat."""
+    """Return the error's text, cut to 300 characters, without secrets, which some servers repeat."""
     text = str(error) or type(error).__name__
     for secret in settings.secrets:
         text = text.replace(secret, "***")

@@ -14,16 +14,16 @@ _WHEN_WRITTEN = ("WRITE",)
 
 
 def reader_of(schema: Schema, message: str | None = None) -> Reader:
-    """A reader of values as this schema's type. ``message``: the full name of a Protobuf message, by default the first
-    in the file. Raises EosError for a schema whose values no column can hold, or have to be changed when read."""
+    """Return a reader of values as this schema's type. ``message``: the full name of a Protobuf message, by default the
+    first in the file. Raises EosError for a schema whose values no column can hold, or have to be changed when read."""
     check_rules_of_reading(schema)
     reader, _ = _codec(schema.kind)
     return reader(schema, message)
 
 
 def writer_of(schema: Schema, message: str | None = None) -> Writer:
-    """A writer of rows by this schema. ``message``: the full name of a Protobuf message, by default the first in the
-    file. Raises EosError for a schema that cannot be written by."""
+    """Return a writer of rows by this schema. ``message``: the full name of a Protobuf message, by default the first in
+    the file. Raises EosError for a schema that cannot be written by."""
     _check_rules(schema, "write", [rule for rule in schema.rules if rule.mode not in _WHEN_READ])
     _, writer = _codec(schema.kind)
     return writer(schema, message)

@@ -22,7 +22,8 @@ ROW, WHY = "row", "why"
 
 
 def decoded(decoding: Decoding, column: Column, headers: Column | None, *, fails: bool) -> Column:
-    """The decoded column. A value that cannot be decoded is an error (EOS_VALUE_MALFORMED) if ``fails``, else null."""
+    """Return the decoded column. A value that cannot be decoded is an error (EOS_VALUE_MALFORMED) if ``fails``, else
+    null."""
     subject = decoding.registered.subject
 
     def from_registry(*given: pa.Array) -> pa.Array:
@@ -60,8 +61,8 @@ def decoded_or_why(decoding: Decoding, column: Column, headers: Column | None, *
 
 
 def encoded(encoding: Encoding, column: Column, *, fails: bool) -> Column:
-    """The column as bytes. A row that the schema cannot hold is an error (EOS_VALUE_MALFORMED) if ``fails``, else
-    null."""
+    """Return the column as bytes. A row that the schema cannot hold is an error (EOS_VALUE_MALFORMED) if ``fails``,
+    else null."""
 
     def to_registry(rows: pa.Array) -> pa.Array:
         return encoding.encode_all(rows) if fails else encoding.encode(rows).values
@@ -80,6 +81,6 @@ def _given(column: Column, headers: Column | None) -> list[Column]:
 
 
 def _udf(function: Callable[..., pa.Array], type_: DataType) -> Any:  # noqa: ANN401  # untyped in PySpark
-    """An Arrow UDF; PySpark tells its kind by the function's annotations."""
+    """Return an Arrow UDF; PySpark tells its kind by the function's annotations."""
     make: Any = arrow_udf
     return make(function, type_)

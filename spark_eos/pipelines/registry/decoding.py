@@ -47,8 +47,8 @@ class Decoding:
         return reader_of(self.registered.schema, self.message).type
 
     def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
-        """The values as rows of the type. ``values``: binary; ``headers``: a column like that of the source. An id in
-        ``unknown`` stays unknown, and other ids that the registry does not know are added there.
+        """Return the values as rows of the type. ``values``: binary; ``headers``: a column like that of the source. An
+        id in ``unknown`` stays unknown, and other ids that the registry does not know are added there.
 
         Raises RegistryError where the registry does not answer, or is not the same any more.
         """
@@ -104,7 +104,7 @@ class _Decoders:
         return Decoded(_in_order(pieces, places, len(values), self._reader.type), bad)
 
     def _of_writer(self, key: WriterKey, ids: UnknownIds) -> Decode | str:
-        """The decoder of a writer's values, or why they cannot be decoded."""
+        """Return the decoder of a writer's values, or why they cannot be decoded."""
         if ids.counts(key.name):
             return f"{_UNKNOWN} {key}"
         if key not in self._by_writer:
@@ -131,7 +131,7 @@ _UNKNOWN = "the registry does not know"
 
 
 def _groups(writer: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each writer's number and its rows in order; rows without a writer are left out."""
+    """Yield each writer's number and its rows in order; rows without a writer are left out."""
     if not len(writer):
         return
     if writer[0] >= 0 and (writer == writer[0]).all():

@@ -29,13 +29,14 @@ class Encoding:
     message: str | None = None
 
     def encode(self, rows: pa.Array) -> Encoded:
-        """The bytes of each row, after the schema's id. Raises EosError where no row of this type could be written."""
+        """Return the bytes of each row, after the schema's id. Raises EosError where no row of this type could be
+        written."""
         writer, before = _of_process(self)
         return writer.encode(rows, before)
 
     def encode_all(self, rows: pa.Array) -> pa.Array:
-        """The bytes of each row, after the schema's id. Raises RowError (EOS_VALUE_MALFORMED) for the first row that
-        the schema cannot hold."""
+        """Return the bytes of each row, after the schema's id. Raises RowError (EOS_VALUE_MALFORMED) for the first row
+        that the schema cannot hold."""
         result = self.encode(rows)
         if result.bad:
             reason = result.bad[min(result.bad)]
@@ -74,7 +75,8 @@ def writing(
 def schema_given(
     settings: RegistrySettings, kind: Kind, text: str, references: Sequence[Mapping[str, object]] = ()
 ) -> Schema:
-    """A schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises RegistryError."""
+    """Return a schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises
+    RegistryError."""
     registry = registry_of(settings)
     resolved = [
         Reference(str(each["name"]), used.subject, used.version, used.schema)

@@ -34,8 +34,8 @@ class Reader(Protocol):
         """The type of the rows, one that Spark has, too."""
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """The decoder of values that were written with this schema. ``message``: the indexes of a Protobuf message.
-        Raises EosError where such values cannot be read as the reader's."""
+        """Return the decoder of values that were written with this schema. ``message``: the indexes of a Protobuf
+        message. Raises EosError where such values cannot be read as the reader's."""
 
 
 class Writer(Protocol):
@@ -50,7 +50,8 @@ class Writer(Protocol):
         """The indexes of the Protobuf message; empty for other formats."""
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """The bytes of each row, after the prefix. Raises EosError where no row of this type could be written."""
+        """Return the bytes of each row, after the prefix. Raises EosError where no row of this type could be
+        written."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Size:
 
     @staticmethod
     def around(inner: Iterable[Size], kind: Kind) -> Size:
-        """The size of a type with these types in it. Raises RegistryError (EOS_REGISTRY_SCHEMA) where it is too large:
-        a short schema, in which each type uses the next one twice, is a huge type."""
+        """Return the size of a type with these types in it. Raises RegistryError (EOS_REGISTRY_SCHEMA) where it is too
+        large: a short schema, in which each type uses the next one twice, is a huge type."""
         sizes = list(inner)
         nodes, levels = 1 + sum(each.nodes for each in sizes), 1 + max((each.levels for each in sizes), default=0)
         if nodes > MOST_NODES:
@@ -93,7 +94,7 @@ def cast(values: pa.Array, wanted: pa.DataType, column: str) -> tuple[pa.Array, 
 
 
 def kept(values: pa.Array, keep: np.ndarray) -> pa.Array:
-    """The values where ``keep`` is true, and null elsewhere."""
+    """Return the values where ``keep`` is true, and null elsewhere."""
     return values if keep.all() else values.take(pa.array(np.arange(len(values)), mask=~keep))
 
 
@@ -138,7 +139,8 @@ def _misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> tuple[str, pa
 
 
 def _pairs(given: pa.DataType, wanted: pa.DataType, path: str) -> list[tuple[pa.DataType, pa.DataType, str]] | None:
-    """The types within two nested types, with their paths; None for other types, and a struct with a name twice."""
+    """Return the types within two nested types, with their paths; None for other types, and a struct with a name
+    twice."""
     if types.is_struct(given) and types.is_struct(wanted):
         if len({field.name for field in given}) < given.num_fields:
             return None
@@ -173,7 +175,7 @@ _BYTES = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, ty
 
 
 def own_bytes(values: pa.Array, begin: np.ndarray) -> pa.Array:
-    """The values, without nulls, as binary from byte ``begin`` of each on (n int64)."""
+    """Return the values, without nulls, as binary from byte ``begin`` of each on (n int64)."""
     if not begin.any():
         return values.cast(pa.binary())
     # Not by Arrow's binary_slice, whose buffers have a negative size where the slices are short (Arrow 26).

@@ -35,7 +35,7 @@ def from_registry(
     headers: str | Column | None = None,
     on_malformed: OnMalformed = "fail",
 ) -> Column:
-    """The values of a binary column, decoded; a null stays null.
+    """Return the values of a binary column, decoded; a null stays null.
 
     ``registry``: its address, or its settings by name. Values are read as the schema of ``subject``, or with ``topic``
     of the subject TOPIC-value (TOPIC-key with ``key``), in this ``version``; "latest" is the latest when the Column is
@@ -73,7 +73,7 @@ def to_registry(
     auto_register: bool = True,
     on_malformed: OnMalformed = "fail",
 ) -> Column:
-    """A column encoded as bytes, after its schema's id; a null stays null.
+    """Return a column encoded as bytes, after its schema's id; a null stays null.
 
     ``registry``: its address, or its settings by name. The subject is ``subject``, or with ``topic`` TOPIC-value
     (TOPIC-key with ``key``), or by another ``strategy``, ``record`` or ``topic-record``. ``schema``: the text of a

@@ -68,7 +68,7 @@ class JsonReader:
         self.type: pa.DataType = self._shape.type
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """The decoder of JSON texts, for a writer with any JSON Schema: each value is checked by itself."""
+        """Return the decoder of JSON texts, for a writer with any JSON Schema: each value is checked by itself."""
         check_kind(schema, "JSON")
         return self._decode
 
@@ -99,9 +99,9 @@ class JsonWriter:
         self._shape = shape_of(schema)
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """The JSON text of each row, after the prefix. A null is left out where the schema does not allow it and the
-        property is not required. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of another type, or with fields
-        that are not in the schema."""
+        """Return the JSON text of each row, after the prefix. A null is left out where the schema does not allow it and
+        the property is not required. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of another type, or with
+        fields that are not in the schema."""
         lost = lost_field(rows.type, self._shape.type)
         if lost is not None:
             fields = ", ".join(name for name, _, _ in self._shape.fields)
@@ -121,8 +121,8 @@ class JsonWriter:
 
 
 def shape_of(schema: Schema) -> Shape:
-    """The shape that a JSON Schema describes. Raises RegistryError (EOS_REGISTRY_SCHEMA) where it gives a value more
-    than one type, or none."""
+    """Return the shape that a JSON Schema describes. Raises RegistryError (EOS_REGISTRY_SCHEMA) where it gives a value
+    more than one type, or none."""
     try:
         documents = {name: json.loads(one.text) for name, one in schema.all_references().items()}
         root = json.loads(schema.text)
@@ -162,7 +162,7 @@ class _Place:
 
 
 def _place_in(document: Any) -> _Place:  # noqa: ANN401  # JSON
-    """The begin of a document. Nothing outside of it is known there."""
+    """Return the begin of a document. Nothing outside of it is known there."""
     named = document.get("$schema", "") if isinstance(document, dict) else ""
     dialect = specification_with(named, default=DRAFT7)
     return _Place(Registry().with_resource("", dialect.create_resource(document)).resolver(), dialect)
@@ -221,7 +221,7 @@ class _Shapes:
         return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields, size=size)
 
     def _one_of(self, schemas: list[Any], path: str, place: _Place) -> Shape:
-        """The shape of ``oneOf`` or ``anyOf``: null or one other schema."""
+        """Return the shape of ``oneOf`` or ``anyOf``: null or one other schema."""
         others = [one for one in schemas if not (isinstance(one, dict) and _types_of(one) == ["null"])]
         if len(others) != 1:
             raise _refused(path, "is one of several schemas")
@@ -229,7 +229,8 @@ class _Shapes:
         return replace(shape, nullable=shape.nullable or len(others) < len(schemas))
 
     def _at(self, reference: str, path: str, place: _Place) -> Shape:
-        """The shape of the schema that is referred to, which is derived once: schemas may use one another twice."""
+        """Return the shape of the schema that is referred to, which is derived once: schemas may use one another
+        twice."""
         name, _, fragment = reference.partition("#")
         known = next((each for each in (name, unquote(name)) if each in self._begins), None)
         if known is not None:
@@ -258,7 +259,7 @@ def _refused(path: str, why: str) -> Exception:
 
 
 def _types_of(schema: dict[str, Any]) -> list[str]:
-    """The names of a schema's types: its own, or else the types of its values."""
+    """Return the names of a schema's types: its own, or else the types of its values."""
     types = schema.get("type")
     if isinstance(types, str):
         return [types]
@@ -271,7 +272,7 @@ def _types_of(schema: dict[str, Any]) -> list[str]:
 
 
 def _type_of(value: Any) -> str:  # noqa: ANN401  # JSON
-    """The type of a value, by JSON Schema, to which 1.0 is an integer."""
+    """Return the type of a value, by JSON Schema, to which 1.0 is an integer."""
     if isinstance(value, float) and value.is_integer():
         return "integer"
     types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
@@ -290,7 +291,7 @@ def _check_levels(text: bytes) -> None:
 
 
 def _shaped(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN401  # JSON
-    """The value as Arrow takes it. Raises _OtherShape."""
+    """Return the value as Arrow takes it. Raises _OtherShape."""
     if value is None:
         if not shape.nullable:
             raise _OtherShape(f"{path or 'the value'} is null")
@@ -329,7 +330,7 @@ def _shaped_simple(value: Any, type_: pa.DataType, path: str) -> object:  # noqa
 
 
 def _integer(text: _Real, path: str) -> int:
-    """The integer that a text with a point or an exponent is, such as ``1.0``, as JSON Schema has it. Raises
+    """Return the integer that a text with a point or an exponent is, such as ``1.0``, as JSON Schema has it. Raises
     _OtherShape for any other number."""
     try:
         number = Decimal(text)
@@ -365,8 +366,8 @@ def _shaped_items(value: Any, shape: Shape, path: str) -> object:  # noqa: ANN40
 
 
 def _without_nulls(value: Any, shape: Shape) -> object:  # noqa: ANN401  # a row
-    """The row as JSON values, without properties whose null the shape does not allow. Maps, pairs in Arrow, become
-    objects. Raises _OtherShape for a map with a key twice."""
+    """Return the row as JSON values, without properties whose null the shape does not allow. Maps, pairs in Arrow,
+    become objects. Raises _OtherShape for a map with a key twice."""
     if value is None:
         return None
     if shape.fields:

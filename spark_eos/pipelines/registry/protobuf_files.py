@@ -46,7 +46,7 @@ _NAME = re.compile(r"[^-@:=][^:=]{0,999}")
 
 
 def message_named(schema: Schema, name: str | None) -> Descriptor:
-    """The message with this full name; without a name, the first in the file. Raises RegistryError
+    """Return the message with this full name; without a name, the first in the file. Raises RegistryError
     (EOS_REGISTRY_SCHEMA)."""
     if name is None:
         return message_at(schema, (0,))
@@ -59,7 +59,7 @@ def message_named(schema: Schema, name: str | None) -> Descriptor:
 
 
 def message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
-    """The message at these indexes. Raises RegistryError (EOS_REGISTRY_SCHEMA).
+    """Return the message at these indexes. Raises RegistryError (EOS_REGISTRY_SCHEMA).
 
     Protobuf has a nested message for the entries of each map. Confluent's client for Python counts these, and that for
     Java does not. Indexes that lead to two different messages by these rules are refused.
@@ -76,8 +76,8 @@ def message_at(schema: Schema, path: tuple[int, ...]) -> Descriptor:
 
 
 def path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
-    """The indexes of a message. Raises RegistryError (EOS_REGISTRY_SCHEMA) where some clients would take them for
-    another message's."""
+    """Return the indexes of a message. Raises RegistryError (EOS_REGISTRY_SCHEMA) where some clients would take them
+    for another message's."""
     path: list[int] = []
     inner = message
     while inner is not None:
@@ -92,7 +92,7 @@ def path_of(schema: Schema, message: Descriptor) -> tuple[int, ...]:
 
 
 def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str, Descriptor]]:  # noqa: ANN401  # a file
-    """The full name and the message at this path; none where the path leads nowhere, or to the entries of a map.
+    """Return the full name and the message at this path; none where the path leads nowhere, or to the entries of a map.
     ``entries``: whether entries of maps are counted."""
     siblings, message = list(file.message_types_by_name.values()), None
     for number in path:
@@ -106,7 +106,7 @@ def _followed(file: Any, path: tuple[int, ...], entries: bool) -> list[tuple[str
 
 @lru_cache(maxsize=256)
 def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
-    """The schema as a file descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
+    """Return the schema as a file descriptor, in a pool of its own. Raises RegistryError (EOS_REGISTRY_SCHEMA)."""
     name, references = f"{schema.fingerprint}.proto", schema.all_references()
     for each in references:
         if not _is_path(each):
@@ -127,7 +127,7 @@ def _file(schema: Schema) -> tuple[Any, DescriptorPool]:
 
 
 def _serialized(text: str, name: str) -> FileDescriptorProto | None:
-    """The file of a serialized schema, by this name; None for a text in the language of .proto files."""
+    """Return the file of a serialized schema, by this name; None for a text in the language of .proto files."""
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (ValueError, DecodeError):
@@ -152,7 +152,7 @@ def _known() -> dict[str, FileDescriptorProto]:
 
 
 def _in_order(files: Mapping[str, FileDescriptorProto], name: str, fingerprint: str) -> list[str]:
-    """The names of a file and of all that it imports, each behind its own imports. Raises RegistryError
+    """Return the names of a file and of all that it imports, each behind its own imports. Raises RegistryError
     (EOS_REGISTRY_SCHEMA)."""
     imports: dict[str, list[str]] = {}
     waiting = [name]

@@ -28,8 +28,8 @@ _NANOS = 999_999_999
 
 
 def known_fields(message: Descriptor, type_: pa.DataType) -> Descriptor | None:
-    """A message with ``message``'s fields of messages that ptars knows, as lists; None if there are none. ``type_``:
-    the struct that ptars has for ``message``, in which they are no structs."""
+    """Return a message with ``message``'s fields of messages that ptars knows, as lists; None if there are none.
+    ``type_``: the struct that ptars has for ``message``, in which they are no structs."""
     file = FileDescriptorProto(name=_FILE, syntax="proto3")
     for name, first in _TIMES.items():
         fields = [
@@ -75,7 +75,7 @@ class _Lists:
         self._file, self._made = file, made
 
     def of(self, message: Descriptor, type_: pa.DataType) -> str | None:
-        """The name of the message that is made; None where it would have no fields."""
+        """Return the name of the message that is made; None where it would have no fields."""
         if message.full_name not in self._made:
             fields = [self._of_field(field, type_.field(field.name).type) for field in message.fields]
             self._made[message.full_name] = self._add([field for field in fields if field is not None])

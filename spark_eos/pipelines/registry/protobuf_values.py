@@ -89,8 +89,8 @@ class ProtobufReader(_Message):
         self._class = GetMessageClass(self._message)
 
     def of_writer(self, schema: Schema, message: tuple[int, ...]) -> Decode:
-        """The decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's message
-        has another name, or a field of another type."""
+        """Return the decoder of this writer's values. Raises RegistryError (EOS_REGISTRY_SCHEMA) where the writer's
+        message has another name, or a field of another type."""
         written = message_at(schema, message)
         if written.full_name != self._message.full_name:
             raise stop("EOS_REGISTRY_SCHEMA.other_message", written=written.full_name, expected=self._message.full_name)
@@ -112,14 +112,14 @@ class ProtobufReader(_Message):
         return Decoded(rows, {row: self._why(messages[row].as_py()) for row in np.flatnonzero(~good).tolist()})
 
     def _official(self, message: bytes) -> Any:  # noqa: ANN401  # a message of Google's runtime
-        """The message as read by Google's runtime; None where it is damaged."""
+        """Return the message as read by Google's runtime; None where it is damaged."""
         try:
             return self._class.FromString(message)
         except DecodeError:
             return None
 
     def _why(self, message: bytes) -> str:
-        """Why a message is malformed."""
+        """Return why a message is malformed."""
         official = self._official(message)
         missing = [] if official is None else official.FindInitializationErrors()
         return f"it lacks the required field '{missing[0]}'" if missing else _DAMAGED
@@ -157,9 +157,9 @@ class ProtobufWriter(_Message):
         return name
 
     def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
-        """The message of each row, after the prefix. Messages are read again and compared: a field without presence has
-        no null, and ptars leaves out unknown enum values, and -0.0 where there is no presence. Raises RegistryError
-        (EOS_REGISTRY_SCHEMA) for a column that is not a field, or has another type."""
+        """Return the message of each row, after the prefix. Messages are read again and compared: a field without
+        presence has no null, and ptars leaves out unknown enum values, and -0.0 where there is no presence. Raises
+        RegistryError (EOS_REGISTRY_SCHEMA) for a column that is not a field, or has another type."""
         columns: list[tuple[pa.Array, pa.Field]] = []
         unfit: dict[int, str] = {}
         given = {field.name: pa.nulls(len(rows), _nullable(field.type)) for field in self._handler.schema()}
@@ -188,8 +188,8 @@ class ProtobufWriter(_Message):
         return Encoded(kept(values, keep), bad)
 
     def _rule_breakers(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
-        """The rows with values for several fields of a oneof, of which readers would keep the last one, or without a
-        required field, which readers would refuse."""
+        """Return the rows with values for several fields of a oneof, of which readers would keep the last one, or
+        without a required field, which readers would refuse."""
         rows = pa.StructArray.from_arrays(list(columns.values()), list(columns))
         return damaged(rows, lambda piece: not _breaks_rule(_children(piece), self._message))
 
@@ -228,7 +228,7 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def _size_of(message: Descriptor, sizes: dict[str, Size], within: tuple[str, ...] = ()) -> Size:
-    """The size of a message's type; that of each message is kept in ``sizes``. Raises RegistryError
+    """Return the size of a message's type; that of each message is kept in ``sizes``. Raises RegistryError
     (EOS_REGISTRY_SCHEMA) for a type that is too large, for a message that contains itself, for a group, which ptars
     reads as a field without a value, and for Google's dates and times of day, which ptars reads as a day or time that
     there is."""
@@ -285,8 +285,8 @@ def _type_of(field: FieldDescriptor) -> str:
 
 
 def _with_long_varints(messages: pa.Array) -> np.ndarray:
-    """The indexes of messages with bytes like a tag of more than 32 bits. Google's runtime refuses one, and ptars skips
-    a field; but negative numbers, and texts in other alphabets, have such bytes, too."""
+    """Return the indexes of messages with bytes like a tag of more than 32 bits. Google's runtime refuses one, and
+    ptars skips a field; but negative numbers, and texts in other alphabets, have such bytes, too."""
     texts = bytes_of(messages)
     data = texts.data[texts.start[0] : texts.end[-1]] if len(messages) else texts.data
     if len(data) < _LONG:
@@ -326,7 +326,7 @@ def _has_a_key_twice(column: pa.Array) -> bool:
 
 
 def _entries(column: pa.MapArray) -> pa.MapArray:
-    """The maps that are not null, without entries that belong to none of them."""
+    """Return the maps that are not null, without entries that belong to none of them."""
     return column.drop_null().take(pa.array(np.arange(len(column) - column.null_count)))
 
 
@@ -368,13 +368,13 @@ def _has_rules(message: Descriptor) -> bool:
 
 
 def _children(column: pa.Array) -> dict[str, pa.Array]:
-    """The fields of a column of structs that are not null, by name."""
+    """Return the fields of a column of structs that are not null, by name."""
     return dict(zip((field.name for field in column.type), column.drop_null().flatten(), strict=True))
 
 
 def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
-    """The indexes at which two columns differ; NaN equals NaN, and -0.0 is not 0.0. Whole columns are compared first,
-    which is faster, and where -0.0 equals 0.0."""
+    """Yield the indexes at which two columns differ; NaN equals NaN, and -0.0 is not 0.0. Whole columns are compared
+    first, which is faster, and where -0.0 equals 0.0."""
     if given.equals(read) and _negative_zeros(given) == _negative_zeros(read):
         return
     for row, (one, other) in enumerate(zip(given.to_pylist(), read.to_pylist(), strict=True)):
@@ -383,7 +383,7 @@ def _changed(given: pa.Array, read: pa.Array) -> Iterator[int]:
 
 
 def _negative_zeros(column: pa.Array) -> int:
-    """How many -0.0 a column has, at any depth."""
+    """Return how many -0.0 a column has, at any depth."""
     if not _has_floats(column.type):
         return 0
     if pa.types.is_floating(column.type):
@@ -403,19 +403,19 @@ def _has_floats(type_: pa.DataType) -> bool:
 
 
 def _of_spark(type_: pa.DataType) -> pa.DataType:
-    """The type as Spark has it, which has no unsigned integers."""
+    """Return the type as Spark has it, which has no unsigned integers."""
     if type_ == pa.uint32():
         return pa.int64()
     return _UINT64 if type_ == pa.uint64() else _mapped(type_, _of_spark)
 
 
 def _nullable(type_: pa.DataType) -> pa.DataType:
-    """The type with nullable fields, at any depth."""
+    """Return the type with nullable fields, at any depth."""
     return _mapped(type_, _nullable)
 
 
 def _mapped(type_: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with ``inner`` applied to the types within it, which become nullable."""
+    """Return the type with ``inner`` applied to the types within it, which become nullable."""
     if pa.types.is_map(type_):
         return pa.map_(inner(type_.key_type), inner(type_.item_type))
     if pa.types.is_list(type_):

@@ -88,7 +88,7 @@ class Registered:
 
 
 def kind_of(name: str | None) -> Kind | None:
-    """The kind with this name in the registry's answers, where no name is Avro; None for an unknown kind."""
+    """Return the kind with this name in the registry's answers, where no name is Avro; None for an unknown kind."""
     return next((kind for kind in KINDS if kind == (name or "AVRO")), None)
 
 
@@ -108,7 +108,7 @@ def check_kind(schema: Schema, kind: Kind) -> None:
 
 
 def not_installed(error: ImportError) -> EosError:
-    """The error of a module of the extra ``registry`` that cannot be imported."""
+    """Return the error of a module of the extra ``registry`` that cannot be imported."""
     return stop("EOS_NOT_INSTALLED.extra", use="The schema registry", modules=error.name, extra="registry")
 
 

@@ -84,7 +84,7 @@ class RegistrySettings(Settings):
         return self._values.get(_CONTEXT, "")
 
     def qualified(self, subject: str) -> str:
-        """The subject's name in the context."""
+        """Return the subject's name in the context."""
         return f":.{self.context}:{subject}" if self.context and not subject.startswith(":.") else subject
 
     @property
@@ -99,8 +99,8 @@ class RegistrySettings(Settings):
         return tuple(sorted(forms, key=len, reverse=True))
 
     def client_conf(self, retries: int) -> dict[str, object]:
-        """The configuration of confluent-kafka's client. Each try has a share of ``timeout_s``, so that all tries at
-        all addresses take no longer than that."""
+        """Return the configuration of confluent-kafka's client. Each try has a share of ``timeout_s``, so that all
+        tries at all addresses take no longer than that."""
         tries = len(self.urls) * (retries + 1)
         conf: dict[str, object] = {k: v for k, v in self._values.items() if k not in (_CONTEXT, _TIMEOUT)}
         conf |= {_URL: ",".join(self.urls), "timeout": self.timeout_s / tries, "max.retries": retries}
@@ -111,8 +111,8 @@ class RegistrySettings(Settings):
 
 
 def _forms(secret: str) -> set[str]:
-    """The secret as it is, in base64, for addresses, in JSON and in HTML, and each of these as Python prints texts and
-    bytes, by either quote."""
+    """Return the secret as it is, in base64, for addresses, in JSON and in HTML, and each of these as Python prints
+    texts and bytes, by either quote."""
     sent = {secret, b64encode(secret.encode()).decode(), quote(secret, safe=""), quote(secret), quote_plus(secret)}
     sent |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], html.escape(secret)}
     # With a double quote in it, Python prints a text in single ones, and escapes these.

@@ -90,7 +90,7 @@ class UnknownIds:
             self._only.discard(name)
 
     def _runs(self) -> list[list[str]]:
-        """The unknown ids in order, cut at each id that may be known."""
+        """Return the unknown ids in order, cut at each id that may be known."""
         known = sorted(map(_place, self._known if self._only is None else self._only))
         runs: dict[int, list[str]] = {}
         for name in sorted(self._unknown, key=_place):

@@ -95,7 +95,7 @@ def split(values: pa.Array, headers: pa.Array | None = None, *, key: bool = Fals
 
 
 def prefix(id_: int, message: Sequence[int] = ()) -> bytes:
-    """The bytes before a value of this schema. ``message``: the indexes of a Protobuf message."""
+    """Return the bytes before a value of this schema. ``message``: the indexes of a Protobuf message."""
     if not message or tuple(message) == (0,):
         indexes = b"\0" if message else b""
     else:
@@ -116,7 +116,7 @@ def without_headers(headers: pa.Array, names: Collection[str]) -> pa.Array:
 
 
 def bytes_of(values: pa.Array) -> Bytes:
-    """The bytes of a column of (large) binary or (large) string."""
+    """Return the bytes of a column of (large) binary or (large) string."""
     count = len(values)
     wide = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     validity, offsets, data = values.buffers()
@@ -152,7 +152,7 @@ def _split(texts: Bytes, messages: bool, *, guids: bool) -> Split:
 
 
 def _at(texts: Bytes, where: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """The byte at each position; -1 where ``there`` is false."""
+    """Return the byte at each position; -1 where ``there`` is false."""
     bytes_ = np.full(len(where), -1, np.int64)
     bytes_[there] = texts.data[where[there]]
     return bytes_
@@ -166,7 +166,8 @@ def _ids(texts: Bytes, rows: np.ndarray) -> np.ndarray:
 
 
 def _guids(texts: Bytes, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The distinct GUIDs after an empty one, and for each text the index of its GUID; 0 for a text without one."""
+    """Return the distinct GUIDs after an empty one, and for each text the index of its GUID; 0 for a text without
+    one."""
     codes = np.zeros(len(rows), np.int64)
     if not rows.any():
         return [""], codes
@@ -179,8 +180,8 @@ def _guids(texts: Bytes, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
 def _messages(
     texts: Bytes, rows: np.ndarray, begin: np.ndarray
 ) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct paths of message indexes, and for each text: the index of its path, the number of bytes before the
-    value's own, and whether the path is not in the format."""
+    """Return the distinct paths of message indexes, and for each text: the index of its path, the number of bytes
+    before the value's own, and whether the path is not in the format."""
     count, begin, fits = _varint(texts, begin, rows)
     wrong = rows & ~(fits & (count >= 0) & (count <= _MOST_INDEXES))
     left = rows & ~wrong
@@ -200,7 +201,7 @@ def _messages(
 
 
 def _varint(texts: Bytes, begin: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The zigzag varint of each of the rows, the position of the next byte, and whether there was a varint."""
+    """Return the zigzag varint of each of the rows, the position of the next byte, and whether there was a varint."""
     value, begin = np.zeros(len(begin), np.int64), begin.copy()
     left, fits = rows.copy(), np.zeros(len(begin), bool)
     for shift in range(0, 7 * _VARINT_SIZE, 7):
@@ -217,8 +218,8 @@ def _varint(texts: Bytes, begin: np.ndarray, rows: np.ndarray) -> tuple[np.ndarr
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The index of the first row of each distinct combination, and for each row the number of its combination. Columns
-    are sorted one by one, as numpy takes ten times as long to sort rows."""
+    """Return the index of the first row of each distinct combination, and for each row the number of its combination.
+    Columns are sorted one by one, as numpy takes ten times as long to sort rows."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if (column != column[0]).any():
@@ -264,7 +265,8 @@ def _named_by_headers(headers: pa.Array, name: str) -> pa.Array | None:
 
 
 def _merged(values: Split, headers: Split, by_header: np.ndarray) -> Split:
-    """The split by headers where ``by_header``, and there all bytes are the value's own; else the split by values."""
+    """Return the split by headers where ``by_header``, and there all bytes are the value's own; else the split by
+    values."""
     moved = np.where(headers.writer < 0, -1, headers.writer + len(values.keys))
     writer, begin = np.where(by_header, moved, values.writer), np.where(by_header, 0, values.begin)
     bad = {row: reason for row, reason in values.bad.items() if not by_header[row]}

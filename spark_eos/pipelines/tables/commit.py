@@ -89,7 +89,7 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def look(self) -> H:
-        """The table as it is now. Raises TableError where there is none, and errors of its library."""
+        """Return the table as it is now. Raises TableError where there is none, and errors of its library."""
 
     @abstractmethod
     def remembered(self, handle: H) -> Remembered:
@@ -105,8 +105,8 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def most_hours(self, handle: H) -> float:
-        """Hours for which no clean-up removes a file that is in no commit, less a reserve for wrong clocks and slow
-        commits."""
+        """Return hours for which no clean-up removes a file that is in no commit, less a reserve for wrong clocks and
+        slow commits."""
 
     @abstractmethod
     def has_file(self, handle: H, path: str) -> bool:
@@ -164,7 +164,7 @@ class FilesCommit(ABC, Generic[H]):
             raise stop("EOS_TABLE_FILES_LOST", path=self.path, batch=self.batch.number, file=oldest.path)
 
     def _oldest(self) -> DataFile | None:
-        """The file that a clean-up would remove first."""
+        """Return the file that a clean-up would remove first."""
         return min(self.files, key=lambda file: file.written_at_ms, default=None)
 
 
@@ -178,8 +178,8 @@ class ColumnAddition(ABC, Generic[H]):
 
     @abstractmethod
     def look(self) -> H:
-        """The table as it is now. Raises TableError where there is none, or another one, or one with rules that files
-        would not follow; and errors of its library."""
+        """Return the table as it is now. Raises TableError where there is none, or another one, or one with rules that
+        files would not follow; and errors of its library."""
 
     @abstractmethod
     def columns(self, handle: H) -> pa.Schema:

@@ -47,7 +47,7 @@ def _type(there: pa.DataType, given: pa.DataType, above: str) -> pa.DataType:
 
 
 def added(there: pa.Schema, wide: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """The path and the type of each column and field that `widened` has added."""
+    """Yield the path and the type of each column and field that `widened` has added."""
     yield from _added(list(there), list(wide), ())
 
 

@@ -89,7 +89,7 @@ class Attempt:
     attempt: int
 
     def new_name(self) -> str:
-        """A name for a file, used for the first time."""
+        """Return a name for a file, used for the first time."""
         if not _QUERY.fullmatch(self.query):
             raise ValueError(f"{self} is no part of a file's name")
         return f"eos-{self.query}-{self.batch}-{self.partition}-{self.attempt}-{secrets.token_hex(8)}.parquet"
@@ -282,9 +282,9 @@ class _OpenFile:
 
 
 def _with_statistics(schema: pa.Schema) -> list[str]:
-    """The paths of the leaf columns for which row groups have bounds: all but floating point, whose bounds Arrow takes
-    without NaN, so that readers would skip rows with NaN. A path does not tell a field ``b`` of ``a`` from a column
-    ``a.b``, which goes without, too."""
+    """Return the paths of the leaf columns for which row groups have bounds: all but floating point, whose bounds Arrow
+    takes without NaN, so that readers would skip rows with NaN. A path does not tell a field ``b`` of ``a`` from a
+    column ``a.b``, which goes without, too."""
     buffer = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), buffer)
     schema_there = pq.ParquetFile(pa.BufferReader(buffer.getvalue())).schema
@@ -294,7 +294,7 @@ def _with_statistics(schema: pa.Schema) -> list[str]:
 
 
 def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows in slices of about ``most_bytes`` or less."""
+    """Yield the rows in slices of about ``most_bytes`` or less."""
     count = max(1, min(rows.num_rows, -(-rows.nbytes // most_bytes)))
     step = -(-rows.num_rows // count)
     for begin in range(0, rows.num_rows, step):

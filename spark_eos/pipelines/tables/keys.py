@@ -66,8 +66,8 @@ class Key:
         return bool(of_bytes or of_numbers or (self._name == "bucket" and (is_date or is_timestamp)))
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The keys of a column's values. Raises NoPartition, also for a year that Python does not have: pyiceberg could
-        not commit it."""
+        """Return the keys of a column's values. Raises NoPartition, also for a year that Python does not have:
+        pyiceberg could not commit it."""
         if self._name == "bucket":
             return _bucket(column, self._size)
         if self._name == "truncate":
@@ -88,7 +88,7 @@ class Key:
         return _units(numbers, lambda moments: self._of_days(np.floor_divide(moments, _DAY_US)))
 
     def _of_days(self, days: np.ndarray) -> np.ndarray:
-        """Days since 1970 as the years, months or days since then that they are in."""
+        """Return days since 1970 as the years, months or days since then that they are in."""
         return days.astype("datetime64[D]").astype(f"datetime64[{self.transform[0].upper()}]").astype(np.int64)
 
     @cached_property
@@ -116,7 +116,7 @@ def is_known(transform: str) -> bool:
 
 
 def key_of(option: str) -> Key:
-    """The key that a part of the option ``partitionBy`` stands for, such as ``topic``, ``day(timestamp)`` or
+    """Return the key that a part of the option ``partitionBy`` stands for, such as ``topic``, ``day(timestamp)`` or
     ``bucket(16, id)``. Raises OptionError."""
     match = _OPTION.fullmatch(option)
     name = (match["transform"] or "identity") if match else ""
@@ -135,7 +135,8 @@ def key_of(option: str) -> Key:
 
 
 def _units(numbers: pa.Array, units_of: Callable[[np.ndarray], np.ndarray]) -> pa.Array:
-    """Numbers as 32 bits have them, null where there is none. Raises NoPartition for one that is too far from 1970."""
+    """Return numbers as 32 bits have them, null where there is none. Raises NoPartition for one that is too far from
+    1970."""
     units = units_of(pc.fill_null(numbers, 0).to_numpy())
     if len(units) and not (_INT32.min <= units.min() and units.max() <= _INT32.max):
         raise NoPartition("it is too far from 1970")
@@ -205,7 +206,7 @@ def _buckets_of_bytes(column: pa.Array, count: int) -> pa.Array:
 
 
 def _shortest(number: int) -> bytes:
-    """A number's two's complement, most significant byte first, in as few bytes as can be."""
+    """Return a number's two's complement, most significant byte first, in as few bytes as can be."""
     bits = (number + (number < 0)).bit_length() + 1
     return number.to_bytes((bits + 7) // 8, "big", signed=True)
 
@@ -232,7 +233,7 @@ def _rotated(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def by_key(batch: pa.RecordBatch, keys: Sequence[Key]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each combination of keys in their order, with all columns. Raises NoPartition."""
+    """Return the rows of each combination of keys in their order, with all columns. Raises NoPartition."""
     return split(batch, [_coded(key.of(batch.column(key.column))) for key in keys])
 
 
@@ -262,7 +263,7 @@ def _coded(column: pa.Array) -> Coded:
 
 
 def value_of(text: str | None, type_: pa.DataType, transform: str) -> Any:  # noqa: ANN401
-    """The key's value: the inverse of a key's text. ``type_``: of the column."""
+    """Return the key's value: the inverse of a key's text. ``type_``: of the column."""
     if text is None:
         return None
     keeps_type = transform == "identity" or transform.startswith("truncate")

@@ -50,12 +50,12 @@ class MicroBatch:
         return {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
 
     def __str__(self) -> str:
-        """The first ranges, for messages."""
+        """Return the first ranges, for messages."""
         return in_words(self.places)
 
 
 def digest_of(text: str) -> int:
-    """A digest that fits into the version of one of Delta's transactions."""
+    """Return a digest that fits into the version of one of Delta's transactions."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> (64 - _DIGEST_BITS)
 
 
@@ -121,13 +121,13 @@ def check_start(path: str, last: int | None, *, finished: int | None, planned: i
 
 
 def landed(path: str, batch: int | None, table: str, query: str, *, by_spark: bool = False) -> EosError:
-    """The error for a table with this id, whose last commit of the query was meant for another table. ``by_spark``:
-    Spark has named its files."""
+    """Return the error for a table with this id, whose last commit of the query was meant for another table.
+    ``by_spark``: Spark has named its files."""
     files = "" if by_spark else f", and its files begin with 'eos-{query}-{batch}-'"
     return stop("EOS_OTHER_TABLE.landed", path=path, batch=batch, id=table, query=query, files=files)
 
 
 def behind(path: str, finished: int, last: int | None) -> EosError:
-    """The error for a table that lacks the query's micro-batches up to ``finished``."""
+    """Return the error for a table that lacks the query's micro-batches up to ``finished``."""
     there = "none" if last is None else f"only {last}"
     return stop("EOS_OTHER_TABLE.behind", finished=finished, path=path, there=there)

@@ -55,7 +55,7 @@ def is_partition_type(type_: pa.DataType) -> bool:
 
 
 def text_of(value: Any, type_: pa.DataType) -> str | None:  # noqa: ANN401  # any value of the column's type
-    """The text of a Python value; of a timestamp as microseconds since 1970. Raises NoPartition."""
+    """Return the text of a Python value; of a timestamp as microseconds since 1970. Raises NoPartition."""
     if value is None or value == "":
         return None
     text = _text(value, type_)
@@ -81,8 +81,8 @@ def _text(value: Any, type_: pa.DataType) -> str:  # noqa: ANN401
 
 
 def value_of(text: str, type_: pa.DataType) -> Any:  # noqa: ANN401
-    """The value that readers parse from a text; the inverse of `text_of`. Raises NoPartition for a text that they
-    cannot parse, with which they could no longer open the table."""
+    """Return the value that readers parse from a text; the inverse of `text_of`. Raises NoPartition for a text that
+    they cannot parse, with which they could no longer open the table."""
     try:
         return _parser(type_)(text)
     except (ValueError, ArithmeticError, KeyError):
@@ -126,7 +126,7 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal:
 
 
 def directory_of(names: Sequence[str], partition: Partition) -> str:
-    """The directory of a partition, ``p=x/q=y/``; empty for a table without partition columns.
+    """Return the directory of a partition, ``p=x/q=y/``; empty for a table without partition columns.
 
     Bytes other than letters, digits and ``_.-`` are escaped, as ``%20``. Not so spaces and letters of any alphabet in
     the name of a column, which polars looks for in the directory as it is. Raises NoPartition for a name that is too
@@ -147,12 +147,12 @@ def _escaped(text: str) -> str:
 
 
 def by_partition(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each partition in their order, without the partition columns. Raises NoPartition."""
+    """Return the rows of each partition in their order, without the partition columns. Raises NoPartition."""
     return split(batch.drop_columns(list(names)), [_coded(batch.column(name)) for name in names])
 
 
 def split(rows: pa.RecordBatch, columns: Sequence[Coded]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each combination of texts in their order."""
+    """Yield the rows of each combination of texts in their order."""
     if not rows.num_rows:
         return
     numbers = np.zeros(rows.num_rows, np.int64)

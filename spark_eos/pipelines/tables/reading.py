@@ -39,7 +39,7 @@ class FileReader:
     partition_by: tuple[str, ...] = ()
 
     def pieces(self, name: str, size: int, partition: str) -> Iterator[Piece]:
-        """All rows of a file. ``name``: its path in the table; ``size``: its bytes; ``partition``: its partition
+        """Yield all rows of a file. ``name``: its path in the table; ``size``: its bytes; ``partition``: its partition
         values, as in `spark_eos.pipelines.tables.delta.versions.FILES`.
 
         Raises DataLossError (EOS_DELTA_DATA_LOSS) where it is gone or another one, and TableError and SchemaError where
@@ -65,7 +65,7 @@ class FileReader:
             raise stop("EOS_DELTA_FAILED", cause=f"{text} ({where})") from None
 
     def _values(self, partition: str, where: str) -> Mapping[str, pa.Scalar]:
-        """The value of each partition column."""
+        """Return the value of each partition column."""
         values = {}
         for name, text in zip(self.partition_by, json.loads(partition), strict=True):
             kind = self.schema.field(name).type
@@ -109,8 +109,8 @@ class FileReader:
 
 
 def _pieces(file: pq.ParquetFile) -> Iterator[Piece]:
-    """The rows of each row group, cut at multiples of a number that the file gives: so they do not depend on how a
-    version of Arrow hands them out."""
+    """Yield the rows of each row group, cut at multiples of a number that the file gives: so they do not depend on how
+    a version of Arrow hands them out."""
     metadata, first = file.metadata, 0
     most = rows_at_once(metadata, PIECE_ROWS, PIECE_BYTES)
     for number in range(metadata.num_row_groups):
@@ -142,7 +142,7 @@ def _in_utc(column: pa.Array, there: pa.DataType, wanted: pa.DataType) -> pa.Arr
 
 
 def _utc(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type of a file's column, in UTC where the table's is, at any depth."""
+    """Return the type of a file's column, in UTC where the table's is, at any depth."""
     if given == pa.timestamp("us") and wanted == pa.timestamp("us", "UTC"):
         return wanted
     if types.is_struct(given) and types.is_struct(wanted):

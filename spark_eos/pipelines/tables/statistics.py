@@ -73,7 +73,7 @@ class Collector:
 def _leaves(
     field: pa.Field, indices: tuple[int, ...], above: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], pa.DataType]]:
-    """The names, the indexes in their structs, and the type of each leaf column; an array or a map is a leaf."""
+    """Yield the names, the indexes in their structs, and the type of each leaf column; an array or a map is a leaf."""
     names = (*above, field.name)
     if not pa.types.is_struct(field.type):
         yield names, indices, field.type
@@ -130,8 +130,8 @@ def _has_bounds(type_: pa.DataType) -> bool:
 
 
 def _bounds(column: pa.ChunkedArray, type_: pa.DataType, nans: int) -> tuple[Any, Any] | None:
-    """The bounds of a column that is not all null, as values that Python orders; None where they are unknown. ``nans``:
-    how many values are NaN."""
+    """Return the bounds of a column that is not all null, as values that Python orders; None where they are unknown.
+    ``nans``: how many values are NaN."""
     if nans:
         return None
     both = pc.min_max(column)
@@ -145,7 +145,7 @@ def _bounds(column: pa.ChunkedArray, type_: pa.DataType, nans: int) -> tuple[Any
 
 
 def _written(low: Any, high: Any, type_: pa.DataType) -> tuple[Bound, Bound] | tuple[None, None]:  # noqa: ANN401
-    """The bounds as they are written to statistics."""
+    """Return the bounds as they are written to statistics."""
     if pa.types.is_floating(type_):
         if math.isinf(low) or math.isinf(high):
             return None, None
@@ -181,12 +181,12 @@ def _moment(ms: int, type_: pa.DataType) -> str:
 
 
 def cut_low(text: str) -> str:
-    """A string of at most `LONGEST` characters that is not greater."""
+    """Return a string of at most `LONGEST` characters that is not greater."""
     return text[:LONGEST]
 
 
 def cut_high(text: str) -> str | None:
-    """A string of about `LONGEST` characters that is not less; None if there is none."""
+    """Return a string of about `LONGEST` characters that is not less; None if there is none."""
     if len(text) <= LONGEST:
         return text
     end = next((end for end in range(LONGEST, -1, -1) if text[end] != _LAST_CHARACTER), None)

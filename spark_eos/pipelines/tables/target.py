@@ -56,15 +56,15 @@ class Target(ABC):
 
     @abstractmethod
     def store(self) -> Store:
-        """Where its files are written. Raises the store's errors."""
+        """Return where its files are written. Raises the store's errors."""
 
     @abstractmethod
     def cause(self, error: BaseException) -> str:
-        """An error of the store or the table's library in one line, without secrets."""
+        """Return an error of the store or the table's library in one line, without secrets."""
 
     @abstractmethod
     def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> FilesCommit[Any]:
-        """The commit of this kind of table. See `commit`."""
+        """Return the commit of this kind of table. See `commit`."""
 
     @abstractmethod
     def column_addition(self, schema: pa.Schema) -> ColumnAddition[Any]:
@@ -72,7 +72,8 @@ class Target(ABC):
 
     @abstractmethod
     def with_columns(self, schema: pa.Schema) -> Self:
-        """The table as it is now. Raises TableError (EOS_TABLE_DIFFERS) where it has not exactly these columns."""
+        """Return the table as it is now. Raises TableError (EOS_TABLE_DIFFERS) where it has not exactly these
+        columns."""
 
     def commit(
         self,
@@ -105,7 +106,7 @@ class Place(Protocol):
         """The table's, for messages."""
 
     def columns(self) -> TableColumns | None:
-        """The columns of the table; None where there is none. Raises TableError."""
+        """Return the columns of the table; None where there is none. Raises TableError."""
 
     def remembered(self, query: str) -> Remembered:
         """Return the table's memory of a query. Raises TableError, also where there is no table."""
@@ -115,7 +116,7 @@ class Place(Protocol):
         TableError (EOS_OTHER_TABLE)."""
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
-        """The columns of a table that is created for rows with these. Raises SchemaError."""
+        """Return the columns of a table that is created for rows with these. Raises SchemaError."""
 
     def check_new(self, schema: pa.Schema | None) -> None:
         """Check that a table can be created here for rows with these columns, where there is none. None: they are not
@@ -126,8 +127,8 @@ class Place(Protocol):
         SchemaError for a column that cannot be added."""
 
     def target(self, schema: pa.Schema, *, create: bool) -> Target:
-        """The table, with exactly these columns. Where there is none, it is created if ``create``. Raises TableError
-        and SchemaError."""
+        """Return the table, with exactly these columns. Where there is none, it is created if ``create``. Raises
+        TableError and SchemaError."""
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def _check_names_of(fields: Sequence[pa.Field], above: str = "") -> None:
 
 
 def _unsupported(type_: pa.DataType) -> pa.DataType | None:
-    """The type, or a type within it, that tables do not support; None if all are supported."""
+    """Return the type, or a type within it, that tables do not support; None if all are supported."""
     children = [type_.field(index).type for index in range(type_.num_fields)]
     if types.is_struct(type_) and not children:
         return type_
@@ -93,7 +93,8 @@ def _unsupported(type_: pa.DataType) -> pa.DataType | None:
 
 
 def table_schema(given: pa.Schema) -> pa.Schema:
-    """The columns of a table that is created for rows with these: `conformed` converts them, and all may be null.
+    """Return the columns of a table that is created for rows with these: `conformed` converts them, and all may be
+    null.
 
     A type for which tables have none stays as it is, and `check_columns` refuses it.
     """
@@ -101,7 +102,7 @@ def table_schema(given: pa.Schema) -> pa.Schema:
 
 
 def _table_type(given: pa.DataType) -> pa.DataType:
-    """The type of a table's column that holds all values of the type, as far as there is one."""
+    """Return the type of a table's column that holds all values of the type, as far as there is one."""
     given = _plain(given)
     if types.is_struct(given):
         return pa.struct([pa.field(field.name, _table_type(field.type)) for field in given.fields])
@@ -183,7 +184,7 @@ def _check_types(given: pa.DataType, wanted: pa.DataType, column: str) -> None:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type without extension types and dictionaries."""
+    """Return the type without extension types and dictionaries."""
     if isinstance(type_, pa.BaseExtensionType):
         return _plain(type_.storage_type)
     return _plain(type_.value_type) if types.is_dictionary(type_) else type_
@@ -225,7 +226,7 @@ _TABLE_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataTyp
 
 
 def _digits(type_: pa.DataType) -> int:
-    """The most digits of an integer of this type."""
+    """Return the most digits of an integer of this type."""
     return len(str(1 << type_.bit_width))
 
 
@@ -233,7 +234,7 @@ def _digits(type_: pa.DataType) -> int:
 
 
 def _converted(given: pa.Array, column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
-    """The converted column, with null for values that it cannot hold, and the reasons for these by index."""
+    """Return the converted column, with null for values that it cannot hold, and the reasons for these by index."""
     pieces: list[pa.Array] = []
     reasons: dict[int, str] = {}
     waiting = [(0, len(given))]
@@ -252,7 +253,7 @@ def _converted(given: pa.Array, column: pa.Field) -> tuple[pa.Array, dict[int, s
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The values with the field's type. Raises _Unfit."""
+    """Return the values with the field's type. Raises _Unfit."""
     array = _stored(array)
     result = _as_type(array, field.type)
     if not field.nullable and result.null_count:
@@ -261,7 +262,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """The array without extension types and dictionaries."""
+    """Return the array without extension types and dictionaries."""
     if isinstance(array, pa.ExtensionArray):
         return _stored(array.storage)
     return _stored(array.dictionary_decode()) if types.is_dictionary(array.type) else array
@@ -325,14 +326,14 @@ def _map(array: pa.MapArray, wanted: pa.MapType) -> pa.MapArray:
 
 
 def _offsets(array: pa.Array, lengths: np.ndarray) -> pa.Array:
-    """The offsets of a list array, with null where the list is null."""
+    """Return the offsets of a list array, with null where the list is null."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     nulls = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
     return pa.array(offsets, pa.int32(), mask=nulls)
 
 
 def _unfit_partitions(array: pa.Array, column: pa.Field, partition_by: Sequence[str]) -> dict[int, str]:
-    """Why values of a partition column cannot be partition values, by index."""
+    """Return why values of a partition column cannot be partition values, by index."""
     if column.name not in partition_by:
         return {}
     encoded = array.dictionary_encode()

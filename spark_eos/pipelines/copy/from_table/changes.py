@@ -50,8 +50,9 @@ Pieces = Callable[[TableFile], Iterator[Piece]]
 
 
 def in_order(files: Iterable[TableFile], pieces: Pieces, *, held_bytes: int = _HELD_BYTES) -> Iterator[Changes]:
-    """All changes of the files: version by version, and within a version in the order of `CHANGE_KINDS`. ``files``: in
-    the order of their versions. Raises TableError for a change of another kind, and errors of ``pieces``."""
+    """Yield all changes of the files: version by version, and within a version in the order of `CHANGE_KINDS`.
+    ``files``: in the order of their versions. Raises TableError for a change of another kind, and errors of
+    ``pieces``."""
     for _, group in groupby(files, lambda file: (file.version, file.at_first)):
         of_version = list(group)
         mixed = [file for file in of_version if file.kind == CHANGED]
@@ -86,7 +87,7 @@ def _by_kind(files: Sequence[TableFile], pieces: Pieces, held_bytes: int) -> Ite
 
 
 def _parts_of(files: Iterable[TableFile], pieces: Pieces) -> Iterator[Changes]:
-    """The rows of each piece of files of changes, by their kinds."""
+    """Yield the rows of each piece of files of changes, by their kinds."""
     for file in files:
         for piece in pieces(file):
             column = piece.rows.column(CHANGE_TYPE)
@@ -166,8 +167,8 @@ def _check_order(result: pa.RecordBatch, changes: Changes | None) -> None:
 
 
 def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa.Array:
-    """The headers of so many rows: their own, then the two of each change. Without own ones, all rows have the same
-    list, which then is the one entry of a dictionary."""
+    """Return the headers of so many rows: their own, then the two of each change. Without own ones, all rows have the
+    same list, which then is the one entry of a dictionary."""
     version, kind = ("", "") if changes is None else (str(changes.file.version), changes.kind)
     ours = pa.array(
         [{"key": VERSION_HEADER, "value": version.encode()}, {"key": KIND_HEADER, "value": kind.encode()}],

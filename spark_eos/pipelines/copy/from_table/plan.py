@@ -31,12 +31,12 @@ class TableFile:
     kind: str = field(compare=False)
 
     def range(self, table: SourceTable) -> OffsetRange:
-        """The file as a range of a decision."""
+        """Return the file as a range of a decision."""
         return OffsetRange(topic_of(table, at_first=self.at_first), self.version, self.number, self.number + 1)
 
 
 def topic_of(table: SourceTable, *, at_first: bool) -> str:
-    """The topic in a decision that stands for a table's files."""
+    """Return the topic in a decision that stands for a table's files."""
     topic = f"{table.id} changes" if table.changes else table.id
     return f"{topic} as it was" if at_first else topic
 

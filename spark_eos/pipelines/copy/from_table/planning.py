@@ -53,8 +53,8 @@ class FilesOfVersion:
 
 
 def group_at(log: Log, at: Position, path: str) -> VersionFiles | None:
-    """The files among which the next one is; None for a version that is not there yet. ``path``: of the table. Raises
-    TableError, DataLossError."""
+    """Return the files among which the next one is; None for a version that is not there yet. ``path``: of the table.
+    Raises TableError, DataLossError."""
     if at.first is None:
         return log.files(at.version)
     group = log.first(at.version)
@@ -64,8 +64,8 @@ def group_at(log: Log, at: Position, path: str) -> VersionFiles | None:
 
 
 def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path: str) -> Position:
-    """Where the micro-batch that begins at ``start`` ends; ``start`` itself where nothing is new. ``newest``: the last
-    version to read, if there is one. Raises TableError, DataLossError."""
+    """Return where the micro-batch that begins at ``start`` ends; ``start`` itself where nothing is new. ``newest``:
+    the last version to read, if there is one. Raises TableError, DataLossError."""
     at, files, size = replace(start, begin=None), 0, 0
     for _ in range(MOST_VERSIONS):
         try:
@@ -95,7 +95,7 @@ def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path
 
 
 def files_between(log: Log, start: Position, end: Position, path: str) -> Iterator[FilesOfVersion]:
-    """The files of a micro-batch, in order. Raises TableError, DataLossError where the log no longer has them."""
+    """Yield the files of a micro-batch, in order. Raises TableError, DataLossError where the log no longer has them."""
     at = start
     while (at.version, at.file, at.first) != (end.version, end.file, end.first):
         is_last = at.version == end.version and at.first == end.first

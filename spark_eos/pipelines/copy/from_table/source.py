@@ -60,8 +60,8 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Where the next micro-batch ends; ``start`` itself when there is nothing to do. A Spark without admission
-        control passes neither argument.
+        """Return where the next micro-batch ends; ``start`` itself when there is nothing to do. A Spark without
+        admission control passes neither argument.
 
         Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS).
         """
@@ -77,8 +77,8 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
-        """The files of one micro-batch, by the offset log and the table's log, which never changes. Raises TableError
-        and DataLossError before any task."""
+        """Return the files of one micro-batch, by the offset log and the table's log, which never changes. Raises
+        TableError and DataLossError before any task."""
         self._reached = end
         if start == end:
             return []
@@ -135,7 +135,7 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
 
 
 def dealt(groups: Iterable[FilesOfVersion], tasks: int) -> list[RangesOfTask]:
-    """The files in their order, to at most so many tasks, each with about as many bytes."""
+    """Return the files in their order, to at most so many tasks, each with about as many bytes."""
     files = [
         TableFile(group.version, group.at_first, number, **row)
         for group in groups

@@ -107,8 +107,8 @@ def check(source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[s
 def _ends(
     options: SourceTableOptions, sink: Mapping[str, str], session: Mapping[str, str]
 ) -> tuple[HadoopSettings, SinkOptions, SourceTable]:
-    """The settings of the table's store, the sink's options, and the table, which goes with the checkpoint. Raises
-    EosError."""
+    """Return the settings of the table's store, the sink's options, and the table, which goes with the checkpoint.
+    Raises EosError."""
     from spark_eos.checkpoint.files import Checkpoint
     from spark_eos.pipelines.tables.delta.source import source_table
     from spark_eos.pipelines.tables.delta.table import location_of

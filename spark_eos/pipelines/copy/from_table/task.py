@@ -35,7 +35,7 @@ class TableRows(RangeRows):
         return CopiedFrom("", topics, self.plan.transform.name, ranges)
 
     def parts(self, run: TaskRun) -> Iterator[Part]:
-        """The rows that the transform makes of each piece of each file."""
+        """Yield the rows that the transform makes of each piece of each file."""
         plan, table, transform = self.plan, self.plan.table, self.plan.transform
         files = files_of(run.ranges, table, {file.range(table): file for file in run.given})
         for read in read_files(plan, files):
@@ -80,11 +80,11 @@ class Read:
     changes: Changes | None = None
 
     def number(self, row: int) -> int:
-        """The number in the file of a row of the piece."""
+        """Return the number in the file of a row of the piece."""
         return self.first + row if self.changes is None else int(self.changes.numbers[row])
 
     def row_numbers(self, table: SourceTable, count: int) -> np.ndarray:
-        """A number for each row, in order, that a transform has made."""
+        """Return a number for each row, in order, that a transform has made."""
         topic = f"{topic_of(table, at_first=self.file.at_first)} {self.file.number}"
         if self.changes is not None:
             topic = f"{topic} {self.changes.kind}"
@@ -92,8 +92,8 @@ class Read:
 
 
 def read_files(plan: FromTablePlan, files: Iterable[TableFile]) -> Iterator[Read]:
-    """All rows of the files, as a transform gets them: appended ones by their files, changes in their order. Raises
-    TableError, DataLossError, and SchemaError for a file that does not fit the table."""
+    """Yield all rows of the files, as a transform gets them: appended ones by their files, changes in their order.
+    Raises TableError, DataLossError, and SchemaError for a file that does not fit the table."""
     table = plan.table
     store = open_store(table.location.path, plan.storage)
     reader = FileReader(store, table.location.path, table.schema, table.partition_by)
@@ -112,7 +112,7 @@ def read_files(plan: FromTablePlan, files: Iterable[TableFile]) -> Iterator[Read
 
 
 def _transformed(transform: Transform, read: Read, table: SourceTable) -> pa.RecordBatch:
-    """The sink's columns. Raises SchemaError, RowError, TableError, and errors of the function."""
+    """Return the sink's columns. Raises SchemaError, RowError, TableError, and errors of the function."""
     path = table.location.path
 
     def where() -> str:

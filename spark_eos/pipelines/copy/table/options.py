@@ -121,6 +121,6 @@ def _evolves(given: Mapping[str, str]) -> bool:
 
 
 def _listed(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The parts of the option, as of ``topic, bucket(16, id)``."""
+    """Return the parts of the option, as of ``topic, bucket(16, id)``."""
     parts = re.split(r",(?![^(]*\))", given.get("partitionBy", ""))
     return tuple(filter(None, (part.strip() for part in parts)))

@@ -54,8 +54,8 @@ def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
-    """The chunk's rows with the table's columns. Rejected is also a record with a row that the table cannot hold; its
-    other rows are there. Raises SchemaError, RowError, and errors of the function."""
+    """Return the chunk's rows with the table's columns. Rejected is also a record with a row that the table cannot
+    hold; its other rows are there. Raises SchemaError, RowError, and errors of the function."""
     result, failed = returned(transform, chunk)
     if frozenset(result.schema.names) != transform.names:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(result.schema.names))
@@ -76,7 +76,7 @@ def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
 
 
 def in_words(reason: str) -> str:
-    """Why a record is rejected whose row the table cannot hold. ``reason``: see
+    """Return why a record is rejected whose row the table cannot hold. ``reason``: see
     `spark_eos.pipelines.tables.values.Conformed`."""
     return f"the table cannot hold its row: {reason}"
 

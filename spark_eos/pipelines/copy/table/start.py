@@ -92,7 +92,7 @@ def check(
 
 
 def _reads(source: Mapping[str, str]) -> tuple[SourceOptions, BrokerClient]:
-    """The source's options, checked, and its client. Raises OptionError."""
+    """Return the source's options, checked, and its client. Raises OptionError."""
     from spark_eos.pipelines.copy.checks import bounded, check_source
     from spark_eos.spi import broker_client, stream_options
 
@@ -102,7 +102,7 @@ def _reads(source: Mapping[str, str]) -> tuple[SourceOptions, BrokerClient]:
 
 
 def _ends(options: TableOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
-    """Where the table is, and the checkpoint of its query."""
+    """Return where the table is, and the checkpoint of its query."""
     from spark_eos.checkpoint.files import Checkpoint
 
     storage = options.storage.on_this_machine()
@@ -125,8 +125,8 @@ def _columns(
 
 
 def _check_last(place: Place, checkpoint: Checkpoint) -> int | None:
-    """The query's last micro-batch in the table, which goes with its checkpoint. Raises TableError, also for a query
-    whose rows have passed through Spark."""
+    """Return the query's last micro-batch in the table, which goes with its checkpoint. Raises TableError, also for a
+    query whose rows have passed through Spark."""
     from spark_eos.checkpoint.offset_log import source_line
     from spark_eos.pipelines.tables.micro_batch import check_start
 

@@ -79,7 +79,7 @@ def _named(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
 def _written(
     plan: TablePlan, identity: Identity, ranges: Sequence[OffsetRange]
 ) -> tuple[tuple[DataFile, ...], int, int]:
-    """The files, how many records were read, and how many of them are left out."""
+    """Return the files, how many records were read, and how many of them are left out."""
     readable = ReadableRanges.in_task(plan.source, plan.cluster, {r.topic: r.topic_id for r in ranges})
     attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
     read = dropped = 0

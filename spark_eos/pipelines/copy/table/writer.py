@@ -23,8 +23,8 @@ from spark_eos.spi import Identity, hidden_traceback
 
 
 def to_table(plan: TablePlan, events: Events, was_sent: bool) -> TableStreamWriter:
-    """The writer, which for tasks has credentials that are valid now. ``was_sent``: it is for a commit or an abort.
-    Raises TableError."""
+    """Return the writer, which for tasks has credentials that are valid now. ``was_sent``: it is for a commit or an
+    abort. Raises TableError."""
     return TableStreamWriter(plan if was_sent else replace(plan, table=plan.table.for_tasks()), events)
 
 

@@ -48,7 +48,7 @@ _LOGICAL = {
 
 
 def arrow_type(schema: Schema) -> pa.DataType:
-    """The type of a column with values of this schema; Spark has it, too.
+    """Return the type of a column with values of this schema; Spark has it, too.
 
     ========================================  =========================================
     boolean, int, long, float, double         bool, int32, int64, float32, float64

@@ -36,7 +36,7 @@ class Cells:
     at_end: bool = False
 
     def where(self, live: np.ndarray | None) -> Cells:
-        """The cells, with no bytes in rows where ``live`` (n bool) is false; None: all are live."""
+        """Return the cells, with no bytes in rows where ``live`` (n bool) is false; None: all are live."""
         if live is None:
             return self
         size = live * self.data.shape[1] if self.size is None else np.where(live, self.size, 0)
@@ -52,7 +52,7 @@ def constant(data: bytes, count: int) -> Cells:
 
 
 def plain(numbers: np.ndarray) -> Cells:
-    """The bytes of n numbers as they are in memory."""
+    """Return the bytes of n numbers as they are in memory."""
     return Cells(np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize))
 
 
@@ -78,8 +78,8 @@ def varints(numbers: np.ndarray) -> Cells:
 
 
 def _longer(data: np.ndarray, size: np.ndarray, zigzag: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Varints of up to ten bytes, and their sizes. ``data``, ``size``: the first eight bytes, and the sizes of numbers
-    of up to 56 bits; ``zigzag``: the numbers."""
+    """Return varints of up to ten bytes, and their sizes. ``data``, ``size``: the first eight bytes, and the sizes of
+    numbers of up to 56 bits; ``zigzag``: the numbers."""
     rest = zigzag >> _U(_WORD_BITS)
     more, tenth = rest > 0, rest >> _U(7)
     wide = np.zeros((len(data), _LONGEST), np.uint8)
@@ -112,7 +112,7 @@ def join(parts: Sequence[Part], count: int) -> pa.BinaryArray:
 
 
 def _column(cells: list[Cells], count: int) -> pa.BinaryArray:
-    """The used bytes of the cells of each row, one after the other."""
+    """Return the used bytes of the cells of each row, one after the other."""
     width = sum(one.data.shape[1] for one in cells)
     data = np.empty((count, width), np.uint8)
     used = np.ones((count, width), np.bool_)

@@ -28,8 +28,8 @@ _JOINED = (
 
 
 def _varint_tables() -> tuple[np.ndarray, np.ndarray]:
-    """The size and the number of each varint of up to two bytes, by these bytes as a little-endian number. Size 0:
-    it has more bytes, or its second byte is superfluous."""
+    """Return the size and the number of each varint of up to two bytes, by these bytes as a little-endian number. Size
+    0: it has more bytes, or its second byte is superfluous."""
     pairs = np.arange(1 << 16)
     first, second = pairs & 0xFF, pairs >> 8
     sizes = np.where(first < 0x80, 1, np.where((second < 0x80) & (second > 0), 2, 0))
@@ -55,7 +55,7 @@ class Verdicts:
             self.codes[fresh] = len(self.reasons)
 
     def by_row(self) -> dict[int, str]:
-        """The reason of each bad row."""
+        """Return the reason of each bad row."""
         rows = np.flatnonzero(self.codes)
         numbers = (self.codes[rows] - 1).tolist()
         return {row: self.reasons[number] for row, number in zip(rows.tolist(), numbers, strict=True)}
@@ -79,13 +79,13 @@ class Data:
         return self.raw.tobytes()
 
     def words(self, at: np.ndarray, type_: str) -> np.ndarray:
-        """The numbers of this numpy type, of 4 or 8 bytes, at these positions."""
+        """Return the numbers of this numpy type, of 4 or 8 bytes, at these positions."""
         numbers: np.ndarray = self._words[int(type_[-1])][at].view(type_)
         return numbers
 
     def pieces(self, at: np.ndarray, size: np.ndarray) -> pa.BinaryArray:
-        """The bytes at n positions, of these sizes. Arrow takes every second value of a binary array of the whole
-        buffer: gap, piece, gap, piece, … A gap may have a negative size after a failed lane; it is never read."""
+        """Return the bytes at n positions, of these sizes. Arrow takes every second value of a binary array of the
+        whole buffer: gap, piece, gap, piece, … A gap may have a negative size after a failed lane; it is never read."""
         count = len(at)
         cuts = np.empty(2 * count + 2, np.int32)
         cuts[0], cuts[-1] = 0, len(self.raw)
@@ -112,8 +112,8 @@ class Cursor:
         return len(self.at)
 
     def some(self, index: np.ndarray, *, quiet: bool = False) -> Cursor:
-        """A cursor of the lanes with these numbers. Its reads do not move the lanes here, which `join` does. ``quiet``:
-        do not mark rows, to look ahead."""
+        """Return a cursor of the lanes with these numbers. Its reads do not move the lanes here, which `join` does.
+        ``quiet``: do not mark rows, to look ahead."""
         verdicts = None if quiet else self.verdicts
         return Cursor(self.data, self.at[index], self.end[index], self.row[index], verdicts)
 
@@ -223,7 +223,7 @@ class WholeCursor(Cursor):
 
 
 def _long_varints(data: Data, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Varints of two and more bytes: the numbers (int64), their sizes, and which are malformed (bool)."""
+    """Return varints of two and more bytes: the numbers (int64), their sizes, and which are malformed (bool)."""
     words = data.words(at, "<u8")
     stop = ~words & _TOP_BITS
     stop &= -stop  # the top bit of the last byte; 0 if the varint has more than eight bytes
@@ -245,6 +245,6 @@ def _long_varints(data: Data, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _sizes(stop: np.ndarray) -> np.ndarray:
-    """The number, from 1 on, of the byte whose top bit is set; any number for 0."""
+    """Return the number, from 1 on, of the byte whose top bit is set; any number for 0."""
     # A power of two is exact as a float; its exponent is 7, 15, 23, …
     return (np.frexp(stop.astype(np.float64))[1] >> 3).astype(np.int64)

@@ -52,7 +52,7 @@ def _only_signs(data: Data, at: np.ndarray, extra: np.ndarray) -> np.ndarray:
 
 
 def too_long(high: np.ndarray, low: np.ndarray, precision: int) -> np.ndarray:
-    """Which numbers (upper words int64, lower words uint64) have more than ``precision`` digits, n bool."""
+    """Return which numbers (upper words int64, lower words uint64) have more than ``precision`` digits, n bool."""
     most, least = 10**precision - 1, 1 - 10**precision
     above = _less(most >> _WORD_BITS, most & _MASK, high, low)
     below = _less(high, low, least >> _WORD_BITS, least & _MASK)
@@ -77,7 +77,7 @@ def column_of(high: np.ndarray, low: np.ndarray, type_: pa.DataType) -> pa.Array
 
 
 def words_of(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The upper (int64) and lower (uint64) words of n decimal128; any words for null."""
+    """Return the upper (int64) and lower (uint64) words of n decimal128; any words for null."""
     words = np.frombuffer(column.buffers()[1], "<i8") if len(column) else np.empty(0, np.int64)
     words = words[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
     return words[:, 1].copy(), words[:, 0].copy().view(_U)

@@ -38,7 +38,7 @@ class Decoder:
         self.type: pa.DataType = self._reader.type
 
     def decode(self, values: pa.Array, begin: int | np.ndarray = 0) -> Decoded:
-        """The values of n datums.
+        """Return the values of n datums.
 
         ``values``: binary or large_binary. ``begin``: how many bytes of each value to skip, one number or n. A datum is
         bad if its bytes are not exactly a value of the writer's schema, or if the reader's schema cannot hold the
@@ -63,7 +63,7 @@ class Decoder:
     def _part(
         self, values: pa.Array, at: np.ndarray, end: np.ndarray, rows: np.ndarray, verdicts: Verdicts
     ) -> pa.Array:
-        """The values of these rows. Their datums are from ``at`` to ``end`` in the buffer of ``values``."""
+        """Return the values of these rows. Their datums are from ``at`` to ``end`` in the buffer of ``values``."""
         at, end = at[rows], end[rows]
         first, last = int(at.min()), int(end.max())
         data = Data(np.frombuffer(values.buffers()[2] or b"", np.uint8)[first:last])
@@ -76,7 +76,7 @@ class Decoder:
 
 
 def _bounds(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Where each value begins and ends in the buffer, n int64 each."""
+    """Return where each value begins and ends in the buffer, n int64 each."""
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     if not len(values):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -93,7 +93,7 @@ def _marked(verdicts: Verdicts, rows: np.ndarray, wrong: np.ndarray, reason: str
 
 
 def _chunks(rows: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """The rows in chunks whose ends are within `_CHUNK_BYTES` of one another in the buffer."""
+    """Return the rows in chunks whose ends are within `_CHUNK_BYTES` of one another in the buffer."""
     if not len(rows):
         return []
     number = end[rows] // _CHUNK_BYTES

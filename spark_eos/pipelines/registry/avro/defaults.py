@@ -25,12 +25,12 @@ MOST_BYTES = 1 << 16
 
 
 def default_bytes(schema: Schema, default: str, path: str) -> bytes:
-    """The datum of a default in JSON. Raises SchemaError where it is no value of the schema."""
+    """Return the datum of a default in JSON. Raises SchemaError where it is no value of the schema."""
     return _bytes(schema, json.loads(default), path)
 
 
 def long_bytes(number: int) -> bytes:
-    """A number as a zigzag varint."""
+    """Return a number as a zigzag varint."""
     zigzag, data = (number << 1) ^ (number >> 63), bytearray()
     while zigzag > 0x7F:
         data.append(zigzag & 0x7F | 0x80)
@@ -66,8 +66,8 @@ def _datum(schema: Schema, value: Json, path: str) -> bytes:
 
 
 def _union(schema: Union, value: Json, path: str) -> bytes:
-    """A value of the first branch that it fits. Older versions of the specification only allow the first branch of
-    all."""
+    """Return a value of the first branch that it fits. Older versions of the specification only allow the first branch
+    of all."""
     for number, branch in enumerate(schema.branches):
         try:
             return long_bytes(number) + _bytes(branch, value, path)
@@ -125,7 +125,7 @@ def _text(value: str, path: str = "") -> bytes:
 
 
 def _characters(value: Json) -> bytes | None:
-    """The bytes of a JSON string, whose characters U+0000 to U+00FF stand for bytes; None for other values."""
+    """Return the bytes of a JSON string, whose characters U+0000 to U+00FF stand for bytes; None for other values."""
     try:
         return value.encode("latin-1") if isinstance(value, str) else None
     except UnicodeEncodeError:

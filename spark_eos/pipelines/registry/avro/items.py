@@ -72,7 +72,7 @@ class _Items:
         self.single: tuple[list[int], list[int], list[int]] = ([], [], [])
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The lanes, begins and ends of all items, n int64 each, ordered by begins and so by lanes."""
+        """Return the lanes, begins and ends of all items, n int64 each, ordered by begins and so by lanes."""
         parts = [*self.parts, tuple(np.array(numbers, np.int64) for numbers in self.single)]
         lane, start, end = (np.concatenate([part[n] for part in parts]) for n in range(3))
         if (np.diff(start) < 0).any():
@@ -89,7 +89,7 @@ def _offsets(lane: np.ndarray, count: int) -> pa.Buffer:
 
 
 def _read_items(array: List, cursor: Cursor) -> tuple[np.ndarray, pa.Array]:
-    """The lane of each item (int64), and the items, in order."""
+    """Return the lane of each item (int64), and the items, in order."""
     lane, start, end = _find(array, cursor).columns()
     items = Cursor(cursor.data, start, cursor.end[lane], cursor.row[lane], cursor.verdicts)
     values = array.item.read(items)
@@ -168,7 +168,7 @@ def _find_fixed(items: _Items, part: Cursor, count: np.ndarray, lane: np.ndarray
 
 
 def _numbered(count: np.ndarray) -> np.ndarray:
-    """The numbers from 0 to below each count, concatenated."""
+    """Return the numbers from 0 to below each count, concatenated."""
     numbers: np.ndarray = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     return numbers
 

@@ -60,7 +60,7 @@ _UNITS = {"s": 1, "ms": UNITS["millis"], "us": UNITS["micros"], "ns": UNITS["nan
 
 
 def plan(schema: Schema, type_: pa.DataType, path: str) -> Writer:
-    """The writer of columns of this type. Raises SchemaError, with the path, if the type does not fit."""
+    """Return the writer of columns of this type. Raises SchemaError, with the path, if the type does not fit."""
     if types.is_dictionary(type_) and (_is_text(type_.value_type) or _is_binary(type_.value_type)):
         type_ = type_.value_type  # the writers of texts and bytes cast their columns
     match schema:

@@ -40,7 +40,7 @@ class Reader(Protocol):
 
 
 def _plain(type_: pa.DataType, values: np.ndarray) -> pa.Array:
-    """A column with these numbers in its buffer."""
+    """Return a column with these numbers in its buffer."""
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
@@ -159,7 +159,7 @@ class Piece:
     size: int | None
 
     def places(self, cursor: Cursor) -> tuple[np.ndarray, np.ndarray]:
-        """Where the bytes begin, and their number, 0 where a lane fails (n int64 each)."""
+        """Return where the bytes begin, and their number, 0 where a lane fails (n int64 each)."""
         return cursor.piece(self.path) if self.size is None else cursor.fixed_piece(self.size, self.path)
 
     def skip(self, cursor: Cursor) -> None:
@@ -347,7 +347,7 @@ class Branches:
         return self._gathered(count, parts, lanes)
 
     def _gathered(self, count: int, parts: list[pa.Array], lanes: list[np.ndarray]) -> pa.Array:
-        """The values of all lanes in order; null for lanes that are in none of the ``parts``."""
+        """Return the values of all lanes in order; null for lanes that are in none of the ``parts``."""
         if not parts:
             return pa.nulls(count, self.type)
         place, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)

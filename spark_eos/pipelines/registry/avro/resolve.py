@@ -86,7 +86,8 @@ _NUMBERS = {"int": "<i4", "long": "<i8", "float": "<f4", "double": "<f8"}
 
 @lru_cache(_PAIRS)
 def resolve(writer: Schema, reader: Schema) -> Reader:
-    """The reader of a writer's datums as values of a reader's schema. Raises SchemaError where the two do not match."""
+    """Return the reader of a writer's datums as values of a reader's schema. Raises SchemaError where the two do not
+    match."""
     return _reader(writer, reader, name_of(reader).rpartition(".")[2])
 
 
@@ -194,7 +195,7 @@ def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
 
 
 def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
-    """The reader of values that are written without a union, as values of a union."""
+    """Return the reader of values that are written without a union, as values of a union."""
     for exact in (True, False):
         for branch in reader.branches:
             if exact != _is_same(writer, branch):
@@ -268,7 +269,7 @@ def _range(type_: str) -> tuple[int, int, int, str]:
 
 
 def _integer(writer: Primitive, reader: Primitive, path: str) -> Integer:
-    """The reader of ints and longs, which may be dates and times."""
+    """Return the reader of ints and longs, which may be dates and times."""
     type_, numbers = arrow_type(reader), _NUMBERS[reader.type]
     least, most, factor, what = _range(writer.type)
     if reader.logical is None:

@@ -142,7 +142,7 @@ NULL = Primitive("null")
 
 
 def parse(text: str, references: Sequence[str] = ()) -> Schema:
-    """The schema of a JSON text.
+    """Return the schema of a JSON text.
 
     ``references``: the schemas of named types that ``text`` uses and does not define; each after the schemas that it
     uses itself. Raises SchemaError, with the path in the schema.
@@ -154,7 +154,7 @@ def parse(text: str, references: Sequence[str] = ()) -> Schema:
 
 
 def name_of(schema: Schema) -> str:
-    """The name of a type in messages: its full name, or its kind."""
+    """Return the name of a type in messages: its full name, or its kind."""
     if isinstance(schema, Primitive):
         return schema.type
     if isinstance(schema, Fixed | Enum | Record):
@@ -163,7 +163,7 @@ def name_of(schema: Schema) -> str:
 
 
 def described(schema: Schema) -> str:
-    """A type in messages: its name, and its size, logical type or branches."""
+    """Return a type in messages: its name, and its size, logical type or branches."""
     if isinstance(schema, Union):
         return f"union of {', '.join(map(described, schema.branches))}"
     logical = schema.logical if isinstance(schema, Primitive | Fixed) else None
@@ -174,7 +174,7 @@ def described(schema: Schema) -> str:
 
 
 def least_bytes(schema: Schema) -> int:
-    """The fewest bytes that a value takes."""
+    """Return the fewest bytes that a value takes."""
     match schema:
         case Primitive(type="null"):
             return 0
@@ -209,7 +209,7 @@ class _Parser:
     _deepest: int = 0
 
     def parse(self, text: str) -> Schema:
-        """The schema of a JSON text. Raises SchemaError."""
+        """Return the schema of a JSON text. Raises SchemaError."""
         try:
             tree = json.loads(text, parse_constant=_no_constant)
         except RecursionError:
@@ -351,7 +351,8 @@ class _Parser:
 
 
 def _logical(tree: dict[str, Json], base: str, path: str) -> str | Decimal | None:
-    """The logical type; None where it is unknown, or invalid for its base, so that the specification has it ignored."""
+    """Return the logical type; None where it is unknown, or invalid for its base, so that the specification has it
+    ignored."""
     name = tree.get("logicalType")
     if name == "decimal" and base in ("bytes", "fixed"):
         return _decimal(tree, base, path)
@@ -373,7 +374,7 @@ def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
 
 
 def _own_name(tree: dict[str, Json], namespace: str, path: str) -> str:
-    """The full name of a type that is defined here."""
+    """Return the full name of a type that is defined here."""
     name, given = tree.get("name"), tree.get("namespace")
     given = namespace if given is None else given
     if not _is_name(name) or not isinstance(given, str):

@@ -37,7 +37,7 @@ def null_but_where(valid: np.ndarray, values: pa.Array) -> pa.Array:
 
 
 def _not_utf8(values: pa.BinaryArray) -> np.ndarray:
-    """Which of n values without nulls are not UTF-8 by Python's rules, in one pass over all bytes."""
+    """Return which of n values without nulls are not UTF-8 by Python's rules, in one pass over all bytes."""
     # Python decodes each invalid byte as a surrogate, U+DC80 to U+DCFF, which valid UTF-8 does not have. A zero byte
     # after each value ends a sequence that would continue in the next value.
     nothing, zero = (pa.scalar(one, pa.large_binary()) for one in (b"", b"\0"))
@@ -55,13 +55,13 @@ def _not_utf8(values: pa.BinaryArray) -> np.ndarray:
 
 
 def not_uuids(texts: pa.StringArray) -> np.ndarray:
-    """Which of n strings do not have the form of a UUID, n bool; false for null."""
+    """Return which of n strings do not have the form of a UUID, n bool; false for null."""
     canonical: np.ndarray = pc.fill_null(pc.match_substring_regex(texts, _UUID), True).to_numpy(zero_copy_only=False)
     return ~canonical
 
 
 def uuid_texts(data: np.ndarray) -> pa.StringArray:
-    """UUIDs of n × 16 bytes as strings in lower case."""
+    """Return UUIDs of n × 16 bytes as strings in lower case."""
     count = len(data)
     letters = np.full((count, _UUID_LENGTH), ord("-"), np.uint8)
     letters[:, _UUID_PLACES[0::2]] = _DIGITS[data >> 4]
@@ -71,7 +71,7 @@ def uuid_texts(data: np.ndarray) -> pa.StringArray:
 
 
 def uuid_bytes(texts: pa.StringArray) -> np.ndarray:
-    """The n × 16 bytes of n strings that have the form of a UUID."""
+    """Return the n × 16 bytes of n strings that have the form of a UUID."""
     joined = pc.replace_substring(pc.utf8_lower(texts), "-", "").cast(pa.binary()).cast(pa.binary(32))
     letters = np.frombuffer(joined.buffers()[1], np.uint8)[32 * joined.offset :][: 32 * len(texts)].reshape(-1, 32)
     digits = np.where(letters > ord("9"), letters - (ord("a") - 10), letters - ord("0"))
@@ -79,7 +79,7 @@ def uuid_bytes(texts: pa.StringArray) -> np.ndarray:
 
 
 def twice(lane: np.ndarray, keys: pa.Array) -> np.ndarray:
-    """The lanes (int64) that have a key more than once. ``lane``: the lane of each of the n keys, n int64."""
+    """Return the lanes (int64) that have a key more than once. ``lane``: the lane of each of the n keys, n int64."""
     codes = keys.dictionary_encode()
     same = np.sort(lane * max(1, len(codes.dictionary)) + codes.indices.to_numpy(zero_copy_only=False))
     lanes: np.ndarray = same[1:][np.diff(same) == 0] // max(1, len(codes.dictionary))

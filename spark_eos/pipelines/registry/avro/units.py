@@ -12,7 +12,7 @@ DAY_S = 24 * 60 * 60
 
 
 def kind_and_unit(logical: str | Decimal | None) -> tuple[str, str]:
-    """A logical type's kind, such as "local-timestamp", and its unit; empty where there is none."""
+    """Return a logical type's kind, such as "local-timestamp", and its unit; empty where there is none."""
     if not isinstance(logical, str):
         return "", ""
     kind, _, unit = logical.rpartition("-")

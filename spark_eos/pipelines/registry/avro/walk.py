@@ -10,8 +10,8 @@ _LONGEST = 10
 
 
 def walk_long(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The varint at the begin of ``data[at:end]``, and the position behind it: WRONG if the varint does not end there,
-    has more than 64 bits, or more bytes than it needs."""
+    """Return the varint at the begin of ``data[at:end]``, and the position behind it: WRONG if the varint does not end
+    there, has more than 64 bits, or more bytes than it needs."""
     if at < end:
         first = data[at]
         if first < 0x80:
@@ -27,6 +27,6 @@ def walk_long(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def walk_piece(data: bytes, at: int, end: int) -> int:
-    """The position behind a size and that many bytes in ``data[at:end]``; WRONG if they are not there."""
+    """Return the position behind a size and that many bytes in ``data[at:end]``; WRONG if they are not there."""
     size, at = walk_long(data, at, end)
     return at + size if 0 <= size <= end - at and at >= 0 else WRONG

@@ -36,13 +36,13 @@ class Lanes:
         return len(self.row)
 
     def where(self, live: np.ndarray) -> Lanes:
-        """The lanes, live only where ``live`` (n bool) is true as well."""
+        """Return the lanes, live only where ``live`` (n bool) is true as well."""
         if live.all():
             return self
         return Lanes(self.row, live if self.live is None else self.live & live, self._verdicts)
 
     def items(self, count: np.ndarray) -> Lanes:
-        """The lanes of the items of lists. ``count``: of items of each lane, n int64."""
+        """Return the lanes of the items of lists. ``count``: of items of each lane, n int64."""
         live = None if self.live is None else np.repeat(self.live, count)
         return Lanes(np.repeat(self.row, count), live, self._verdicts)
 
@@ -53,7 +53,7 @@ class Lanes:
             self._verdicts.mark(rows, reason)
 
     def present(self, column: pa.Array, path: str) -> np.ndarray:
-        """Which of n values are not null, n bool. Marks the rows of live lanes whose value is null as bad."""
+        """Return which of n values are not null, n bool. Marks the rows of live lanes whose value is null as bad."""
         valid = _valid(column)
         if column.null_count:
             self.fail(~valid, f"{path} is null")
@@ -61,7 +61,7 @@ class Lanes:
 
 
 def _valid(column: pa.Array) -> np.ndarray:
-    """Which of n values are not null, n bool."""
+    """Return which of n values are not null, n bool."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
@@ -75,7 +75,7 @@ class Writer(Protocol):
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """The n numbers of a column, with 0 for null."""
+    """Return the n numbers of a column, with 0 for null."""
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, column.type))
     numbers: np.ndarray = column.to_numpy(zero_copy_only=False)

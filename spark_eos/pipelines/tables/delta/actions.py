@@ -26,7 +26,7 @@ def statistics_columns(properties: Mapping[str, str]) -> int:
 
 
 def add_action(file: DataFile) -> AddAction:
-    """The action that adds the file. delta-rs encodes the path."""
+    """Return the action that adds the file. delta-rs encodes the path."""
     return AddAction(
         path=file.path,
         size=file.size_bytes,
@@ -38,7 +38,7 @@ def add_action(file: DataFile) -> AddAction:
 
 
 def statistics_text(file: DataFile) -> str:
-    """The field ``stats``: JSON with exact numbers.
+    """Return the field ``stats``: JSON with exact numbers.
 
     Either all columns have bounds or none has: if only some have, `DeltaTable.to_pyarrow_dataset` (1.6.6) takes a
     missing bound for null, and finds no row by that column. So it does with a struct that is missing, so that a struct

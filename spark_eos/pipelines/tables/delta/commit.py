@@ -197,7 +197,8 @@ def _removes(commit: Mapping[str, Any], version: int | None) -> bool:
 
 
 def _actions(location: Location, version: int) -> list[dict[str, Any]] | None:
-    """The transactions and the ``commitInfo`` of a version; None where the log no longer has it. Raises OSError."""
+    """Return the transactions and the ``commitInfo`` of a version; None where the log no longer has it. Raises
+    OSError."""
     content = location.read(f"_delta_log/{version:020d}.json")
     if content is None:
         return None

@@ -112,8 +112,8 @@ def _names(type_: pa.DataType) -> Iterator[str]:
 
 
 def retention_ms(text: str | None) -> int:
-    """The milliseconds of a property such as ``interval 1 week 2 days``; Delta's default for None, and 0 for a text
-    that cannot be parsed, so that every file is too old."""
+    """Return the milliseconds of a property such as ``interval 1 week 2 days``; Delta's default for None, and 0 for a
+    text that cannot be parsed, so that every file is too old."""
     if text is None:
         return _RETENTION_MS
     parts = re.findall(r"(\d+)\s+([a-z]+?)s?\b", text.lower().removeprefix("interval"))

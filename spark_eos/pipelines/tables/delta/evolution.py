@@ -90,7 +90,7 @@ class DeltaAddition(ColumnAddition["DeltaTable"]):
 
 
 def _changed(there: pa.Schema, wide: pa.Schema) -> list[Field]:
-    """The columns of ``wide`` that are not as they are there."""
+    """Return the columns of ``wide`` that are not as they are there."""
     from deltalake import Schema
 
     before = columns_of(there)

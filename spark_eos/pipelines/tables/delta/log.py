@@ -52,7 +52,7 @@ class TableLog:
         return self._kept[version]
 
     def first(self, version: int) -> VersionFiles:
-        """All files that the table had at a version. Raises TableError."""
+        """Return all files that the table had at a version. Raises TableError."""
         if version not in self._first:
             self._first.clear()
             with refused(self.table.location):
@@ -80,12 +80,12 @@ class TableLog:
         check_then(self.table, handle)
 
     def newest(self) -> int:
-        """The newest version. Raises TableError."""
+        """Return the newest version. Raises TableError."""
         with refused(self.table.location):
             return self._same_table().version()
 
     def mark(self, version: int) -> str | None:
-        """The mark of a version's JSON, as it is now; None where there is none. Raises TableError."""
+        """Return the mark of a version's JSON, as it is now; None where there is none. Raises TableError."""
         with refused(self.table.location):
             data = self.table.location.read(_name(version))
         return None if data is None else digest_of(data)
@@ -123,7 +123,8 @@ class TableLog:
         return handle
 
     def _read(self, version: int) -> bytes | None:
-        """The JSON of a version. It has to be there where the next one is, or a checkpoint of it. Raises OSError."""
+        """Return the JSON of a version. It has to be there where the next one is, or a checkpoint of it. Raises
+        OSError."""
         location = self.table.location
         data = location.read(_name(version))
         if data is not None or not (location.has(_name(version + 1)) or self._checkpoint() >= version):
@@ -134,7 +135,7 @@ class TableLog:
         return data
 
     def _checkpoint(self) -> int:
-        """The version of the last checkpoint that the log names; -1 where it names none."""
+        """Return the version of the last checkpoint that the log names; -1 where it names none."""
         try:
             return int(self.table.location.last_checkpoint().get("version", -1))
         except (ValueError, TypeError):
@@ -166,7 +167,7 @@ def _all_files(table: SourceTable, handle: DeltaTable) -> VersionFiles:
 
 
 def _texts_in(table: SourceTable, adds: pa.Table, name: str) -> list[str | None]:
-    """The partition values of a column, as texts of a log."""
+    """Return the partition values of a column, as texts of a log."""
     kind = table.schema.field(name).type
     values = adds.column("partition").combine_chunks().field(name)
     if types.is_string(kind):  # any text of another writer, also one that is never written here

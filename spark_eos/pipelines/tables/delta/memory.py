@@ -41,13 +41,13 @@ def transactions_of(batch: MicroBatch, read_version: int, table: str) -> list[tu
 
 
 def note_of(batch: MicroBatch, rows: int) -> str:
-    """The commit's ``userMetadata``, for people; the log's clean-up removes it."""
+    """Return the commit's ``userMetadata``, for people; the log's clean-up removes it."""
     noted = {"query": batch.query, "batch": batch.number, "digest": f"{batch.digest:x}", "rows": rows}
     return json.dumps({NOTE: noted | {"ranges": batch.places}}, separators=(",", ":"))
 
 
 def remembered(version_of: TransactionVersion, query: str) -> Remembered:
-    """The query's transactions in a table."""
+    """Return the query's transactions in a table."""
     return Remembered(version_of(query), *(version_of(query + name) for name in (_DIGEST, _READ, _TABLE)))
 
 

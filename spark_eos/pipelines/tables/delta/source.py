@@ -53,7 +53,7 @@ class SourceTable:
 
 
 def source_table(location: Location, *, changes: bool = False) -> SourceTable:
-    """The table as it is now. ``changes``: see `SourceTable`. Raises TableError (EOS_DELTA_NO_TABLE,
+    """Return the table as it is now. ``changes``: see `SourceTable`. Raises TableError (EOS_DELTA_NO_TABLE,
     EOS_DELTA_TABLE_SETTINGS), and SchemaError for columns that cannot be read past the JVM."""
     from deltalake.exceptions import TableNotFoundError
 
@@ -156,5 +156,5 @@ def check_metadata(table: SourceTable, version: int, body: Mapping[str, Any]) ->
 
 
 def other_table(path: str, why: str) -> EosError:
-    """The error for a table that is not the one that was read before."""
+    """Return the error for a table that is not the one that was read before."""
     return stop("EOS_OTHER_TABLE.checkpoint", cause=f"{path}: {why}")

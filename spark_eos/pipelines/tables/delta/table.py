@@ -82,8 +82,8 @@ class Location:
         return "://" not in self.uri
 
     def open(self, version: int | None = None) -> DeltaTable:
-        """The table as its log is now, or at a version, on a handle of its own. Raises errors of delta-rs,
-        and TableError for a file, of which that says less."""
+        """Return the table as its log is now, or at a version, on a handle of its own. Raises errors of delta-rs, and
+        TableError for a file, of which that says less."""
         from deltalake import DeltaTable
 
         if self.is_local and Path(self.uri).is_file():
@@ -93,7 +93,7 @@ class Location:
         return DeltaTable(self.uri, version, storage_options=dict(self.options))
 
     def read(self, name: str) -> bytes | None:
-        """A file of the table, by its path in it; None where there is none. Raises OSError."""
+        """Return a file of the table, by its path in it; None where there is none. Raises OSError."""
         store = self._store()
         try:
             with store.files.open_input_stream(f"{store.root}/{name}") as stream:
@@ -135,7 +135,7 @@ def _ambiguous(path: str) -> EosError:
 
 
 def location_of(path: str, settings: HadoopSettings) -> Location:
-    """The location of a table on a local disk or on S3. ``settings``: Hadoop's, of the session.
+    """Return the location of a table on a local disk or on S3. ``settings``: Hadoop's, of the session.
 
     Raises OptionError for any other file system, also where that is the default one of a path, and UnsupportedError
     where delta-rs is not installed.
@@ -237,7 +237,7 @@ def check_kept(location: Location, handle: DeltaTable) -> None:
 
 
 def _rules(fields: Sequence[Mapping[str, Any]], above: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Columns and fields within them that have metadata beside a comment, with the names of that."""
+    """Yield columns and fields within them that have metadata beside a comment, with the names of that."""
     for each in fields:
         name = above + each["name"]
         keys = sorted(each.get("metadata", {}).keys() - {"comment"})
@@ -247,7 +247,7 @@ def _rules(fields: Sequence[Mapping[str, Any]], above: str = "") -> Iterator[tup
 
 
 def _fields_within(kind: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401  # JSON
-    """The fields of the structs in a type."""
+    """Return the fields of the structs in a type."""
     if not isinstance(kind, dict):
         return []
     inner = [field for key in ("elementType", "keyType", "valueType") for field in _fields_within(kind.get(key))]
@@ -290,7 +290,7 @@ def differences(written: Mapping[str, str], there: Mapping[str, str]) -> list[st
 
 
 def _kind(text: str) -> str:
-    """A type for messages."""
+    """Return a type for messages."""
     column = json.loads(text)
     kind = column["type"] if isinstance(column["type"], str) else json.dumps(column["type"])
     return kind if column["nullable"] else f"{kind} NOT NULL"
@@ -312,8 +312,8 @@ def taken_back(location: Location, handle: DeltaTable) -> bool:
 
 
 def columns_there(location: Location) -> tuple[pa.Schema, tuple[str, ...]] | None:
-    """The columns and the partition columns of the table at the location; None where there is none. Raises TableError
-    (EOS_DELTA_FAILED)."""
+    """Return the columns and the partition columns of the table at the location; None where there is none. Raises
+    TableError (EOS_DELTA_FAILED)."""
     from deltalake.exceptions import TableNotFoundError
 
     with refused(location):
@@ -332,7 +332,7 @@ def known(
     *,
     create: bool = True,
 ) -> Table:
-    """The table at the location, with exactly these columns.
+    """Return the table at the location, with exactly these columns.
 
     Where there is none, it is created if ``create``, with ``partition_by`` and ``properties``. Raises TableError
     (EOS_DELTA_NO_TABLE, EOS_TABLE_DIFFERS, EOS_DELTA_TABLE_SETTINGS), also where its store would let one commit replace
@@ -397,7 +397,7 @@ def refused(location: Location) -> Iterator[None]:
 
 
 def without_secrets(error: BaseException, location: Location) -> str:
-    """A library's message in one line, without the values of options."""
+    """Return a library's message in one line, without the values of options."""
     secrets = [value for name, value in location.options.items() if "key" in name or "token" in name]
     text = hidden(" ".join(f"{type(error).__name__}: {error}".split()), secrets, location.options.values())
     return text[:400].rstrip(".:")
@@ -423,7 +423,7 @@ def check_put_if_absent(location: Location) -> None:
 
 
 def _successes(place: Location) -> int:
-    """How many of several commits of version 1, at once, succeed in a new table."""
+    """Return how many of several commits of version 1, at once, succeed in a new table."""
     from deltalake import CommitProperties, DeltaTable, Transaction
 
     schema = pa.schema([("n", pa.int32())])

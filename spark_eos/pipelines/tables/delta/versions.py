@@ -103,7 +103,7 @@ def _files(table: SourceTable, version: int, kind: str, bodies: Iterable[Mapping
 
 
 def _file(table: SourceTable, version: int, kind: str, body: Mapping[str, Any]) -> dict[str, object]:
-    """A row of `FILES`."""
+    """Return a row of `FILES`."""
     if body.get("deletionVector") is not None:
         check_rules(table.location, [f"a file with a deletion vector in version {version}"])
     values, size = body.get("partitionValues"), body.get("size")
@@ -130,5 +130,5 @@ def path_of(table: SourceTable, path: str) -> str:
 
 
 def digest_of(data: bytes) -> str:
-    """The mark of `VersionFiles`."""
+    """Return the mark of `VersionFiles`."""
     return blake2b(data, digest_size=8).hexdigest()

@@ -60,7 +60,7 @@ class TableName:
             raise stop("EOS_ICEBERG_NO_TABLE", path=self.table) from None
 
     def cause(self, error: BaseException, store: Mapping[str, str] = _NONE) -> str:
-        """A library's message in one line, without secrets. ``store``: properties of the table's file system."""
+        """Return a library's message in one line, without secrets. ``store``: properties of the table's file system."""
         text = " ".join(f"{type(error).__name__}: {_message(error)}".split())
         known = _connection(self.catalog, self.properties).known
         return without_secrets(text, self.properties, store, known)[:_LONGEST].rstrip(".:")
@@ -83,7 +83,8 @@ class KnownTable:
 
 
 def _message(error: BaseException) -> str:
-    """The error's text. Where an answer is not as it has to be, pydantic's would show parts of it, with credentials."""
+    """Return the error's text. Where an answer is not as it has to be, pydantic's would show parts of it, with
+    credentials."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -93,7 +94,8 @@ def _message(error: BaseException) -> str:
 
 
 def opened(name: TableName) -> Catalog:
-    """The catalog. Raises TableError (EOS_ICEBERG_TABLE.catalog) for one of another kind, and errors of pyiceberg."""
+    """Return the catalog. Raises TableError (EOS_ICEBERG_TABLE.catalog) for one of another kind, and errors of
+    pyiceberg."""
     catalog = _connection(name.catalog, name.properties).catalog()
     kind = type(catalog).__module__, type(catalog).__name__
     if kind not in _CATALOGS:
@@ -144,8 +146,8 @@ def _connection(name: str, properties: Properties) -> _Connection:
 
 
 def without_secrets(text: str, *properties: Mapping[str, Any]) -> str:
-    """The text with secret values replaced by ``***``, and the user information of addresses. ``properties``: texts,
-    sections of them, and objects that pyiceberg keeps among them."""
+    """Return the text with secret values replaced by ``***``, and the user information of addresses. ``properties``:
+    texts, sections of them, and objects that pyiceberg keeps among them."""
     texts = [each for one in properties for each in _texts(one)]
     secrets = [value for name, value in texts if any(part in name.lower() for part in _SECRET)]
     return hidden(text, [*secrets, *map(unquote, secrets)], [value for _, value in texts])

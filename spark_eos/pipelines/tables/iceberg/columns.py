@@ -48,7 +48,7 @@ class NoColumn(Exception):
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The columns with their field ids. Raises NoColumn."""
+    """Return the columns with their field ids. Raises NoColumn."""
     return pa.schema([_arrow_field(field, "") for field in schema.fields])
 
 
@@ -90,7 +90,7 @@ def _iceberg_field(field: pa.Field, ids: Iterator[int]) -> NestedField:
 
 
 def iceberg_type(type_: pa.DataType, ids: Iterator[int]) -> IcebergType:
-    """The type of a column; ``ids``: of the fields in it."""
+    """Return the type of a column; ``ids``: of the fields in it."""
     if pa.types.is_struct(type_):
         return StructType(*[_iceberg_field(field, ids) for field in type_.fields])
     if pa.types.is_list(type_):

@@ -79,7 +79,7 @@ class IcebergCommit(FilesCommit[Look]):
         return lambda: self._look(table, after)
 
     def _entries(self, metadata: TableMetadata) -> list[Entry]:
-        """The files, as manifests have them."""
+        """Return the files, as manifests have them."""
         folder, layout, spec = self.known.folder, self.known.layout, metadata.default_spec_id
         schema, properties = metadata.schema(), metadata.properties
         return [entry(file, folder, schema, spec, layout, properties) for file in self.files]

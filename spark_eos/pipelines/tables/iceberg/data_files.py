@@ -34,8 +34,8 @@ _MODE, _MODES = "write.metadata.metrics.column.", "write.metadata.metrics.defaul
 def entry(
     file: DataFile, folder: str, schema: Schema, spec_id: int, layout: FileLayout, properties: Mapping[str, str]
 ) -> Entry:
-    """The manifest's entry of a file. ``folder``: where files are, as the table's metadata has it; ``properties``: the
-    table's."""
+    """Return the manifest's entry of a file. ``folder``: where files are, as the table's metadata has it;
+    ``properties``: the table's."""
     counted = list(_counted(file, schema, properties))
     bounded = [(field, one, type_) for field, one, type_, mode in counted if one.low is not None and mode != "counts"]
     return Entry.from_args(
@@ -85,7 +85,7 @@ def _key(file: DataFile, name: str, layout: FileLayout) -> Any:  # noqa: ANN401 
 
 
 def _value(bound: Bound | None, type_: PrimitiveType) -> Any:  # noqa: ANN401
-    """The bound as pyiceberg takes it."""
+    """Return the bound as pyiceberg takes it."""
     if isinstance(type_, DateType):
         return (date.fromisoformat(str(bound)) - _FIRST_DAY).days
     if isinstance(type_, TimestampType | TimestamptzType):

@@ -75,7 +75,7 @@ class IcebergAddition(ColumnAddition[Table]):
 
 
 def _schema(table: Table, there: pa.Schema, wide: pa.Schema) -> Schema:
-    """The table's columns with the new ones, which have ids that it has never given. Nothing is committed."""
+    """Return the table's columns with the new ones, which have ids that it has never given. Nothing is committed."""
     transaction = table.transaction()
     with transaction.update_schema() as update:
         for path, type_ in added(there, wide):

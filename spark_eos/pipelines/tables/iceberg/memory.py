@@ -67,9 +67,9 @@ class Memory:
 
 
 def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
-    """The query's memory. ``path``: the table, for messages. Raises TableError (EOS_ICEBERG_TAG) where the tag was
-    removed or moved by somebody else, and EOS_OTHER_TABLE where its snapshot was meant for another table: some catalogs
-    do not check for which one a commit is."""
+    """Return the query's memory. ``path``: the table, for messages. Raises TableError (EOS_ICEBERG_TAG) where the tag
+    was removed or moved by somebody else, and EOS_OTHER_TABLE where its snapshot was meant for another table: some
+    catalogs do not check for which one a commit is."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     tag, main = metadata.refs.get(tag_of(query)), metadata.refs.get(MAIN_BRANCH)
     tagged = None if tag is None else snapshots[tag.snapshot_id]
@@ -115,7 +115,7 @@ def check_in_main(memory: Memory, path: str, batch: int, after_rollback: int | N
 
 
 def _sequence(snapshot: Snapshot) -> int:
-    """The snapshot's number among all commits of the table, which version 2 of the format always has."""
+    """Return the snapshot's number among all commits of the table, which version 2 of the format always has."""
     return snapshot.sequence_number or 0
 
 

@@ -44,8 +44,8 @@ _PASSING_NAMES = frozenset(
 
 
 def opened_in_time(open_: Callable[[], Catalog], overdue: Callable[[], object]) -> Catalog:
-    """The catalog that ``open_`` makes. If it is a REST catalog, each request that it sends from then on is limited to
-    `REQUEST_S` seconds and `MOST_BYTES`, as is the making of any catalog to that time.
+    """Return the catalog that ``open_`` makes. If it is a REST catalog, each request that it sends from then on is
+    limited to `REQUEST_S` seconds and `MOST_BYTES`, as is the making of any catalog to that time.
 
     ``overdue``: called when a request took longer. The thread that sent it still uses the catalog, and may hold its
     locks, so that the next request is for another one. Raises Overdue, and errors of pyiceberg.

@@ -62,7 +62,7 @@ def layout_of(metadata: TableMetadata, path: str) -> FileLayout:
 
 
 def _key(field: PartitionField, schema: Schema) -> Key | None:
-    """The key of a partition field; None if files are not written by it."""
+    """Return the key of a partition field; None if files are not written by it."""
     column = next((one.name for one in schema.fields if one.field_id == field.source_id), None)
     transform = str(field.transform)
     return Key(field.name, column, transform) if column is not None and is_known(transform) else None
@@ -103,8 +103,8 @@ def _kind(column: pa.Field) -> str:
 
 
 def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
-    """The table, created with these columns unless somebody else creates it meanwhile; its namespace is created where
-    there is none. ``partition_by``: as `spark_eos.pipelines.tables.keys.key_of` takes it. Raises OptionError and
+    """Return the table, created with these columns unless somebody else creates it meanwhile; its namespace is created
+    where there is none. ``partition_by``: as `spark_eos.pipelines.tables.keys.key_of` takes it. Raises OptionError and
     SchemaError, and errors of pyiceberg."""
     check_columns(schema)
     catalog, columns = opened(name), iceberg_schema(schema)

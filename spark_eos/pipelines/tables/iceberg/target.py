@@ -179,7 +179,7 @@ def _store_properties(of_files: Mapping[str, str]) -> Properties:
 
 
 def _handed_out(name: TableName) -> Properties:
-    """The store's properties, as the catalog hands them out now. A catalog that does not answer is asked for
+    """Return the store's properties, as the catalog hands them out now. A catalog that does not answer is asked for
     `PATIENCE_S` seconds. Raises pyiceberg's errors, and TableError."""
     from spark_eos.pipelines.tables.iceberg.rest import is_passing
 
