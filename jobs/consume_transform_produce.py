@@ -156,12 +156,12 @@ class ConsumeTransformProduce(QueryJob):
         return option(self.sink, _LETTERS) if by_plan else None
 
     def source_options(self, source_format: str) -> dict[str, str]:
-        """Every option of the source, by its name."""
+        """Return every option of the source, by its name."""
         committed = {"kafka.isolation.level": "read_committed"} if source_format == "kafka" else {}
         return committed | source_options_of(self.kafka, self.source)
 
     def sink_options(self, sink_format: str) -> dict[str, str]:
-        """Every option of the sink, by its name."""
+        """Return every option of the sink, by its name."""
         options = options_of(self.kafka, self.sink) | {"checkpointLocation": self.checkpoint}
         # With a topic for dead letters, each row has its own. Spark's sink commits no offsets.
         left_out = [*(["topic"] if self.letters else []), *([_GROUP] if sink_format == "kafka" else [])]
@@ -169,7 +169,7 @@ class ConsumeTransformProduce(QueryJob):
 
 
 def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
-    """One streaming query from the topics to the topics."""
+    """Plan one streaming query from topics to topics."""
     if config.transform.is_copy and {args.source, args.sink} != {FORMATS[0]}:
         raise stop("EOS_CONFIG_INVALID_VALUE.connector", key="transform")
 
@@ -197,7 +197,7 @@ def plan(config: ConsumeTransformProduce, args: argparse.Namespace) -> Plan:
 
 
 def checks_of(config: ConsumeTransformProduce) -> list[Check]:
-    """Checks before Spark starts, of the sink and of a transform past the JVM."""
+    """Return the checks before Spark starts, of the sink and of a transform past the JVM."""
     sink = sink_of(config.sink, config.sink_options(FORMATS[0]))
     checks = [output_check(replace(sink, topic=config.topic))]
     if config.transform.is_copy and not config.transform.by_registry and PY_FILES not in config.spark:
@@ -222,7 +222,7 @@ def try_copy(config: ConsumeTransformProduce) -> None:
 
 
 def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Columns:
-    """Codecs by versions that are fixed now, and by schemas that are registered. Raises EosError."""
+    """Return codecs by versions that are fixed now, and by schemas that are registered. Raises EosError."""
     transform, topic = config.transform, config.topic
     read = transform.decodings(spark, config.checkpoint, config.only_source)
     return Columns(
@@ -234,7 +234,7 @@ def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Co
 
 
 def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format: str) -> list[JobCluster]:
-    """The clusters that eos-kafka reads from and writes to, one or two, and the topics that must be there.
+    """Return the clusters that eos-kafka reads from and writes to, one or two, and the topics that must be there.
 
     Raises OptionError for options that source or sink would refuse.
     """
@@ -253,7 +253,7 @@ def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format
 
 
 def _reads(config: ConsumeTransformProduce) -> SourceOptions:
-    """The source's options, checked. Raises OptionError."""
+    """Return the source's options, checked. Raises OptionError."""
 
     def in_order(options: SourceOptions) -> None:
         if config.transform.is_copy:
@@ -264,7 +264,7 @@ def _reads(config: ConsumeTransformProduce) -> SourceOptions:
 
 
 def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
-    """The query whose tasks copy, call a function of Arrow batches, or run SQL by DuckDB."""
+    """Return the query whose tasks copy, call a function of Arrow batches, or run SQL by DuckDB."""
     transform, sink = config.transform, config.sink_options(FORMATS[0])
     columns = registry_columns(spark, config) if transform.by_registry else Columns()
     return spark_eos.copy(

@@ -73,7 +73,7 @@ class TableSource(Section):
         return data
 
     def options(self) -> dict[str, object]:
-        """Options of the copy from the table, by their names."""
+        """Return options of the copy from the table, by their names."""
         return {"format": "delta"} | {
             str(field.alias): getattr(self, name) for name, field in type(self).model_fields.items()
         }
@@ -96,12 +96,12 @@ class DeltaToKafka(QueryJob):
         return self
 
     def sink_options(self) -> dict[str, str]:
-        """Every option of the sink but its checkpoint, by its name."""
+        """Return every option of the sink but its checkpoint, by its name."""
         return options_of(self.kafka, self.sink)
 
 
 def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
-    """One streaming query from the table to the topics."""
+    """Plan one streaming query from the table to the topics."""
     source, topic = config.source, option(config.sink, "topic")
     sink = sink_of(config.sink, {"checkpointLocation": config.checkpoint} | config.sink_options())
     target = topic or "the topics of the column 'topic'"
@@ -119,7 +119,7 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
 
 
 def table_checks(config: DeltaToKafka) -> list[Check]:
-    """The check of a table on a local disk: how another store is reached, the session knows."""
+    """Return the check of a table on a local disk; only the session knows how to reach another store."""
     if local_store(config.source.path) is None or local_store(config.checkpoint) is None:
         return []
     sink = {"checkpointLocation": config.checkpoint} | config.sink_options()
@@ -131,7 +131,7 @@ def table_checks(config: DeltaToKafka) -> list[Check]:
 
 
 def start(spark: SparkSession, config: DeltaToKafka) -> StreamingQuery:
-    """The query whose tasks read the table's files."""
+    """Return the query whose tasks read the table's files."""
     return spark_eos.copy(
         spark,
         source=config.source.options(),

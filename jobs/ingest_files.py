@@ -94,7 +94,7 @@ class IngestFiles(Job):
 
 
 def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
-    """Takes files in one micro-batch after the other."""
+    """Plan a job that takes files in one micro-batch after the other."""
     sink = sink_of(config.sink, config.ingest().options, lambda options: write_options(options).sink)
     topic = str(option(config.sink, "topic"))
     check_before_spark(config.files, config.transform)

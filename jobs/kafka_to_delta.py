@@ -89,7 +89,7 @@ class TableTarget(TableSection):
         return [] if self.merge is None else ["delta"]
 
     def options(self) -> dict[str, object]:
-        """Options of the sink to which rows are appended, by their names."""
+        """Return options of the sink to which rows are appended, by their names."""
         columns = ",".join(self.partition_by) or None
         named = {"format": "delta", "path": self.path, "schema": self.evolution, "partitionBy": columns}
         return named | self.properties | {"afterRestore": self.after_restore}
@@ -124,7 +124,7 @@ class KafkaToDelta(IntoTable):
 
 
 def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
-    """One streaming query from the topics to the table."""
+    """Plan one streaming query from the topics to the table."""
     path, sink, is_local = config.target.path, config.target.options(), local_store(config.target.path) is not None
     keys = config.target.merge
     if keys is None:
@@ -149,7 +149,7 @@ def check_place(path: str) -> None:
 
 
 def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> StreamingQuery:
-    """The query that merges each micro-batch in one commit of the table. Raises EosError."""
+    """Return the query that merges each micro-batch in one commit of the table. Raises EosError."""
     check_session(spark)
     table = Table(spark, merger.path)
     rows = merged_rows(table, config)

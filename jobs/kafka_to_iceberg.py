@@ -47,7 +47,7 @@ class IcebergTarget(TableSection):
     after_rollback: SnapshotId | None = None
 
     def options(self) -> dict[str, str]:
-        """Options of the sink, by their names."""
+        """Return options of the sink, by their names."""
         named = {"format": "iceberg", "table": self.table, "catalog": self.catalog, "schema": self.evolution}
         named |= self.properties
         if self.partition_by:
@@ -65,7 +65,7 @@ class KafkaToIceberg(IntoTable):
 
 
 def plan(config: KafkaToIceberg, args: argparse.Namespace) -> Plan:
-    """One streaming query from the topics to the table."""
+    """Plan one streaming query from the topics to the table."""
     target, sink = config.target, config.target.options()
     options = located(lambda: table_options(sink, {}), "target", target.key_names(), sink)
     options.place(options.storage)  # whether pyiceberg is there

@@ -101,16 +101,16 @@ class Mirror(QueryJob):
         return self
 
     def source_options(self) -> dict[str, str]:
-        """Every option of the source, by its name."""
+        """Return every option of the source, by its name."""
         return source_options_of(self.kafka, self.source)
 
     def sink_options(self) -> dict[str, str]:
-        """Every option of the sink, by its name."""
+        """Return every option of the sink, by its name."""
         return options_of(self.kafka, self.sink) | {"checkpointLocation": self.checkpoint}
 
 
 def plan(config: Mirror, args: argparse.Namespace) -> Plan:
-    """One streaming query from cluster to cluster."""
+    """Plan one streaming query from cluster to cluster."""
     reads = source_of(config.source, config.source_options())
     sink = sink_of(config.sink, config.sink_options())
     named, targets = topics_of(reads), config.topics

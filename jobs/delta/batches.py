@@ -48,7 +48,7 @@ Logged = list[dict[str, Any]]
 
 
 def logged(checkpoint: Checkpoint, batch: int) -> Logged:
-    """The lines of the sources in the offset log of a micro-batch. Raises CheckpointError."""
+    """Return the lines of the sources in the offset log of a micro-batch. Raises CheckpointError."""
     try:
         sources = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
     except (ValueError, RecursionError):
@@ -59,7 +59,7 @@ def logged(checkpoint: Checkpoint, batch: int) -> Logged:
 
 
 def _digest_of(start: Logged, end: Logged) -> str:
-    """A digest of the topics' ids and the offsets; other marks do not change it."""
+    """Return a digest of the topics' ids and the offsets; other marks do not change it."""
     known: Iterable[Mapping[str, Any]] = [
         {name: value for name, value in source.items() if not is_mark(name) or name == IDS} for source in (*start, *end)
     ]
@@ -82,7 +82,7 @@ class Note:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str | None = None) -> Self:
-        """By the offset log, which is the same whenever the micro-batch is run again."""
+        """Make the note by the offset log, which is the same whenever the micro-batch is run again."""
         end = logged(checkpoint, batch)
         start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
         ranges = {}
@@ -113,7 +113,7 @@ class Note:
         return json.dumps(note if theirs is None else note | {_THEIRS: theirs}, separators=(",", ":"))
 
     def __str__(self) -> str:
-        """Its first ranges."""
+        """Return the first ranges."""
         return in_words(self.ranges)
 
 
@@ -132,9 +132,9 @@ class Batches:
         counts: Callable[[], Mapping[str, int]],
         check: Callable[[Commit, Note, bool], None],
     ) -> None:
-        """``write`` the micro-batch in one change of the table, unless the table has it. ``counts`` are noted with it;
-        ``check`` is given the commit that has it, its note, and whether the table had it before; it raises an error
-        where they do not fit.
+        """Run ``write``, which adds the micro-batch in one change of the table, unless the table has it. ``counts`` are
+        noted with it; ``check`` is given the commit that has it, its note, and whether the table had it before; it
+        raises an error where they do not fit.
 
         Raises TableError, CheckpointError, and Delta's errors by the job's names.
         """
@@ -144,7 +144,7 @@ class Batches:
     def _written(
         self, spark: SparkSession, batch: int, write: Callable[[], object], counts: Callable[[], Mapping[str, int]]
     ) -> tuple[Commit, Note, bool]:
-        """The commit, its note, and whether the table had it before."""
+        """Return the commit, its note, and whether the table had it before."""
         table = Table(spark, self.path)
         query = _query_of(spark)
         application = MERGES.format(query)
@@ -175,8 +175,8 @@ class Batches:
         return *self._same_rows(query, after, commit, note), False
 
     def _same_rows(self, query: str, table: State, commit: Commit | None, note: Note) -> tuple[Commit, Note]:
-        """The commit that has the micro-batch, and its note, which has the same offsets as this one, and was meant for
-        this table."""
+        """Return the commit that has the micro-batch, and its note, which has the same offsets as this one, and was
+        meant for this table."""
         there = Note.read(commit.user_metadata) if commit is not None else None
         if commit is None or there is None:
             raise stop(
@@ -195,7 +195,7 @@ class Batches:
 
 
 def _query_of(spark: SparkSession) -> str:
-    """The id of the query whose micro-batch this thread works on."""
+    """Return the id of the query whose micro-batch this thread works on."""
     query = spark.sparkContext.getLocalProperty(_QUERY)
     if query is None:
         raise stop("EOS_DELTA_WITHOUT_QUERY")

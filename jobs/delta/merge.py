@@ -49,7 +49,8 @@ Keys = Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_keys)]
 
 
 def table_columns(rows: DataFrame, keys: Sequence[str]) -> StructType:
-    """The columns that go to the table. Raises SchemaError where a key or one of `CONTROL_COLUMNS` is missing."""
+    """Return the columns that go to the table. Raises SchemaError where a key or one of `CONTROL_COLUMNS` is
+    missing."""
     fields = {field.name: field for field in rows.schema}
     for name, kind in CONTROL_COLUMNS.items():
         if name not in fields or fields[name].dataType != kind:
@@ -103,7 +104,7 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def _checked(rows: DataFrame, keys: Sequence[str], name: str) -> Column:
-    """A column of which no value that tells keys or their order apart is null."""
+    """Return a column of which no value that tells keys or their order apart is null."""
     kind, column = rows.schema[name].dataType, F.col(quoted(name))
     topic, partition, offset = (F.col(each) for each in _PLACE)
     if name in keys:
@@ -143,7 +144,7 @@ class Merger:
     checkpoint: str
 
     def merge(self, rows: DataFrame, batch: int) -> None:
-        """The function of foreachBatch."""
+        """Merge a micro-batch; the function of foreachBatch."""
         spark = rows.sparkSession
         self._check_partitions(spark, batch)
         source = last_rows(rows, self.keys)
@@ -206,8 +207,8 @@ class Proof:
     source: DataFrame
 
     def check(self, commit: Commit, note: Note, again: bool) -> None:
-        """Raises TableError (EOS_DELTA_MERGE_COUNTS). ``again``: the table had the micro-batch before, so that somebody
-        has been told of keys that are there twice.
+        """Check the counts of a merge. Raises TableError (EOS_DELTA_MERGE_COUNTS). ``again``: the table had the
+        micro-batch before, so that keys which it has twice are reported already.
 
         Delta counts more than there are where Spark runs tasks again, and where the table has two rows of one key. So
         then the keys are looked for in the table; fewer than there are is an error at once.
@@ -244,7 +245,7 @@ class Proof:
         )
 
     def _looked_for(self, version: int) -> tuple[int, int, int]:
-        """Keys that are missing, are there more than once, and are there although they were deleted."""
+        """Count keys that the table lacks, has more than once, and has although they were deleted."""
         table = self.source.sparkSession.read.format("delta").option("versionAsOf", version).load(self.path)
         there = table.groupBy(*map(quoted, self.keys)).agg(F.count(F.lit(1)).alias(ROWS)).alias("t")
         number = F.coalesce(F.col(f"t.{ROWS}"), F.lit(0))

@@ -42,7 +42,7 @@ _RETENTION = "delta.setTransactionRetentionDuration"
 
 
 def check_settings(spark: Mapping[str, str]) -> None:
-    """The section ``spark`` of a job that merges. Raises Rejected."""
+    """Check the section ``spark`` of a job that merges. Raises Rejected."""
     for name, harmless in _UNSAFE.items():
         if name in spark and spark[name].lower() != harmless:
             raise Rejected("makes rows disappear without an error.", "Remove it.", ["spark", name])
@@ -57,8 +57,8 @@ def with_delta(spark: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Delta's jar is there, the session knows Delta, and nothing that spark-submit or a cluster has set makes rows
-    disappear.
+    """Check that Delta's jar is loaded, the session has Delta's extension, and no setting of spark-submit or the
+    cluster makes rows disappear.
 
     Raises UnsupportedError.
     """
@@ -84,7 +84,7 @@ class Commit:
         return self.info.get("userMetadata")
 
     def metric(self, name: str) -> int | None:
-        """A number of the operation's metrics; None where Delta has not written it."""
+        """Return a number of the operation's metrics; None where Delta has not written it."""
         metric = (self.info.get("operationMetrics") or {}).get(name)
         return None if metric is None else int(metric)
 
@@ -98,7 +98,7 @@ class State:
         self.id: str = snapshot.metadata().id()
 
     def transactions(self, application: str) -> int | None:
-        """The last batch that this application has committed."""
+        """Return the last batch that this application has committed."""
         version = self._snapshot.transactions().get(application)
         return int(version.get()) if version.isDefined() else None
 
@@ -116,8 +116,8 @@ class Table:
         return DeltaTable.isDeltaTable(self.spark, self.path)
 
     def has_log(self) -> bool:
-        """True if the folder of the table's log is there. A process that was killed while it created the table leaves
-        it without a version."""
+        """Return whether the folder of the table's log is there. A process that was killed while it created the table
+        leaves it without a version."""
         log = self._log().logPath()
         hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
         return bool(log.getFileSystem(hadoop).exists(log))
@@ -129,19 +129,19 @@ class Table:
         return self.spark.read.format("delta").load(self.path).schema
 
     def state(self) -> State | None:
-        """The table by its log as it is now; None where there is none."""
+        """Return the table by its log as it is now; None where there is none."""
         log = self._log()
         snapshot = log.update(*(getattr(log, f"update$default${n}")() for n in (1, 2, 3)))
         return None if snapshot.version() < 0 else State(snapshot)
 
     def last_batch(self, application: str) -> int | None:
-        """The last batch that this application has committed to the table, by the table's log as it is now."""
+        """Return the last batch that this application has committed to the table, by the table's log as it is now."""
         state = self.state()
         return None if state is None else state.transactions(application)
 
     def commit_of(self, application: str, batch: int, *, newest: int, oldest: int = 0) -> Commit | None:
-        """The commit by which this application has written a batch, among these versions; None where there is none, or
-        it is no longer in the log."""
+        """Return the commit by which this application has written a batch, among these versions; None where there is
+        none, or it is no longer in the log."""
         log, jvm = self._log(), _jvm(self.spark)
         hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
         for version in range(newest, oldest - 1, -1):
@@ -181,7 +181,7 @@ class Table:
 
 
 def check_batches(table: Table, location: str) -> None:
-    """The checkpoint and the table belong together: neither has been put back to an earlier state, or replaced.
+    """Check that checkpoint and table belong together: neither has been put back to an earlier state, or replaced.
 
     Raises TableError, and CheckpointError where the checkpoint cannot be read.
     """
@@ -257,7 +257,7 @@ def nullable(schema: StructType) -> StructType:
 
 
 def nullable_type(field: StructField) -> Any:  # noqa: ANN401  # PySpark's types have no common public name here
-    """The field's type, with everything in it nullable."""
+    """Return the field's type, with everything in it nullable."""
     return StructType.fromJson(_all_nullable(StructType([field]).jsonValue()))[0].dataType
 
 
@@ -272,7 +272,7 @@ def _all_nullable(node: Any) -> Any:  # noqa: ANN401  # JSON
 
 
 def quoted(name: str) -> str:
-    """A name of SQL."""
+    """Quote a name for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -108,14 +108,14 @@ class FolderIngest:
             raise stop("EOS_FILE_NEEDED", batch=self._run.batch, why=why.message) from None
 
     def _awaited(self, listed: Sequence[File]) -> bool:
-        """True if files that were there when the run began will still be complete, and are not taken yet. A marker may
-        never come, so files that lack theirs do not count."""
+        """Return whether files that were there when the run began will still be complete, and are not taken yet. A
+        marker may never come, so files that lack theirs do not count."""
         assert self._first is not None
         awaited = self._first & self._complete.expected
         return any(file.uri in awaited and self._selection.is_due(file) for file in listed)
 
     def _plan(self, due: Sequence[File]) -> Splits:
-        """The files of the next micro-batch, dealt to tasks; none where there is nothing to take."""
+        """Return the files of the next micro-batch, dealt to tasks; none where there is nothing to take."""
         chosen = self._selection.checked(self._read(self._selection.limited(due))) if due else []
         if not chosen:
             return []
@@ -125,8 +125,9 @@ class FolderIngest:
         return dealt(chosen, self._job.tasks or self._context.spark.sparkContext.defaultParallelism)
 
     def _read(self, files: Sequence[File]) -> list[File]:
-        """The files with the digests of their contents: by Spark's tasks, or by this process, if they are so small that
-        a job of Spark's would take longer. A file that was read ahead is not read again, unless that has failed."""
+        """Return the files with the digests of their contents: by Spark's tasks, or by this process, if they are so
+        small that a job of Spark's would take longer. A file that was read ahead is not read again, unless that has
+        failed."""
         ahead, self._ahead = self._ahead, {}
         read = {file: ahead[file].result() for file in files if file in ahead and ahead[file].exception() is None}
         left = [file for file in files if file not in read]

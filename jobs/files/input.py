@@ -132,11 +132,11 @@ class Files(Section, extra="allow"):
         return self.options.get(option, default).lower() == "true"
 
     def struct(self) -> StructType:
-        """The schema of csv and json. Raises ConfigError."""
+        """Return the schema of csv and json. Raises ConfigError."""
         return struct_of(str(self.ddl), "files.schema", (FILE, LINE))
 
     def form(self) -> Form:
-        """Settings for the tasks. Raises ConfigError."""
+        """Return settings for the tasks. Raises ConfigError."""
         if self.format != "csv":
             return Form(parquet=self.format == "parquet", blank=self.format == "text")
         return Form(
@@ -150,7 +150,7 @@ class Files(Section, extra="allow"):
 
 
 def _check_pattern(pattern: str) -> None:
-    """A pattern that the name of a file can match, if it is read as `fnmatch` does."""
+    """Check that the name of a file can match the pattern, as `fnmatch` reads it."""
     first = re.match(r"\[!?\]?[^]]*\]|.", pattern, re.DOTALL)
     assert first is not None  # a text that is not empty
     letters = {*string.printable, *first[0]} - {"/", *HIDDEN}
@@ -162,8 +162,8 @@ def _check_pattern(pattern: str) -> None:
 
 
 def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: HadoopSettings) -> DataFrame:
-    """Rows that the tasks read: one for each record, not yet parsed. Raises FileError for columns that Spark has no
-    type for."""
+    """Return rows that the tasks read: one for each record, not yet parsed. Raises FileError for columns that Spark has
+    no type for."""
     reader = spark.read.format(FILES_FORMAT).options(**options_of(config.form(), splits))
     if config.format == "parquet":
         file = splits[0][0]
@@ -173,7 +173,7 @@ def rows_of(spark: SparkSession, config: Files, splits: Splits, settings: Hadoop
 
 
 def parsed(rows: DataFrame, config: Files) -> DataFrame:
-    """The rows of the data source; of csv and json with the column `PARSED`, null where a row is malformed."""
+    """Return the rows of the data source; of csv and json with the column `PARSED`, null where a row is malformed."""
     if config.format in ("text", "parquet"):
         return rows
     options = {name: value for name, value in config.options.items() if name not in _OURS}

@@ -24,7 +24,7 @@ class FileSelection:
         self._same: dict[str, Stamp] = {}
 
     def is_due(self, file: File) -> bool:
-        """True if the file is new, or may have changed since it was taken."""
+        """Return whether the file is new, or may have changed since it was taken."""
         taken = self._taken.files.get(file.uri)
         return taken is None or file.stamp not in (taken.stamp, self._same.get(file.uri))
 
@@ -62,7 +62,7 @@ class FileSelection:
 
 
 def dealt(files: Sequence[File], tasks: int) -> list[list[File]]:
-    """The files in their order, for at most so many tasks, each with about as many bytes."""
+    """Deal the files, in their order, to at most so many tasks, each with about as many bytes."""
     share = max(1, sum(file.size for file in files) / tasks)
     splits: list[list[File]] = []
     size = 0.0

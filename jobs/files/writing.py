@@ -51,7 +51,7 @@ class Way:
 
 
 def way_of(files: Files, transform: SparkTransform | None) -> Way:
-    """The way past the JVM, where nothing is left for Spark to do."""
+    """Return the way past the JVM, where nothing is left for Spark to do."""
     rows = "rows of Parquet" if files.format == "parquet" else f"lines of {files.format}"
     if transform is not None and transform.is_copy:
         by = "DuckDB runs 'transform.sql'" if transform.by_duckdb else "tasks call 'transform.arrow'"
@@ -135,7 +135,7 @@ class PastJvm:
 
 
 def row_transform(files: Files, transform: SparkTransform) -> RowTransform:
-    """The transform that tasks run. Raises ConfigError for a function that cannot be imported."""
+    """Return the transform that tasks run. Raises ConfigError for a function that cannot be imported."""
     function = transform.function_past_spark()
     assert function is not None  # just one is set
     return RowTransform(function, name_of(function), on_malformed=files.on_malformed)
@@ -144,7 +144,7 @@ def row_transform(files: Files, transform: SparkTransform) -> RowTransform:
 def writing_of(
     spark: SparkSession, files: Files, transform: SparkTransform | None, topic: str, settings: HadoopSettings
 ) -> Writing:
-    """Goes the way of `way_of`."""
+    """Return the writing by `way_of`."""
     if way_of(files, transform).past_jvm:
         return PastJvm(spark, files, transform, topic, settings)
     assert transform is not None  # without one, nothing is left for Spark to do

@@ -41,7 +41,7 @@ class Check:
 
 
 def output_check(sink: SinkOptions) -> Check:
-    """The check of brokers, topics and group of a sink, which its first micro-batch makes again."""
+    """Return the check of brokers, topics and group of a sink, which its first micro-batch makes again."""
     topics = [f"the topic {sink.topic}" if sink.topic else "the brokers' settings"]
     topics += [f"the dead-letter topic {sink.dead_letters}"] if sink.dead_letters else []
     topics += [f"the group {sink.group_id}"] if sink.group_id else []

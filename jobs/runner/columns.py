@@ -37,8 +37,8 @@ def first_line(error: BaseException) -> str:
 
 
 def raised(entry: str, /, **columns: Column | str) -> Column:
-    """A column whose evaluation fails with the error of this entry. Texts are filled in by ``columns``: a column by its
-    value, NULL for null."""
+    """Return a column whose evaluation fails with the error of this entry. Texts are filled in by ``columns``: a column
+    by its value, NULL for null."""
     condition, (message, hint) = entry.partition(".")[0], texts_of(entry)
     words = []
     for text, name, _, _ in string.Formatter().parse(f"[{condition}] {message}{HINT}{hint}"):
@@ -50,8 +50,8 @@ def raised(entry: str, /, **columns: Column | str) -> Column:
 
 
 def in_filter(error: Column) -> Column:
-    """A column of `raised` as a condition of a filter that the optimizer neither moves nor merges, so that no filter of
-    the user's comes first and drops a row unseen.
+    """Return a column of `raised` as a condition of a filter that the optimizer neither moves nor merges, so that no
+    filter of the user's comes first and drops a row unseen.
 
     rand() does this, if the optimizer cannot know the outcome: rand() < 0 is false, and the error would be removed.
     """
@@ -62,7 +62,7 @@ _DDL = "Use DDL: id BIGINT, name STRING"
 
 
 def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
-    """A schema of the config file, at this key. ``taken``: names that no field may have. Raises ConfigError."""
+    """Return a schema of the config file, at this key. ``taken``: names that no field may have. Raises ConfigError."""
     try:
         schema = StructType.fromDDL(ddl)
     except ParseException as error:
@@ -113,7 +113,7 @@ def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Colum
 
 
 def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column, Column]:
-    """The record with one field more at its end, which is swallowed where a quote is not closed."""
+    """Return the record with one field more at its end, which is swallowed where a quote is not closed."""
     options = texts.parser_options
     delimiter = options.get("delimiter", ",")
     quote = options.get("quote", '"')
@@ -131,6 +131,6 @@ def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column
 
 
 def _mark(special: str = "") -> str:
-    """A text that nobody can guess, without letters that are special."""
+    """Return a text that nobody can guess, without letters that are special."""
     letters = sorted(set(string.ascii_lowercase) - set(special))
     return "".join(secrets.choice(letters) for _ in range(_MARK_LENGTH))

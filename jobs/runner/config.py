@@ -129,7 +129,7 @@ def _unreadable(message: str) -> EosError:
 
 
 def _filled_in(value: object, environ: Mapping[str, str], path: Sequence[str] = ()) -> object:
-    """The value with ``${…}`` replaced in all its texts. Raises ConfigError."""
+    """Return the value with ``${…}`` replaced in all its texts. Raises ConfigError."""
     if isinstance(value, str):
         return _encodable(_VARIABLE.sub(partial(_variable, path=path, environ=environ), value), path)
     if isinstance(value, dict):
@@ -140,7 +140,7 @@ def _filled_in(value: object, environ: Mapping[str, str], path: Sequence[str] = 
 
 
 def _encodable(text: str, path: Sequence[str]) -> str:
-    """The text. Raises ConfigError if it is none of Unicode: neither a file nor a broker could be given it."""
+    """Return the text. Raises ConfigError if it is none of Unicode: neither a file nor a broker could be given it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -167,7 +167,7 @@ def _variable(match: re.Match[str], *, path: Sequence[str], environ: Mapping[str
 
 
 def _invalid(error: ValidationError, model: type[Section]) -> EosError:
-    """The first unknown key, which often is why another one is missing; else the first of all errors."""
+    """Return the first unknown key, which often is why another one is missing; else the first of all errors."""
     mistakes = error.errors(include_url=False, include_input=False)
     first = min(mistakes, key=lambda each: each["type"] != "extra_forbidden")
     kind, path, context = first["type"], [str(part) for part in first["loc"]], first.get("ctx", {})
@@ -192,7 +192,7 @@ def _invalid(error: ValidationError, model: type[Section]) -> EosError:
 
 
 def _section(model: type[Section], path: Sequence[str]) -> type[Section]:
-    """The section at the end of this path."""
+    """Return the section at the end of this path."""
     for key in path:
         field_info = next(field for field in model.model_fields.values() if field.alias == key)
         parts = (field_info.annotation, *typing.get_args(field_info.annotation))

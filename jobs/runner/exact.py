@@ -80,7 +80,7 @@ class Texts:
     separators: tuple[str, str] = ("", ".")
 
     def parsed_as(self, kind: DataType) -> DataType:
-        """The type for Spark's parser: texts, but where only the parser knows the format."""
+        """Return the type for Spark's parser: texts, but where only the parser knows the format."""
         if isinstance(kind, StructType):
             return StructType([StructField(field.name, self.parsed_as(field.dataType)) for field in kind.fields])
         if isinstance(kind, ArrayType):
@@ -116,7 +116,7 @@ class Texts:
         return _with_year(self._parsed(text, kind) if self._is_parsed(kind) else self._leaf(text, kind), kind)
 
     def is_lost(self, text: Column, value: Column, kind: DataType) -> Column:
-        """True where a part of the parsed value is null."""
+        """Return a column that is true where a part of the parsed value is null."""
         if isinstance(kind, StructType):
             parts = [self.is_lost(text[each.name], value[each.name], each.dataType) for each in kind.fields]
             return F.coalesce(reduce(or_, parts, F.lit(False)), F.lit(False))
@@ -128,7 +128,7 @@ class Texts:
         return text.isNotNull() & value.isNull()
 
     def _parsed(self, value: Column, kind: DataType) -> Column:
-        """The parsed time by the clocks of the session; null at a time that they leave out."""
+        """Return the parsed time in the session's time zone; null for a local time that it skips."""
         if not (isinstance(kind, TimestampType) and self._is_by_clock):
             return value
         moment = F.to_utc_timestamp(value, F.current_timezone())
@@ -207,7 +207,8 @@ class Texts:
 
 
 def _with_year(value: Column, kind: DataType) -> Column:
-    """The value; null for a date or timestamp before the year 1 or after 9999, which readers of tables do not have."""
+    """Return the value; null for a date or timestamp before the year 1 or after 9999, which readers of tables do not
+    support."""
     if isinstance(kind, DateType):
         return F.when(F.unix_date(value).between(*DAYS), value)
     if isinstance(kind, TimestampNTZType):
@@ -223,7 +224,7 @@ def _if(fits: Column, text: Column, kind: DataType) -> Column:
 
 
 def _is_exact(number: Column, kind: DecimalType) -> Column:
-    """True where a number has no more digits behind its point than the type."""
+    """Return a column that is true where a number has no more digits behind its point than the type."""
     plain = rf"^[+-]?[0-9]*([.][0-9]{{0,{kind.scale}}}0*)?$"
     behind = F.length(F.regexp_extract(number, "[.]([0-9]*)", 1))
     exponent = F.regexp_extract(number, "[eE](.*)$", 1).try_cast("int")
@@ -231,7 +232,8 @@ def _is_exact(number: Column, kind: DecimalType) -> Column:
 
 
 def separators_of(spark: SparkSession, options: Mapping[str, str]) -> tuple[str, str]:
-    """The separators of thousands and of fractions in the option ``locale``; without it, there are no thousands."""
+    """Return the separators of thousands and of fractions in the option ``locale``; without it, there are no
+    thousands."""
     if "locale" not in options:
         return "", "."
     java = spark._jvm  # only Java knows its locales' separators

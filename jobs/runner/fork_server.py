@@ -124,7 +124,7 @@ def _without_sigterm() -> Iterator[None]:
 
 
 def pids() -> list[int]:
-    """The process ids of the servers that this process has started."""
+    """Return the process ids of the servers that this process has started."""
     return [server.pid for server in _running]
 
 
@@ -181,7 +181,7 @@ class ForkServer:
         return None
 
     def _is_as_here(self, request: _Request) -> bool:
-        """True if a new process would be the same as a fork of this one."""
+        """Return whether a new process would be the same as a fork of this one."""
         environ = request.environ
         names = {name for name in (*environ, *self._environ) if _is_compared(name)}
         lacking = {name for name in self._added if name not in environ}
@@ -207,7 +207,7 @@ class ForkServer:
         os.close(fork)
 
     def _become(self, client: socket.socket, request: _Request, streams: Sequence[int]) -> NoReturn:
-        """In the fork: be the process that was asked for, to its end."""
+        """Run, in the fork, the requested process to its end."""
         code = 1
         try:
             for number, stream in enumerate(streams):
@@ -235,7 +235,7 @@ class ForkServer:
 
 
 def _read(stream: BinaryIO) -> _Request:
-    """Raises ValueError for the half of a request."""
+    """Read a request. Raises ValueError for an incomplete one."""
     folder, arguments, environ = (os.fsdecode(stream.read(int(stream.readline()))) for _ in range(3))
     entries = (entry.partition("=") for entry in environ.split("\0"))
     return _Request(folder, arguments.split("\0"), {name: text for name, _, text in entries})
@@ -246,14 +246,14 @@ def _is_compared(name: str) -> bool:
 
 
 def _path(environ: Mapping[str, str]) -> list[str]:
-    """``PYTHONPATH`` as a list, without the jar that Spark adds to it."""
+    """Return ``PYTHONPATH`` as a list, without the jar that Spark adds to it."""
     named = environ.get("PYTHONPATH")
     entries = named.split(os.pathsep) if named else []
     return list(dict.fromkeys(entry for entry in entries if not entry.endswith(".jar") and Path(entry).exists()))
 
 
 def _may_fork() -> bool:
-    """True if a fork lacks no thread for which something waits."""
+    """Return whether a fork lacks no thread for which other code waits."""
     threads = Path("/proc/self/task").iterdir()
     others = (thread for thread in threads if thread.name != str(os.getpid()))
     return all((thread / "comm").read_text().strip() == _ALLOCATOR for thread in others)

@@ -18,7 +18,7 @@ ACCEPTED = b"+"
 
 
 def request(arguments: list[str]) -> bytes:
-    """A request to the server: folder, arguments and environment, each in a line of its own behind their length."""
+    """Return a request to the server: folder, arguments and environment, each preceded by a line with its length."""
     environ = (b"%s=%s" % entry for entry in os.environb.items())
     folder = os.getcwdb()  # noqa: PTH109  # pathlib would take longer to import than all the rest
     parts = (folder, b"\0".join(map(os.fsencode, arguments)), b"\0".join(environ))
@@ -26,7 +26,8 @@ def request(arguments: list[str]) -> bytes:
 
 
 def forked(path: str, arguments: list[str]) -> int | None:
-    """The exit code of a fork that runs ``-m MODULE …``; None if the server does not accept, and nothing has run."""
+    """Run ``-m MODULE …`` in a fork, and return its exit code; None if the server does not accept, and nothing has
+    run."""
     if arguments[:1] != ["-m"]:
         return None
     with socket.socket(socket.AF_UNIX) as server:

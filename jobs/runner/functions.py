@@ -28,9 +28,8 @@ _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(str(Path(_
 
 
 def check_function(name: str) -> str:
-    """``module:function``: the module exists, is Python, and defines that name.
-
-    The module is read, not imported: importing it may need a session (`F.col("x")` at its top does).
+    """Check ``module:function``: the module exists, is Python, and defines that name. The module is read, not imported:
+    importing it may need a session (`F.col("x")` at its top does).
     """
     module, _, function = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), function)):
@@ -51,7 +50,8 @@ def check_function(name: str) -> str:
 
 
 def _source_of(module: str) -> tuple[str, Callable[[], str | None]]:
-    """The module's file, and a call that reads its text; no text if it has none, for example if it is written in C."""
+    """Return the module's file, and a call that reads its text; no text if it has none, for example if it is written in
+    C."""
     try:
         spec = importlib.util.find_spec(module)
         why = "" if spec else "no such module"
@@ -78,7 +78,7 @@ Function = Annotated[str, AfterValidator(check_function)]
 
 
 def imported(name: str, key: str) -> Any:  # noqa: ANN401  # any object of the user's module
-    """The function ``module:function`` at a key of the config file. Raises ConfigError."""
+    """Return the function ``module:function`` at a key of the config file. Raises ConfigError."""
     module, _, function = name.partition(":")
     try:
         attribute = getattr(importlib.import_module(module), function)
@@ -90,7 +90,7 @@ def imported(name: str, key: str) -> Any:  # noqa: ANN401  # any object of the u
 
 
 def cause_of(error: BaseException) -> str:
-    """The error's first line, and the line of the user's code that it comes from."""
+    """Return the error's first line, and the line of the user's code that it comes from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _NOT_THE_USERS.search(f.filename)]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {first_line(error)}{location}"

@@ -80,18 +80,18 @@ class IntoTable(QueryJob):
         return self
 
     def source_options(self) -> dict[str, str]:
-        """Every option of the source, by its name. Without a transformation, headers are for the table, too."""
+        """Return every option of the source, by its name. Without a transformation, headers are for the table, too."""
         headers = {"includeHeaders": "true"} if self.transform is None else {}
         return headers | source_options_of(self.kafka, self.source)
 
     def decodings(self, spark: SparkSession) -> dict[str, Decoding]:
-        """Decoders of values and keys with schemas of a registry. Raises EosError."""
+        """Return decoders of values and keys with schemas of a registry. Raises EosError."""
         if self.transform is None:
             return {}
         return self.transform.decodings(spark, self.checkpoint, only_topic(self.source))
 
     def start_copy(self, spark: SparkSession, sink: Mapping[str, object]) -> StreamingQuery:
-        """The query whose tasks write the table's files. ``sink``: its options. Raises EosError."""
+        """Return the query whose tasks write the table's files. ``sink``: its options. Raises EosError."""
         transform = self.transform
         return spark_eos.copy(
             spark,
@@ -105,7 +105,7 @@ class IntoTable(QueryJob):
         )
 
     def table_check(self, sink: Mapping[str, object]) -> Check:
-        """The copy's checks of the table and its columns. ``sink``: options of the sink."""
+        """Return the copy's checks of the table and its columns. ``sink``: options of the sink."""
         return Check(
             f"the table {sink.get('path') or sink.get('table')}, and its columns", lambda: self._try_copy(sink)
         )
@@ -129,8 +129,8 @@ def table_plan(
     named: Callable[[BaseException], EosError | None] = lambda error: None,
     checks: Sequence[Check] = (),
 ) -> Plan:
-    """One streaming query from the topics to the table. ``what``: describes what it does with the rows; for the other
-    parameters, see `query_plan`. Raises OptionError and SchemaError."""
+    """Plan one streaming query from the topics to the table. ``what``: describes what it does with the rows; for the
+    other parameters, see `query_plan`. Raises OptionError and SchemaError."""
     reads = source_of(config.source, config.source_options())
     if config.transform is not None:
         config.transform.check_before_spark(reads)

@@ -91,7 +91,7 @@ def query_plan(
     named: Callable[[BaseException], EosError | None] = lambda error: None,
     checks: Sequence[Check] = (),
 ) -> Plan:
-    """The plan of a job that is one streaming query.
+    """Return the plan of a job that is one streaming query.
 
     ``what``: describes input and output; ``first``: where a new query begins. ``start`` builds and starts the query
     from scratch, and is called again where a restart helps. ``spark``: settings that replace the file's. ``named``:
@@ -126,8 +126,8 @@ def query_plan(
 
 
 def is_new(checkpoint: str) -> bool | None:
-    """True if the query of this checkpoint has never been started; None if only Spark can tell, as the checkpoint is
-    not on a local disk."""
+    """Return whether the query of this checkpoint has never been started; None if only Spark can tell, as the
+    checkpoint is not on a local disk."""
     store = local_store(checkpoint)
     if store is None:
         return None
@@ -262,7 +262,7 @@ def _measured(spark: SparkSession, config: Metrics | None, lines: BatchLines) ->
 
 
 def _session(plan: Plan, name: str, verbose: bool, stderr: int | None) -> SparkSession:
-    """The session, with lines before and after the seconds that it takes to start."""
+    """Start the session, and log a line before and after, as it takes seconds."""
     master = plan.spark.get("spark.master")
     began = time.monotonic()
     say(f"starting Spark {pyspark.__version__}{f' on {master}' if master else ''} …")

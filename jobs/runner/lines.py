@@ -90,8 +90,8 @@ class Batch:
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress, committed: Event | None = None) -> Batch:
-        """The micro-batch of Spark's progress. ``committed``: the event of its commit; where rows do not pass through
-        Spark, none is counted without it."""
+        """Return the micro-batch of Spark's progress. ``committed``: the event of its commit; where rows do not pass
+        through Spark, none is counted without it."""
         sources = [(_line(source.latestOffset), _line(source.endOffset)) for source in progress.sources]
         of_kafka = all(latest.kind != OTHER for latest, _ in sources)
         lag = sum(_behind(latest, end) for latest, end in sources) if of_kafka else None
@@ -129,7 +129,7 @@ class Batch:
 
 
 def is_past_the_jvm(progress: StreamingQueryProgress) -> bool:
-    """True if Spark counts ranges of offsets or files instead of rows, as rows do not pass through it."""
+    """Return whether Spark counts ranges of offsets or files instead of rows, as rows do not pass through it."""
     return _reads_files(progress) or any(_line(source.endOffset).position.copy for source in progress.sources)
 
 
@@ -138,7 +138,7 @@ def _reads_files(progress: StreamingQueryProgress) -> bool:
 
 
 def _counts(batch: Batch) -> list[str]:
-    """Numbers of rows in words: read, written, dropped, dead letters."""
+    """Describe numbers of rows: read, written, dropped, dead letters."""
     parts = [f"{batch.rows_in:,} in", f"{batch.rows_out:,} out"]
     parts += [f"{batch.dropped:,} dropped"] if batch.dropped else []
     return [*parts, _plural(batch.letters, "dead letter")] if batch.letters else parts
@@ -181,8 +181,8 @@ class BatchLines(StreamingQueryListener):
             self.heard = time.monotonic()
 
     def _commit_of(self, batch: int, patience_s: float) -> Event | None:
-        """The event of the micro-batch's commit, which may still be on its way; None where it was lost, or is that of
-        another sink."""
+        """Return the event of the micro-batch's commit, which may still be on its way; None where it was lost, or is
+        that of another sink."""
         with self._changed:
             self._changed.wait_for(lambda: batch in self._committed, patience_s)
             counts = self._committed.get(batch)
@@ -190,7 +190,7 @@ class BatchLines(StreamingQueryListener):
             return counts
 
     def add(self, batch: Batch) -> None:
-        """A micro-batch is done."""
+        """Log a micro-batch that is done."""
         self.heard = time.monotonic()
         self._idle = False
         self._batches += 1
@@ -234,12 +234,12 @@ class BatchLines(StreamingQueryListener):
 
 
 def _line(text: str | None) -> SourceLine:
-    """Offsets of a source, as its progress has them."""
+    """Return the offsets of a source, as its progress has them."""
     return source_line(text or "")
 
 
 def _behind(latest: SourceLine, end: SourceLine) -> int:
-    """Offsets from ``end`` to ``latest``, in the partitions that both have."""
+    """Return the number of offsets from ``end`` to ``latest``, in the partitions that both have."""
     reached = flat(end.position.offsets)
     return sum(max(0, at - reached.get(partition, at)) for partition, at in flat(latest.position.offsets).items())
 

@@ -86,8 +86,8 @@ class LocalCheckpoint:
         write_faster(spark)
 
     def _lock(self, spark: SparkSession, folder: Path, wait_s: float) -> bool:
-        """True if files can be locked there. By the JVM and not by this process: it writes the checkpoint's files, and
-        may live on when this process has been killed."""
+        """Lock the file, and return whether files can be locked there. The lock is the JVM's, not this process's: the
+        JVM writes the checkpoint's files, and may live on when this process has been killed."""
         deadline = time.monotonic() + wait_s
         jvm: Any = spark.sparkContext._jvm
         while True:
@@ -144,7 +144,7 @@ def check_writable(location: str, wait_s: float = _WAIT_S) -> None:
 
 
 def _is_locked(lock: Path) -> bool:
-    """True if another process has a lock of the file. This one has none, so it loses none by looking."""
+    """Return whether another process has a lock of the file. This one has none, so it loses none by looking."""
     try:
         with lock.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,8 +167,8 @@ def write_faster(spark: SparkSession) -> None:
 
 
 def _identity(lock: Path) -> str:
-    """The file's identity under all its names; it is created if it is missing. By this process, which has no locks to
-    lose. Raises CheckpointError, and OSError for errors that may pass."""
+    """Return the file's identity under all its names; it is created if it is missing. This process opens the file, as
+    it has no locks to lose. Raises CheckpointError, and OSError for errors that may pass."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("ab"):
@@ -190,14 +190,14 @@ def _remove_first_drafts(checkpoint: Path) -> None:
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:
-    """Versions of Spark have it in different packages."""
+    """Return whether Spark has the class, which versions of Spark have in different packages."""
     jvm: Any = spark.sparkContext._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     return loader.getResource(name.replace(".", "/") + ".class") is not None
 
 
 def _local_folder(spark: SparkSession, location: str) -> Path | None:
-    """The checkpoint's path as Spark resolves it; None unless that is on a local disk."""
+    """Return the checkpoint's path as Spark resolves it; None unless that is on a local disk."""
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     try:

@@ -37,14 +37,14 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_empty_keys(cls, data: object) -> object:
-        """A key without a value has its default."""
+        """Remove keys without a value, so that they have their defaults."""
         if not isinstance(data, dict):
             return data
         return {key: value for key, value in data.items() if value is not None or key not in cls.key_names()}
 
     @classmethod
     def key_names(cls) -> list[str]:
-        """The keys of the section."""
+        """Return the keys of the section."""
         return [str(field.alias) for field in cls.model_fields.values()]
 
     def extras(self) -> list[str]:

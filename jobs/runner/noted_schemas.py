@@ -96,7 +96,8 @@ def chosen(
 
 
 def _last(column: str, notes: Sequence[Note]) -> Note | None:
-    """The note that counts: versions that are set one after the other may all be noted for the same micro-batch."""
+    """Return the note that counts: versions that are set one after the other may all be noted for the same
+    micro-batch."""
     return next((note for note in reversed(notes) if note.column == column), None)
 
 
@@ -113,11 +114,11 @@ class NotedSchemas:
         self._store = open_store(location, settings.on_this_machine())
 
     def progress(self) -> Progress:
-        """Progress of the query."""
+        """Return the progress of the query."""
         return Progress(self._checkpoint.last_batch("offsets"), self._checkpoint.last_batch("commits"))
 
     def read(self) -> list[Note]:
-        """The notes, oldest first."""
+        """Return the notes, oldest first."""
         text = self._checkpoint.read(FILE)
         if text is None:
             return []

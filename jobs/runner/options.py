@@ -36,7 +36,7 @@ def options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str
 
 
 def source_options_of(kafka: Mapping[str, str], section: Mapping[str, str]) -> dict[str, str]:
-    """All options of a source. A job's new query begins at ``earliest``, if nothing else is set."""
+    """Return all options of a source. A job's new query begins at ``earliest``, if nothing else is set."""
     return _one_of_each(_STARTS, options_of(kafka, section))
 
 
@@ -46,12 +46,12 @@ def _one_of_each(*options: Mapping[str, str]) -> dict[str, str]:
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:
-    """The value of an option, whose name may be written in any case."""
+    """Return the value of an option, whose name may be written in any case."""
     return next((value for key, value in options.items() if key.lower() == name.lower()), None)
 
 
 def only_topic(source: Mapping[str, str]) -> str | None:
-    """The topic that is read, if it is one and named."""
+    """Return the topic that is read, if it is one and named."""
     names = (option(source, "subscribe") or "").split(",")
     return names[0].strip() or None if len(names) == 1 else None
 
@@ -119,7 +119,7 @@ def selected(options: SourceOptions) -> str:
 
 
 def topics_of(options: SourceOptions) -> list[str]:
-    """The topics that a source reads by name; none where it reads by a pattern."""
+    """Return the topics that a source reads by name; none where it reads by a pattern."""
     return [] if isinstance(options.selection, Pattern) else list(options.selection.topics)
 
 

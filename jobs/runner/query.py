@@ -43,7 +43,7 @@ class Stop:
         self.signal = ""
 
     def ask(self, number: int, frame: types.FrameType | None = None) -> None:
-        """A handler of signals. It takes no lock: the next signal would wait for it, in this same thread."""
+        """Handle a signal. Takes no lock: the next signal would wait for it, in this same thread."""
         again = self.asked()
         self.signal = name = signal.Signals(number).name
         if again or not self.running:
@@ -108,7 +108,7 @@ def failed(error: BaseException, *, verbose: bool = False) -> int:
 
 
 def failure_text(error: BaseException, *, verbose: bool = False) -> str:
-    """The text to print for an error: the error of spark-eos in it, or Spark's first line. The full text with
+    """Return the text to print for an error: the error of spark-eos in it, or Spark's first line. The full text with
     ``verbose``."""
     whole = str(error)
     if isinstance(error, EosError):
@@ -120,7 +120,8 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """True if the JVM has ended: such a Py4JError is not about an exception in it, such a ConnectionError is Py4J's."""
+    """Return whether the JVM has ended: such a Py4JError is not about an exception in it, such a ConnectionError is
+    Py4J's."""
     if isinstance(error, ConnectionError):
         frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(name.startswith("py4j.") for name in frames)

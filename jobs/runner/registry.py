@@ -68,7 +68,7 @@ class Parsed(RegistryColumn):
     version: AtLeastOne | None = None
 
     def decoding(self, subject: str, version: int | Literal["latest"], *, key: bool) -> Decoding:
-        """By the registry. Raises RegistryError, SchemaError."""
+        """Return the registry's decoding. Raises RegistryError, SchemaError."""
         from spark_eos.pipelines.registry.decoding import reading  # with Arrow, for who uses it
 
         decoding = reading(self.registry, subject, version, message=self.message, key=key)
@@ -91,8 +91,8 @@ class Encoded(RegistryColumn):
         return self
 
     def encoding(self, topic: str | None, *, key: bool) -> Encoding:
-        """By the registry, where the schema is registered. ``topic``: the one that is written. Raises OptionError,
-        RegistryError, SchemaError."""
+        """Return the encoding by the registry, where the schema is registered. ``topic``: the one that is written.
+        Raises OptionError, RegistryError, SchemaError."""
         from spark_eos.pipelines.registry.encoding import schema_given, writing
 
         given = None if self.text is None else schema_given(self.registry, KIND_NAMES[self.format], self.text)
@@ -165,8 +165,8 @@ def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
 
 
 def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
-    """The rows with key and value as bytes. Without a column ``value``, the columns that are none of the sink's are its
-    fields. Raises EosError where rows of this type cannot be written."""
+    """Return the rows with key and value as bytes. Without a column ``value``, the columns that are none of the sink's
+    are its fields. Raises EosError where rows of this type cannot be written."""
     rows = _without_old_headers(rows, columns)
     if columns.value_out is None and columns.key_out is None:
         return rows
@@ -202,15 +202,15 @@ def _without_old_headers(rows: DataFrame, columns: Columns) -> DataFrame:
 
 
 def is_fit() -> Column:
-    """True for checked rows that fit their schemas, else false; never null."""
+    """Return a column that is true for checked rows that fit their schemas, else false; never null."""
     return F.col(UNFIT).isNull()
 
 
 def decodings(
     location: str, settings: HadoopSettings, topic: str | None, sections: Mapping[str, Parsed | None]
 ) -> dict[str, Decoding]:
-    """The readers of columns, by ``sections`` for key and value: as the checkpoint notes it, which is written where
-    that is new. ``topic``: the only one that is read. Raises OptionError, RegistryError, SchemaError,
+    """Return the readers of columns, by ``sections`` for key and value: as the checkpoint notes it, which is written
+    where that is new. ``topic``: the only one that is read. Raises OptionError, RegistryError, SchemaError,
     CheckpointError."""
     given = {column: section for column, section in sections.items() if section is not None}
     if not given:

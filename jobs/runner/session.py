@@ -91,8 +91,8 @@ def _launch(settings: Mapping[str, str], verbose: bool, stderr: int | None) -> o
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A path at which other processes of this user, and nobody else, read the text. It is in memory where the system
-    gives such files: one on a disk would stay, with its secrets, if this process were killed."""
+    """Yield a path at which only processes of this user can read the text. The file is in memory where the system
+    supports that: one on a disk would stay, with its secrets, if this process were killed."""
     memory = memory_file("spark.conf")
     if memory is not None:
         with memory as file:
@@ -107,7 +107,7 @@ def _as_file(text: str) -> Iterator[str]:
 
 
 def _submit_arguments(file: str) -> str:
-    """The user's arguments for spark-submit, and this file of settings.
+    """Return the user's arguments for spark-submit, and this file of settings.
 
     Raises ConfigError for a second file of settings, of which spark-submit would read one only.
     """
@@ -119,7 +119,7 @@ def _submit_arguments(file: str) -> str:
 
 @contextmanager
 def _variable(name: str, text: str) -> Iterator[None]:
-    """A variable of the environment, which is as before afterwards."""
+    """Set a variable of the environment within the block."""
     before = os.environ.get(name)
     os.environ[name] = text
     try:
@@ -131,7 +131,7 @@ def _variable(name: str, text: str) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """A key or value in a file of Java's Properties."""
+    """Escape a key or value for a Java properties file."""
     utf_16 = text.encode("utf-16-be", "surrogatepass")
     units = (int.from_bytes(utf_16[at : at + 2], "big") for at in range(0, len(utf_16), 2))
     return "".join(chr(unit) if chr(unit) in _PLAIN else f"\\u{unit:04x}" for unit in units)

@@ -39,7 +39,8 @@ def without_archives(master: str) -> Iterator[None]:
 
 
 def linked(installed: Path, cache: Path) -> Path:
-    """The home in the folder ``cache``: links to the programs, jars and settings in PySpark's folder ``installed``.
+    """Return the home in the folder ``cache``: links to the programs, jars and settings in PySpark's folder
+    ``installed``.
 
     It is made once for each installation, and is the same path each time. Raises OSError.
     """
@@ -53,7 +54,7 @@ def linked(installed: Path, cache: Path) -> Path:
 
 
 def installed() -> Path:
-    """PySpark's folder."""
+    """Return PySpark's folder."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

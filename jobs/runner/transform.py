@@ -50,7 +50,7 @@ def transformed(
     topic: str | None = None,
     columns: Columns = _AS_THEY_ARE,
 ) -> DataFrame:
-    """The rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink.
+    """Return the rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink.
 
     ``config``: None for rows as they are. ``letters``: where malformed rows go, if they are to be kept; then ``topic``
     is that of all others, if their column of that name does not say it. ``columns``: keys and values with
@@ -176,7 +176,8 @@ def _checked(source: DataFrame, config: ParsedTransform, columns: Columns) -> Da
 
 
 def _is_well_formed(columns: Columns) -> Column:
-    """True or false, never null, so that it and its negation part the rows in two."""
+    """Return a column that is true for well-formed rows, else false; never null, so that it and its negation part the
+    rows in two."""
     if columns.decodes:
         return is_fit()
     empty = F.trim(F.col("value").cast("string")) == ""  # else a row of one field

@@ -56,14 +56,14 @@ class ArrowTransform(Section):
         return [*super().extras(), *(["sql"] if self.by_duckdb else [])]
 
     def past_spark(self) -> ArrowFunction | str | None:
-        """The function or the SQL, as `spark_eos.copy` takes it. Raises ConfigError."""
+        """Return the function or the SQL, as `spark_eos.copy` takes it. Raises ConfigError."""
         if self.arrow is None:
             return self.sql
         function: ArrowFunction = imported(self.arrow, "transform.arrow")
         return function
 
     def function_past_spark(self) -> ArrowFunction | None:
-        """The function, or the SQL as one. Raises ConfigError."""
+        """Return the function, or the SQL as one. Raises ConfigError."""
         given = self.past_spark()
         return SqlTransform(given) if isinstance(given, str) else given
 
@@ -134,8 +134,8 @@ class DecodedTransform(ArrowTransform):
             check_sql(str(self.sql), arrow_schema(reads.include_headers))
 
     def decodings(self, spark: SparkSession, checkpoint: str, topic: str | None) -> dict[str, Decoding]:
-        """By ``value`` and ``key``: how they are decoded, by versions that are fixed now. ``topic``: the only one that
-        is read. Raises EosError."""
+        """Return how ``value`` and ``key`` are decoded, by versions that are fixed now. ``topic``: the only one that is
+        read. Raises EosError."""
         sections = {"value": self.parse, "key": self.parse_key}
         return decodings(checkpoint, HadoopSettings.from_session(spark), topic, sections)
 
@@ -168,7 +168,8 @@ class ParsedTransform(DecodedTransform, SparkTransform):
 
 
 def check_schema(ddl: str | None, *, required: bool, at: Sequence[str] = ()) -> None:
-    """A format that is parsed has a schema, and no other one has. ``at``: the path of the section. Raises Rejected."""
+    """Check that there is a schema if, and only if, the format is parsed. ``at``: the path of the section. Raises
+    Rejected."""
     if required and ddl is None:
         raise missing([*at, "schema"], "is missing, and the format needs it.", "Use DDL: id BIGINT, name STRING.")
     if ddl is not None and not required:

@@ -41,13 +41,13 @@ class Rejected(ValueError):
 
 
 def invalid(key: str, problem: str, remedy: str) -> EosError:
-    """The error of a key of the config file, in words that follow it: "'KEY' PROBLEM. Hint: REMEDY."."""
+    """Return the error of a key of the config file, in words that follow it: "'KEY' PROBLEM. Hint: REMEDY."."""
     texts = {"what": f"'{key}'" if key else "The file", "problem": f"{problem}.", "remedy": f"{remedy}."}
     return stop("EOS_CONFIG_INVALID_VALUE.key", key=key, **texts)
 
 
 def missing(key: Sequence[str] = (), message: str = "is missing.", hint: str = "Set a value.") -> Rejected:
-    """The error for a key that has to be set."""
+    """Return the error for a key that has to be set."""
     return Rejected(message, hint, key, "MISSING_KEY")
 
 
@@ -60,40 +60,40 @@ def unknown(key: str, known: Sequence[str], at: Sequence[str] = (), *, instead: 
 
 
 def check_filled(text: str) -> str:
-    """A text that is not empty."""
+    """Check that a text is not empty."""
     if not text.strip() or "\0" in text:
         raise Rejected("is empty, or has a null character.", "Set a value.")
     return text
 
 
 def check_digits(value: object) -> object:
-    """A number as text, or as it is: pydantic would also take 1_000, 1.0 and the digits of other scripts."""
+    """Check the digits of a number: pydantic would also take 1_000, 1.0 and the digits of other scripts."""
     if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         raise Rejected("is not a whole number.", "Use a whole number, without a unit.")
     return value
 
 
 def check_interval(text: str, hint: str = _INTERVALS) -> str:
-    """An interval as `Trigger.ProcessingTime` takes it."""
+    """Check an interval, in the form that `Trigger.ProcessingTime` takes."""
     if not _INTERVAL.fullmatch(text):
         raise Rejected("is not an interval.", hint)
     return text
 
 
 def seconds_of(interval: str) -> float:
-    """The length of an interval that `check_interval` accepts."""
+    """Return the length of an interval that `check_interval` accepts."""
     parts = re.findall(_PART, interval, re.IGNORECASE | re.ASCII)
     return sum(float(seconds) if seconds else float(n) * _SECONDS[unit.lower()] for n, unit, seconds in parts)
 
 
 def check_trigger(text: str) -> str:
-    """When micro-batches begin."""
+    """Check a trigger, which says when micro-batches begin."""
     hint = f"Use {AVAILABLE_NOW}, or an interval, such as 1 second or 2 minutes 30 seconds."
     return text if text == AVAILABLE_NOW else check_interval(text, hint)
 
 
 def check_properties(values: Mapping[str, str]) -> KafkaProperties:
-    """Properties without two names that differ in capital letters only."""
+    """Check that no two names differ in capital letters only."""
     names = [name.lower() for name in values]
     for name in values:
         if names.count(name.lower()) > 1:
@@ -102,7 +102,7 @@ def check_properties(values: Mapping[str, str]) -> KafkaProperties:
 
 
 def check_spark(settings: Mapping[str, str]) -> KafkaProperties:
-    """Settings of Spark: each begins with `spark.`, else it would have no effect, and a master is one."""
+    """Check settings of Spark: each begins with `spark.`, else it would have no effect, and a master is valid."""
     for name in settings:
         if not _SETTING.fullmatch(name):
             message = "is not a setting of Spark: in this section, too, its settings begin with 'spark.'."
@@ -121,7 +121,7 @@ def _in_full(name: str) -> str:
 
 
 def here() -> str:
-    """The working directory, as messages name it."""
+    """Return the working directory, as messages name it."""
     try:
         return str(Path.cwd())
     except OSError:
