@@ -48,7 +48,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _cluster_first(words: list[str], options: set[str]) -> list[str]:
-    """The words of a command line, with the options that name the cluster before the command, wherever they stand."""
+    """Return the words of a command line, with the options that name the cluster before the command, wherever they
+    stand."""
     before: list[str] = []
     after: list[str] = []
     rest = iter(words)

@@ -27,7 +27,7 @@ class NewTopic:
 
 
 def _topic(text: str) -> NewTopic:
-    """From ``NAME`` or ``NAME:N``. Names follow Kafka's rules."""
+    """Parse ``NAME`` or ``NAME:N``. Names follow Kafka's rules."""
     match = re.fullmatch(r"([A-Za-z0-9._-]{1,249})(?::0*([1-9][0-9]{0,3}))?", text)
     if match is None or match[1] in (".", ".."):
         raise typer.BadParameter(f"'{text}' is not NAME or NAME:PARTITIONS")

@@ -21,7 +21,7 @@ _ACLS = "only print the commands that grant the least rights; contact no cluster
 
 
 def seconds(text: str) -> float:
-    """From ``90s``, ``30min``, ``12h`` or ``7d``. Raises BadParameter."""
+    """Parse ``90s``, ``30min``, ``12h`` or ``7d``. Raises BadParameter."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?) ?(s|min|h|d)", text)
     if match is None:
         raise typer.BadParameter(f"'{text}' is not a time such as 90s, 30min, 12h or 7d")
@@ -29,8 +29,8 @@ def seconds(text: str) -> float:
 
 
 def _table(text: str) -> dict[str, str] | None:
-    """The sink's options that name a table, from ``delta:PATH`` or ``iceberg:NAMESPACE.NAME``; None for anything else,
-    such as a topic, which has no colon. Raises BadParameter."""
+    """Return the sink's options that name a table, from ``delta:PATH`` or ``iceberg:NAMESPACE.NAME``; None for anything
+    else, such as a topic, which has no colon. Raises BadParameter."""
     kind, colon, name = text.partition(":")
     if not colon:
         return None

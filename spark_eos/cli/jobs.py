@@ -49,7 +49,8 @@ def run(
 
 
 def run_job(job: str, arguments: list[str]) -> int:
-    """The exit code of the job. Raises UnsupportedError where a package that it imports is not installed."""
+    """Run the job, and return its exit code. Raises UnsupportedError where a package that it imports is not
+    installed."""
     importlib.import_module("spark_eos.jobs.installed").check_installed(job)
     code: int = importlib.import_module(f"spark_eos.jobs.{job}").main(arguments)
     return code

@@ -132,7 +132,7 @@ def translate(
 
 
 def move_answer(move: GroupMove) -> Answer:
-    """A group's move, as it was done or would be."""
+    """Show a group's move, as it was done or would be."""
     from spark_eos.ops.answer import Answer
 
     lines = [_line(one, "is at" if move.done else "would be at") for one in move.offsets]
@@ -145,7 +145,7 @@ def move_answer(move: GroupMove) -> Answer:
 
 
 def _position_answer(position: MirrorPosition) -> Answer:
-    """The offsets at which a new checkpoint begins."""
+    """Show the offsets at which a new checkpoint begins."""
     from spark_eos.ops.answer import Answer
 
     lines = [
@@ -166,7 +166,7 @@ def _position_answer(position: MirrorPosition) -> Answer:
 
 
 def _translation_answer(offsets: Iterable[TranslatedOffset]) -> Answer:
-    """The offsets in the target that offsets of the source have."""
+    """Show the offsets of the target that correspond to offsets of the source."""
     from spark_eos.ops.answer import Answer
 
     offsets = list(offsets)

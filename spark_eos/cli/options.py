@@ -65,7 +65,8 @@ class _App(typer.Typer):
 
 
 def new_app(help_: str, *, completion: bool = False) -> typer.Typer:
-    """A group of commands. Its help has frames and colours in a terminal; elsewhere it is plain, which is faster."""
+    """Return a group of commands. Its help has frames and colours in a terminal; elsewhere it is plain, which is
+    faster."""
     return _App(
         cls=_Group,
         help=inspect.cleandoc(help_),
@@ -101,7 +102,7 @@ class Setting:
 
 
 def setting(text: str) -> Setting:
-    """From ``KEY=VALUE``. Raises BadParameter, without the value."""
+    """Parse ``KEY=VALUE``. Raises BadParameter, without the value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise typer.BadParameter("it takes KEY=VALUE")
@@ -109,17 +110,17 @@ def setting(text: str) -> Setting:
 
 
 def option(flag: str, metavar: str, help_: str, **more: Any) -> Any:  # noqa: ANN401  # as typer.Option takes and returns
-    """An option with a value, of which the help shows no default."""
+    """Return an option with a value, of which the help shows no default."""
     return typer.Option(flag, metavar=metavar, help=help_, **{"show_default": False, **more})
 
 
 def argument(metavar: str, help_: str) -> Any:  # noqa: ANN401  # as typer.Argument returns
-    """An argument, of which the help shows no default."""
+    """Return an argument, of which the help shows no default."""
     return typer.Argument(metavar=metavar, help=help_, show_default=False)
 
 
 def switch(flag: str, help_: str) -> Any:  # noqa: ANN401  # as typer.Option returns
-    """An option without a value."""
+    """Return an option without a value."""
     return typer.Option(flag, help=help_)
 
 
@@ -179,7 +180,7 @@ class Connection:
         return self.ledger_topic or DEFAULT_LEDGER_TOPIC
 
     def cluster(self) -> Cluster:
-        """The cluster with the query's ledger. Raises as `client`, and, before any other request,
+        """Return the cluster with the query's ledger. Raises as `client`, and, before any other request,
         ConnectionFailed where no broker answers."""
         from spark_eos.ledger.owners import Cluster
 
@@ -187,7 +188,7 @@ class Connection:
         return Cluster(self.client, self.ledger, self.prefix or None)
 
     def hadoop(self) -> HadoopSettings:
-        """The settings of the checkpoint's file system, by their canonical names, and of a catalog. Raises
+        """Return the settings of the checkpoint's file system, by their canonical names, and of a catalog. Raises
         OptionError for another one, and for one that is there twice with different values."""
         from spark_eos.checkpoint.settings import HadoopSettings, setting_name
 
@@ -207,7 +208,7 @@ class Connection:
         return HadoopSettings(_once((name_of(each.key.removeprefix("spark.hadoop.")), each) for each in self.storage))
 
     def checkpoint(self, location: str) -> Checkpoint:
-        """The checkpoint, with the whole path. Raises CheckpointError, OptionError."""
+        """Return the checkpoint, with the whole path. Raises CheckpointError, OptionError."""
         from spark_eos.checkpoint.files import Checkpoint
 
         return Checkpoint(location, self.hadoop())
@@ -245,13 +246,13 @@ def connect(
 
 
 def connection(context: typer.Context) -> Connection:
-    """The connection that `connect` has made of the options."""
+    """Return the connection that `connect` has made of the options."""
     made = context.obj
     return made if isinstance(made, Connection) else Connection()
 
 
 def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
-    """The values by these names. Raises OptionError for a name that is there twice, with different values."""
+    """Return the values by these names. Raises OptionError for a name that is there twice, with different values."""
     values: dict[str, str] = {}
     for name, each in given:
         if values.setdefault(name, each.value) != each.value:

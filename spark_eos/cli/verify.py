@@ -95,7 +95,7 @@ def verify(
 
 
 def _compared(comparison: Comparison, file: str | None) -> Answer:
-    """The report, which is also written to ``file``."""
+    """Show the report, which is also written to ``file``."""
     from spark_eos.ops.answer import Answer
     from spark_eos.tools import verify as ops
 

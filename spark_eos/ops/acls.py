@@ -47,7 +47,7 @@ class Acl:
 
 
 def rights(query: Query, principal: str, servers: str) -> Answer:
-    """The rights that a query needs, and the commands that grant them."""
+    """Return the rights that a query needs, and the commands that grant them."""
     acls = needed(query)
     return Answer(
         [{"principal": principal, **asdict(acl)} for acl in acls], in_lines(as_commands(acls, principal, servers))
@@ -55,7 +55,7 @@ def rights(query: Query, principal: str, servers: str) -> Answer:
 
 
 def needed(query: Query) -> list[Acl]:
-    """The rights that a query needs; without one of them, it stops with an error that names it."""
+    """Return the rights that a query needs; without one of them, it stops with an error that names it."""
     of_output: tuple[Operation, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS")
     of_ledger: list[Operation] = ["READ", "WRITE", "DESCRIBE_CONFIGS"]
     if query.creates_ledger:
@@ -83,7 +83,7 @@ def _of_ids(query: Query) -> list[Acl]:
 
 
 def as_commands(acls: Iterable[Acl], principal: str, servers: str) -> list[str]:
-    """A kafka-acls.sh command for each resource. ``principal``: such as ``User:ann``."""
+    """Return a kafka-acls.sh command for each resource. ``principal``: such as ``User:ann``."""
     by_resource: dict[tuple[ResourceType, str, bool], list[Operation]] = {}
     for acl in acls:
         by_resource.setdefault((acl.resource, acl.name, acl.prefixed), []).append(acl.operation)

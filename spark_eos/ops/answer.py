@@ -22,14 +22,14 @@ class Answer:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of text in columns; the first row is the heading."""
+    """Return lines of text in columns; the first row is the heading."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def duration(duration_s: float, digits: int = 3) -> str:
-    """A duration in its largest unit: 15 min, 1.5 s, 20 ms."""
+    """Return a duration in its largest unit: 15 min, 1.5 s, 20 ms."""
     units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 0.001))
     unit, size = next(((unit, size) for unit, size in units if duration_s >= size), units[-1])
     number = duration_s / size
@@ -37,12 +37,13 @@ def duration(duration_s: float, digits: int = 3) -> str:
 
 
 def ago(age_s: float | None) -> str:
-    """How long ago; "?" where that is not known."""
+    """Return how long ago; "?" where that is not known."""
     return "?" if age_s is None else f"{duration(age_s, digits=2)} ago"
 
 
 def utc(time_ms: int) -> str:
-    """A time in milliseconds since 1970, in ISO 8601; the number where that has no such year, as a record may."""
+    """Return a time in milliseconds since 1970, in ISO 8601; the number where that has no such year, as a record
+    may."""
     try:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -51,10 +52,10 @@ def utc(time_ms: int) -> str:
 
 
 def range_as_json(r: OffsetRange) -> dict[str, Any]:
-    """A range of offsets, for JSON."""
+    """Return a range of offsets, for JSON."""
     return {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end}
 
 
 def range_as_text(r: OffsetRange) -> str:
-    """A range of offsets, for people."""
+    """Return a range of offsets, for people."""
     return f"{r.topic}-{r.partition}  offsets {r.start} to {r.end}"

@@ -84,8 +84,8 @@ class DroppedFiles:
             self._rename(f"{DROPPED}/{folder}", f"{DROPPED}/{folder.removeprefix(_AT_WORK)}")
 
     def _of(self, batch: int) -> list[str]:
-        """The files of a micro-batch: 7, .7.crc, and 7.crc with its own .7.crc.crc. A checksum comes before its file:
-        Spark reads a file without a checksum, and cannot write one where a checksum was left behind."""
+        """Return the files of a micro-batch: 7, .7.crc, and 7.crc with its own .7.crc.crc. A checksum comes before its
+        file: Spark reads a file without a checksum, and cannot write one where a checksum was left behind."""
         pattern = re.compile(rf"\.?{batch}(\.crc)*")
         return sorted(filter(pattern.fullmatch, self._checkpoint.names("offsets")), key=len, reverse=True)
 
@@ -145,8 +145,8 @@ class NewCheckpoint:
 
     @staticmethod
     def contents(query: str, unfinished: Unfinished) -> dict[str, str]:
-        """The files by name, in the order in which they are written. Once the first exists, a start finds the new
-        query's head in the ledger, and stops."""
+        """Return the files by name, in the order in which they are written. Once the first exists, a start finds the
+        new query's head in the ledger, and stops."""
         return {
             "metadata": json.dumps({"id": query}, separators=(",", ":")),
             "offsets/0": "\n".join([*unfinished.metadata, *unfinished.lines]),

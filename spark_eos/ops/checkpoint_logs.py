@@ -39,13 +39,13 @@ class Logs:
         return bool(self.checkpoint.names("state"))
 
     def entry(self, batch: int) -> OffsetLogEntry:
-        """The file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
+        """Return the file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
         if batch not in self._entries:
             self._entries[batch] = self.checkpoint.entry(batch)
         return self._entries[batch]
 
     def commit_entry(self, batch: int) -> Sequence[str]:
-        """The version and metadata of a micro-batch in the commit log. Raises CheckpointError
+        """Return the version and metadata of a micro-batch in the commit log. Raises CheckpointError
         (EOS_CHECKPOINT_DAMAGED)."""
         name = f"commits/{batch}"
         lines = (self.checkpoint.read(name) or "").splitlines()
@@ -54,7 +54,7 @@ class Logs:
         return lines
 
     def sources(self, batch: int) -> list[SourceLine]:
-        """The lines of the sources in `entry`, in the query's order. Raises as `entry`."""
+        """Return the lines of the sources in `entry`, in the query's order. Raises as `entry`."""
         return [source_line(text) for text in self.entry(batch).lines]
 
 

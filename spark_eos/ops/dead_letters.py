@@ -142,8 +142,8 @@ class DeadLetter:
         return [*self.headers[: self._own], *added]
 
     def record(self, *, back: bool) -> dict[str, Any]:
-        """The arguments of `Producer.produce` for the original record. ``back``: to its original partition, else to the
-        partition of its key."""
+        """Return the arguments of `Producer.produce` for the original record. ``back``: to its original partition, else
+        to the partition of its key."""
         record = {"value": self.value, "key": self.key, "headers": self.own_headers, "timestamp": self.time_ms}
         partition = self.origin[1] if back and self.origin else None
         return record if partition is None else record | {"partition": partition}
@@ -211,7 +211,7 @@ class Receipt:
         self._in_a_row = sent
 
     def record(self) -> dict[str, Any]:
-        """The arguments of `Producer.produce`. No other record has its key, so that compaction keeps it."""
+        """Return the arguments of `Producer.produce`. No other record has its key, so that compaction keeps it."""
         key = {**asdict(self.log), "offset": self.ranges[0][0]}
         return {
             "partition": self.log.partition,
@@ -222,8 +222,8 @@ class Receipt:
 
 
 def ranges_in(receipt: Message, log: PartitionLog) -> list[tuple[int, int]]:
-    """The ranges of offsets in a receipt that was read from ``log``. Raises CommandError where it names another one, or
-    none, or has lost its header, as a copy has."""
+    """Return the ranges of offsets in a receipt that was read from ``log``. Raises CommandError where it names another
+    one, or none, or has lost its header, as a copy has."""
     named, ranges = _json(receipt.key()), _json(receipt.value() or b"[]")
     is_ours = isinstance(named, dict) and asdict(log).items() <= named.items() and isinstance(ranges, list)
     if not is_ours or RECEIPT not in dict(headers_of(receipt)):
@@ -244,7 +244,7 @@ def _is_receipt(message: Message) -> bool:
 
 
 def _json(text: bytes | None) -> Any:  # noqa: ANN401  # JSON of any type
-    """The value of a text in JSON; None for another text."""
+    """Return the value of a text in JSON; None for another text."""
     try:
         return json.loads(text or b"null")
     except (ValueError, RecursionError):
@@ -403,7 +403,7 @@ class _Reader:
         self._consumer.close()
 
     def log(self, partition: int) -> PartitionLog:
-        """The log of a partition."""
+        """Return the log of a partition."""
         return PartitionLog(self.cluster, self._letters.topic, self._topic.id, partition)
 
     def check_log(self) -> None:
@@ -425,8 +425,8 @@ class _Reader:
         return {partition: SentOffsets(mine) for partition, mine in ranges.items()}
 
     def all(self) -> Iterator[tuple[DeadLetter, bool]]:
-        """Every dead letter, and whether it was sent again, partition by partition, in order of offsets. Only one such
-        iterator may be in use, as there is one consumer, which reads all receipts first."""
+        """Yield every dead letter, and whether it was sent again, partition by partition, in order of offsets. Only one
+        such iterator may be in use, as there is one consumer, which reads all receipts first."""
         sent = self.sent
         for message in self._messages():
             if not _is_receipt(message):
@@ -442,9 +442,9 @@ class _Reader:
         return Counter(target for _, target in self.targets(to) if target is not None)
 
     def targets(self, to: str | None) -> Iterator[tuple[DeadLetter, str | None]]:
-        """Every dead letter, and the topic to send it to: None if it was sent before, or has another reason than the
-        one asked for. Raises CommandError for one that cannot be sent where it belongs, or that would not stay there,
-        and TopicError for a topic that is not there, or is not for rows."""
+        """Yield every dead letter, and the topic to send it to: None if it was sent before, or has another reason than
+        the one asked for. Raises CommandError for one that cannot be sent where it belongs, or that would not stay
+        there, and TopicError for a topic that is not there, or is not for rows."""
         topic = self._letters.topic
         for letter, was_sent in self.all():
             if was_sent or self._letters.reason not in (None, letter.reason):
@@ -468,8 +468,8 @@ class _Reader:
             yield letter, target
 
     def _target(self, name: str) -> _Target:
-        """A topic that dead letters are sent to, as it was at the first call. Raises TopicError where it is not there,
-        or is not for rows."""
+        """Return a topic that dead letters are sent to, as it was at the first call. Raises TopicError where it is not
+        there, or is not for rows."""
         if name not in self._targets:
             client = self._letters.client
             topics = describe_topics(client, [name])
@@ -484,7 +484,8 @@ class _Reader:
                 yield from self._up_to(partition, end)
 
     def _up_to(self, partition: int, end: int) -> Iterator[Message]:
-        """The committed records before ``end``. Waits for open transactions before it, as receipts may follow them."""
+        """Yield the committed records before ``end``. Waits for open transactions before it, as receipts may follow
+        them."""
         heard = time.monotonic()
         while True:
             for message in self._consumer.consume(500, _LOOK_S):

@@ -140,7 +140,7 @@ def _check_last(logs: Logs, batch: int) -> None:
 
 
 def _stream_head(heads: Sequence[SinkHead], query: str) -> Head:
-    """The head of the stream's sink. Raises LedgerError, and ReplayError for writes within foreachBatch."""
+    """Return the head of the stream's sink. Raises LedgerError, and ReplayError for writes within foreachBatch."""
     if any(sink.name is not None for sink in heads):
         raise _other_sink("the query writes within foreachBatch, and the function may have written a part elsewhere")
     return known_head(heads[0].head if heads else None, query)
@@ -169,8 +169,8 @@ def _nothing(location: str, why: str) -> EosError:
 
 
 def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
-    """The offsets that the micro-batch was to read, of the partitions that the one before it has; it has no rows of
-    others."""
+    """Return the offsets that the micro-batch was to read, of the partitions that the one before it has; it has no rows
+    of others."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
     before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))

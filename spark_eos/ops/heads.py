@@ -44,7 +44,7 @@ class SinkHead:
 def sink_head(
     key: str, record: StoredHead, head: Head | None, age_s: float | None = None, problem: str = ""
 ) -> SinkHead:
-    """The head that a record of the ledger holds.
+    """Return the head that a record of the ledger holds.
 
     Every user that may write to the ledger can name any query in it. So the query that a head names counts only under
     the key of that query's sink. A head that this version cannot read may still name its query.
@@ -57,7 +57,7 @@ def sink_head(
 
 
 def newest_heads(cluster: Cluster) -> list[SinkHead]:
-    """Every head in the ledger, the newest first. The whole topic is read. Raises EosError."""
+    """Return every head in the ledger, the newest first. The whole topic is read. Raises EosError."""
     _ = cluster.partitions  # raises where the topic does not exist
     now_ms = 1000 * system.time_of_day()
     heads = [_read(key, record, now_ms) for key, record in cluster.heads.newest_of_all().items()]
@@ -73,8 +73,8 @@ def _read(key: str, record: StoredHead, now_ms: float) -> SinkHead:
 
 
 def heads_of(cluster: Cluster, query: str) -> list[SinkHead]:
-    """The heads of all sinks of a query, by the sinks' names. The checkpoint does not have these names: the heads name
-    the query.
+    """Return the heads of all sinks of a query, by the sinks' names. The checkpoint does not have these names: the
+    heads name the query.
 
     Raises EosError where the ledger cannot be read, or one of the heads cannot be read by this version.
     """
@@ -94,7 +94,8 @@ def heads_of(cluster: Cluster, query: str) -> list[SinkHead]:
 
 
 def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
-    """The heads within foreachBatch, preceded by one for the query itself, which stands for sinks without a head."""
+    """Return the heads within foreachBatch, preceded by one for the query itself, which stands for sinks without a
+    head."""
     if not sinks or sinks[0].name in (None, WHOLE):
         return sinks
     write = ForeachBatchWrite(query, WHOLE)

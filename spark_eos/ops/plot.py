@@ -132,7 +132,7 @@ def _draw_lag(axes: Axes, timeline: Timeline) -> None:
 
 
 def _draw_throughput(axes: Axes, timeline: Timeline) -> None:
-    """Rows over the time of each micro-batch. An area, as micro-batches differ in length."""
+    """Draw rows over the time of each micro-batch, as an area, since micro-batches differ in length."""
     points: list[tuple[float, float]] = []
     until = 0.0
     for batch in sorted((batch for batch in timeline.batches if batch.done and batch.rows), key=lambda b: b.span):
@@ -147,7 +147,7 @@ def _draw_throughput(axes: Axes, timeline: Timeline) -> None:
 
 
 def _draw_ends(all_axes: Sequence[Axes], timeline: Timeline) -> None:
-    """How runs ended, and when the next one began."""
+    """Draw how runs ended, and when the next one began."""
 
     def say(at: float, text: str, colour: str, line: str) -> None:
         for axes in all_axes:

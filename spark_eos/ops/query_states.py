@@ -24,8 +24,8 @@ from spark_eos.protocol.head import NOBODY
 def query_states(
     cluster: Cluster, checkpoint: Checkpoint | None, queries: Collection[str], *, watch_s: float, quiet_s: float
 ) -> list[QueryState]:
-    """The query of a checkpoint; or queries by their ids, or by the keys of their sinks in the ledger; or all queries
-    that have a head in the ledger or an open transaction, the query with the newest head first.
+    """Return the query of a checkpoint; or queries by their ids, or by the keys of their sinks in the ledger; or all
+    queries that have a head in the ledger or an open transaction, the query with the newest head first.
 
     Signs of a run are changes within ``watch_s`` seconds. Raises EosError where a query is unknown or nothing is at the
     checkpoint, and where this user may not describe transactions.
@@ -114,7 +114,7 @@ def _log_files(checkpoint: Checkpoint) -> frozenset[str]:
 
 
 def _ends(cluster: Cluster, transactions: Sequence[Transaction]) -> frozenset[tuple[str, int, int]]:
-    """The partitions that these transactions write to, each with its high watermark."""
+    """Return the partitions that these transactions write to, each with its high watermark."""
     written = by_topic(sorted({partition for t in transactions for partition in t.places}))
     ends = end_offsets(cluster.client, written, "read_uncommitted") if written else {}
     return frozenset((topic, partition, at) for topic, of in ends.items() for partition, at in of.items())
@@ -134,7 +134,7 @@ def _state(query: str, before: _Snapshot, after: _Snapshot | None, quiet_s: floa
 
 
 def _signs(keys: Collection[str], before: _Snapshot, after: _Snapshot) -> list[str]:
-    """Signs of a run between two snapshots of a query, whose sinks have these keys."""
+    """Return signs of a run between two snapshots of a query, whose sinks have these keys."""
     published, published_before = (
         {(sink.key, sink.partition, sink.offset) for sink in snapshot.heads if sink.key in keys}
         for snapshot in (after, before)
@@ -152,8 +152,8 @@ def _signs(keys: Collection[str], before: _Snapshot, after: _Snapshot) -> list[s
 
 
 def _by_files(checkpoint: Checkpoint, watch_s: float, quiet_s: float) -> Liveness:
-    """Signs of a run of a query without a ledger: files of its checkpoint, by the clocks of their store and of this
-    machine."""
+    """Return signs of a run of a query without a ledger: files of its checkpoint, by the clocks of their store and of
+    this machine."""
     before = _log_files(checkpoint)
     times = [at for log in ("offsets", "commits") for at in checkpoint.times(log).values()]
     last_s = max(0.0, system.time_of_day() - max(times)) if times else None
@@ -163,8 +163,8 @@ def _by_files(checkpoint: Checkpoint, watch_s: float, quiet_s: float) -> Livenes
 
 
 def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
-    """The state with the partitions of its open transactions, as their leaders have them; without offsets where this
-    user may not read the output."""
+    """Return the state with the partitions of its open transactions, as their leaders have them; without offsets where
+    this user may not read the output."""
     if state.unread:
         return state  # they cannot be looked up without the ledger
     looked_up: dict[str, Sequence[TransactionPart]] = {}
@@ -178,7 +178,7 @@ def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
 
 
 def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
-    """The content of a checkpoint, and the ends of the input partitions that are on this cluster."""
+    """Return the content of a checkpoint, and the ends of the input partitions that are on this cluster."""
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
     committed = merged(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
     # Topics of another cluster, such as a mirror reads, are not the topics with these names here.
@@ -202,7 +202,8 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
 def _inputs(
     cluster: Cluster, planned: PartitionOffsets, committed: PartitionOffsets, counts: Mapping[str, int]
 ) -> list[InputPartition]:
-    """``counts``: the partitions of each topic that exists on this cluster."""
+    """Return the input partitions on this cluster. ``counts``: the number of partitions of each topic that exists
+    there."""
     there = {topic: [p for p in sorted(of) if p < counts.get(topic, 0)] for topic, of in planned.items()}
     asked = {topic: numbers for topic, numbers in there.items() if numbers}
     begin: PartitionOffsets = begin_offsets(cluster.client, asked) if asked else {}

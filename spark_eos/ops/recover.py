@@ -161,12 +161,12 @@ def _raise_the_only(recoveries: Sequence[Recovery]) -> None:
 
 
 def _of_ledger(state: QueryState) -> Sequence[Transaction]:
-    """The query's own transactions that hold the ledger, if it cannot be read."""
+    """Return the query's own transactions that hold the ledger, if it cannot be read."""
     return [t for t in state.open if t.of_ledger] if state.unread else []
 
 
 def _planned(cluster: Cluster, state: QueryState, part: Part) -> Recovery:
-    """The plan. Where a head cannot be read, it has the error of that. Raises EosError where another prefix was
+    """Return the plan. Where a head cannot be read, it has the error of that. Raises EosError where another prefix was
     named."""
     if state.table is not None:
         return Recovery(state, [])
@@ -206,7 +206,7 @@ def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], 
 
 
 def _looked_at(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
-    """The plan of a sink, once the leaders have said which decided transactions have lost rows: these cannot be
+    """Return the plan of a sink, once the leaders have said which decided transactions have lost rows: these cannot be
     committed. A recovery that is carried out finds that out itself."""
     if not plan.unsettled or plan.head is None or plan.head.decision is None:
         return plan
@@ -260,7 +260,7 @@ def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
 
 
 def _after(cluster: Cluster, key: str) -> list[Transaction]:
-    """The transactions that are still open once the markers of the ended ones are written."""
+    """Return the transactions that are still open once the markers of the ended ones are written."""
     open_: list[Transaction] = []
     for _ in retrying(_MARKERS_S):
         open_ = find(cluster, [key])
@@ -323,7 +323,7 @@ def _lines(sink: SinkPlan, done: bool) -> list[str]:
 
 
 def _steps(sink: SinkPlan, name: str, done: bool) -> list[str]:
-    """The steps that are done, or would be."""
+    """Return the steps that are done, or would be."""
     abort, commit = ("aborted", "committed") if done else ("would abort", "would commit")
     last = sink.head.decision if sink.head is not None else None
     batch = "" if last is None else f" of micro-batch {last.batch}"

@@ -101,7 +101,7 @@ class Replay:
         return self.cluster.ports(sink.key, prefix=sink.known.prefix)
 
     def _new_ports(self, sink: SinkHead, group: str | None = None) -> Ports:
-        """The ports of the new query, which keeps the old one's prefix."""
+        """Return the ports of the new query, which keeps the old one's prefix."""
         return self.cluster.ports(self._new_key(sink), group, sink.known.prefix)
 
 

@@ -39,8 +39,8 @@ class ReplayRange:
 
 
 def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
-    """The sources of the query in the offset log of a micro-batch. Raises ReplayError if one does not read Kafka: such
-    a source keeps its progress in other files of the checkpoint."""
+    """Return the sources of the query in the offset log of a micro-batch. Raises ReplayError if one does not read
+    Kafka: such a source keeps its progress in other files of the checkpoint."""
     sources = logs.sources(batch)
     if any(source.kind == OTHER for source in sources):
         raise stop("EOS_REPLAY_REFUSED.other_source", location=logs.checkpoint.location, batch=batch)
@@ -62,8 +62,8 @@ def check_cluster(client: BrokerClient, sources: Iterable[SourceLine], location:
 
 
 def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
-    """The lines of the offset log at a micro-batch. ``position``: the last micro-batch that is done. Raises ReplayError
-    if the micro-batch is later, or no longer in the offset log."""
+    """Return the lines of the offset log at a micro-batch. ``position``: the last micro-batch that is done. Raises
+    ReplayError if the micro-batch is later, or no longer in the offset log."""
     if batch not in logs.planned or batch > position:
         raise stop(
             "EOS_REPLAY_REFUSED.not_kept",
@@ -76,8 +76,8 @@ def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
 
 
 def moved(sources: Iterable[SourceLine], wanted: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """The lines of the sources with each partition at its wanted offset. A partition without one, or with a later one
-    than the query's, keeps its offset."""
+    """Return the lines of the sources with each partition at its wanted offset. A partition without one, or with a
+    later one than the query's, keeps its offset."""
     lines = []
     for source in sources:
         offsets = {p: min(at, wanted.get(p, at)) for p, at in flat(source.position.offsets).items()}
@@ -86,14 +86,15 @@ def moved(sources: Iterable[SourceLine], wanted: Mapping[TopicPartition, int]) -
 
 
 def by_timestamp(client: BrokerClient, sources: Sequence[SourceLine], at_ms: int) -> dict[TopicPartition, int]:
-    """The first offset of each partition whose record is of this time or later; partitions without one are left out."""
+    """Return the first offset of each partition whose record is of this time or later; partitions without one are left
+    out."""
     asked = {topic: dict.fromkeys(parts, at_ms) for s in sources for topic, parts in s.position.offsets.items()}
     return {p: offset for p, offset in flat(offsets_at(client, asked)).items() if offset != NO_OFFSET}
 
 
 def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -> dict[TopicPartition, int]:
-    """The offsets in the JSON ``text``. Raises OptionError, and ReplayError for a partition that the query does not
-    read, and an offset that it has not reached."""
+    """Return the offsets in the JSON ``text``. Raises OptionError, and ReplayError for a partition that the query does
+    not read, and an offset that it has not reached."""
     wanted = flat(parsed("--to-offsets", parse_offsets, text))
     known = {p: at for s in sources for p, at in flat(s.position.offsets).items()}
     begin = flat(begin_offsets(client, by_topic(p for p, at in wanted.items() if at == EARLIEST)))
@@ -106,8 +107,8 @@ def by_offsets(client: BrokerClient, sources: Sequence[SourceLine], text: str) -
 
 
 def ranges(client: BrokerClient, lines: Sequence[str], position: Sequence[SourceLine]) -> list[ReplayRange]:
-    """The offsets from these lines of the offset log up to the query's position. Raises TopicError, and ReplayError if
-    a topic was recreated, or records were deleted."""
+    """Return the offsets from these lines of the offset log up to the query's position. Raises TopicError, and
+    ReplayError if a topic was recreated, or records were deleted."""
     starts = [source_line(line) for line in lines]
     ends = {partition: at for s in position for partition, at in flat(s.position.offsets).items()}
     _check_ids(client, [*starts, *position])
@@ -139,7 +140,7 @@ def _check_ids(client: BrokerClient, sources: Sequence[SourceLine]) -> None:
 
 
 def _with_times(client: BrokerClient, r: OffsetRange) -> ReplayRange:
-    """The range with the times of its first and last record batch."""
+    """Return the range with the times of its first and last record batch."""
     if r.start >= r.end:
         return ReplayRange(r)
     first = _time(client, r, r.start)
@@ -148,7 +149,8 @@ def _with_times(client: BrokerClient, r: OffsetRange) -> ReplayRange:
 
 
 def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
-    """The time of the first record batch from an offset on; None if there is none in the range, or it is not known."""
+    """Return the time of the first record batch from an offset on; None if there is none in the range, or it is not
+    known."""
     fetched = fetch_once(client, r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:
         return None
@@ -161,5 +163,5 @@ def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
 
 
 def as_offsets(lines: Sequence[str]) -> Offsets:
-    """The offsets of all lines together."""
+    """Return the offsets of all lines together."""
     return with_text_keys(merged(map(source_line, lines)))

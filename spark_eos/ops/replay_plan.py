@@ -119,8 +119,8 @@ def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence
 
 
 def _form(batch: int, metadata: Sequence[str], done: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
-    """The form of the files of a new checkpoint: ``metadata`` and ``lines`` of the offset log, ``done`` of the commit
-    log."""
+    """Return the form of the files of a new checkpoint: ``metadata`` and ``lines`` of the offset log, ``done`` of the
+    commit log."""
     return {
         "micro-batch": batch,
         "version of the offset log": tuple(metadata[:1]),
@@ -147,13 +147,13 @@ def _check_back(batch: int, then: Sequence[SourceLine], now: Sequence[SourceLine
 
 
 def _further(line: SourceLine, current: SourceLine) -> list[TopicPartition]:
-    """The partitions whose offset is later in ``line`` than in ``current``, which has them, too."""
+    """Return the partitions whose offset is later in ``line`` than in ``current``, which has them, too."""
     there = flat(current.position.offsets)
     return [partition for partition, at in flat(line.position.offsets).items() if at > there.get(partition, at)]
 
 
 def milliseconds(text: str) -> int:
-    """Milliseconds since 1970, from such a number or a time in ISO 8601. Raises ReplayError."""
+    """Return milliseconds since 1970, from such a number or a time in ISO 8601. Raises ReplayError."""
     number = whole_number(text)
     if number is not None and number < _FIRST_MS:
         raise stop(
@@ -181,7 +181,8 @@ def check_request(request: ReplayRequest, location: str) -> None:
 
 
 def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[SinkHead]]:
-    """The logs, the query's id and its heads. Raises ReplayError where it cannot be replayed, and LedgerError."""
+    """Return the logs, the query's id and its heads. Raises ReplayError where it cannot be replayed, and
+    LedgerError."""
     logs, query = Logs(checkpoint), checkpoint.query_id()
     if query is None or not logs.done or not logs.planned:
         raise stop("EOS_REPLAY_REFUSED.no_batch", location=checkpoint.location)
@@ -195,13 +196,13 @@ def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[Si
 
 
 def last_done(logs: Logs, heads: Sequence[SinkHead]) -> int:
-    """The last micro-batch whose rows are all visible, or will be without being read again."""
+    """Return the last micro-batch whose rows are all visible, or will be without being read again."""
     decided = [sink.known.decision.batch for sink in heads if sink.name is None and sink.known.decision is not None]
     return min(max([logs.done[-1], *decided]), logs.planned[-1])
 
 
 def _group(heads: Sequence[SinkHead]) -> str | None:
-    """The group that the query commits its offsets to; they move back, too."""
+    """Return the group that the query commits its offsets to; they move back, too."""
     return next((sink.known.decision.group for sink in heads if sink.known.decision is not None), None)
 
 

@@ -136,7 +136,7 @@ class QueryState:
     table: TableState | None = None
 
     def start(self, sink: str | None = None) -> Start:
-        """The next start, as far as it is known without the query's options."""
+        """Return the next start, as far as it is known without the query's options."""
         batch = None if self.checkpoint is None else self.checkpoint.next_batch
         return Start(batch, in_foreach_batch=sink is not None)
 
@@ -184,7 +184,7 @@ class QueryState:
         return self._step(at) + stops
 
     def _step(self, at: CheckpointState) -> str:
-        """The first micro-batch of a start that its heads do not stop, and the steps for an earlier one."""
+        """Return the first micro-batch of a start that its heads do not stop, and the steps for an earlier one."""
         if self.query is None or not at.planned:
             return "begins a new query, with micro-batch 0"
         step = f"{'runs' if at.runs_again else 'plans'} micro-batch {at.next_batch}{' again' if at.runs_again else ''}"
@@ -254,12 +254,12 @@ _WAITING_FOR_START = (Status.GIVEN_UP, Status.REPAIRS)
 
 
 def name_of(sink: SinkHead) -> str:
-    """The sink as it is called in text."""
+    """Return the sink as it is called in text."""
     return "sink" if sink.name is None else f"sink {sink.name or 'all'}"
 
 
 def describe(head: Head) -> str:
-    """The state of a sink by its head, in a few words."""
+    """Return the state of a sink by its head, in a few words."""
     judged, last, marks = status(head, Start(None)), head.decision, head.marks
     if judged is Status.RETIRED and marks.successor is not None:
         return f"retired, replaced by query {marks.successor.query}"

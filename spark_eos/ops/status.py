@@ -32,8 +32,8 @@ def status(
     quiet_s: float,
     open_for_s: float | None = None,
 ) -> Answer:
-    """The query of a checkpoint, queries by their ids, or all queries. With ``open_for_s``: only transactions that have
-    been open for at least so many seconds, and their queries. Raises EosError."""
+    """Return the query of a checkpoint, queries by their ids, or all queries. With ``open_for_s``: only transactions
+    that have been open for at least so many seconds, and their queries. Raises EosError."""
     named = checkpoint is not None or bool(queries)
     states = query_states(cluster, checkpoint, queries, watch_s=watch_s, quiet_s=quiet_s)
     code = 1 if any(s.problems for s in states) else 2 if any(s.unknown for s in states) else 0
@@ -50,7 +50,8 @@ def status(
 
 
 def as_json(state: QueryState) -> dict[str, Any]:
-    """Times are in seconds, ``lag`` is in offsets. ``running`` and ``next`` are null where they are not known."""
+    """Convert to JSON. Times are in seconds, ``lag`` is in offsets. ``running`` and ``next`` are null where they are
+    not known."""
     at, liveness = state.checkpoint, state.liveness
     return {
         "query": state.query,
@@ -70,8 +71,8 @@ def as_json(state: QueryState) -> dict[str, Any]:
 
 
 def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
-    """``state``: "open" means that a run has opened the query, not that it is alive. ``start``: how the next start
-    treats the head; null without a checkpoint, which has the micro-batch."""
+    """Convert a sink's head to JSON. ``state``: "open" means that a run has opened the query, not that it is alive.
+    ``start``: how the next start treats the head; null without a checkpoint, which has the micro-batch."""
     head, start = sink.head, None if state.checkpoint is None else state.status(sink)
     data = {
         "ledger_key": sink.key,
@@ -98,8 +99,8 @@ def _sink_as_json(state: QueryState, sink: SinkHead) -> dict[str, Any]:
 
 
 def _decision_as_json(last: Decision) -> dict[str, Any]:
-    """``complete``: whether the ledger says that all of it is committed; of a running query, the next micro-batch notes
-    that."""
+    """Convert a decision to JSON. ``complete``: whether the ledger says that all of it is committed; in a running
+    query, the next micro-batch notes that."""
     copied = copied_by(last)
     return {
         "batch": last.batch,
@@ -120,8 +121,8 @@ def _counts(last: Decision) -> dict[str, int]:
 
 
 def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
-    """The ranges of offsets that a copy has read for its last decision. ``rows``: ``committed``, ``lost``, or ``none``
-    where a range had none; null where that is not noted yet."""
+    """Return the ranges of offsets that a copy has read for its last decision. ``rows``: ``committed``, ``lost``, or
+    ``none`` where a range had none; null where that is not noted yet."""
     read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in ranges_of(w)]
     read += [(r, "none") for r in copied_from.ranges]
     ranges = [range_as_json(r) | {"rows": rows} for r, rows in sorted(read, key=lambda pair: pair[0])]
@@ -129,8 +130,8 @@ def _ranges_as_json(last: Decision, copied_from: CopiedFrom) -> dict[str, Any]:
 
 
 def transaction_as_json(transaction: Transaction, parts: Sequence[TransactionPart] | None = None) -> dict[str, Any]:
-    """``timeout_s`` is null if the transaction never expires; ``first_offset`` if it was not looked up, or the leader
-    has no open transaction of it."""
+    """Convert a transaction to JSON. ``timeout_s`` is null if the transaction never expires; ``first_offset`` if it was
+    not looked up, or the leader has no open transaction of it."""
     if parts is None:
         parts = [TransactionPart(topic, partition, None) for topic, partition in transaction.places]
     return {
@@ -153,7 +154,7 @@ def transaction_as_json(transaction: Transaction, parts: Sequence[TransactionPar
 
 
 def overview(states: Sequence[QueryState], ledger: str) -> str:
-    """All queries: a table of their heads, and one of their open transactions."""
+    """Show all queries: a table of their heads, and one of their open transactions."""
     if not states:
         return f"no query in the ledger topic {ledger}"
     heads = [(state, sink) for state in states for sink in state.sinks]
@@ -180,7 +181,7 @@ def _row(state: QueryState, sink: SinkHead) -> tuple[str, ...]:
 
 
 def as_text(state: QueryState) -> str:
-    """One query, all of it."""
+    """Show one query with all details."""
     at = state.checkpoint
     lines = [] if at is None else [f"checkpoint  {at.location}"]
     lines += [f"query       {state.query or 'none yet'}", f"running     {_running(state)}"]
@@ -302,7 +303,7 @@ def _open_row(t: Transaction) -> tuple[str, ...]:
 
 
 def _held(state: QueryState) -> list[str]:
-    """The first open offset of each partition, at which read_committed consumers wait."""
+    """Return the first open offset of each partition, at which read_committed consumers wait."""
     open_ = sorted(
         (part.topic, part.partition, part.first_offset, id_)
         for id_, parts in state.parts.items()

@@ -45,14 +45,14 @@ class TableState:
 
 
 def in_words(sink: Mapping[str, str]) -> str:
-    """The table that a query's options name."""
+    """Return the table that a query's options name."""
     kind, catalog = _KINDS[sink["format"]], sink.get("catalog")
     within = "" if catalog is None else f" in the catalog {catalog}"
     return f"the {kind} table {sink.get('path') or sink.get('table')}{within}"
 
 
 def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> Place:
-    """Where a query's table is. ``settings``: of its store and its catalog. Raises OptionError and
+    """Return where a query's table is. ``settings``: of its store and its catalog. Raises OptionError and
     UnsupportedError."""
     catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
     storage = {name: settings[name] for name in settings if name not in catalog}
@@ -61,8 +61,8 @@ def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> Place:
 
 
 def sink_of(logs: Logs) -> Mapping[str, str]:
-    """The options by which the offset log names the query's table; none where it names none of a known kind. Raises
-    CheckpointError."""
+    """Return the options by which the offset log names the query's table; none where it names none of a known kind.
+    Raises CheckpointError."""
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
     named = (source.position.sink for source in sources)
     return next((sink for sink in named if sink.get("format") in _KINDS), {})
@@ -100,7 +100,8 @@ def _judged(location: Place, query: str, remembered: Remembered, logs: Logs) -> 
 
 
 def _micro_batch(query: str, number: int, logs: Logs) -> MicroBatch:
-    """The micro-batch by the offset log, which does not have where the first one begins: as a rule, that is empty."""
+    """Return the micro-batch by the offset log, which does not have where the first one begins: as a rule, that is
+    empty."""
     from spark_eos.source.plan import ranges_between  # which imports pyspark, as the commands do not
 
     end = logs.sources(number)

@@ -102,7 +102,7 @@ class Timeline:
         return list(first.values())
 
     def count(self, attempts: Iterable[BatchAttempt]) -> int:
-        """How many micro-batches these are: within foreachBatch, each sink has an attempt."""
+        """Return how many micro-batches these are: within foreachBatch, each sink has an attempt."""
         return len(set(map(self._micro_batch, attempts)))
 
     def _micro_batch(self, attempt: BatchAttempt) -> tuple[str, int]:
@@ -119,7 +119,7 @@ class EventReader:
         self._file = None if source.startswith(("http://", "https://")) else EventFile(Path(source), most)
 
     def read(self) -> list[Event]:
-        """The events by now, without lines of other programs and versions. Raises OptionError."""
+        """Return the events by now, without lines of other programs and versions. Raises OptionError."""
         try:
             return [event for event in (self._ask() if self._file is None else self._file.read()) if _is_known(event)]
         except (OSError, ValueError, HTTPException) as error:  # most errors of urllib are OSErrors
@@ -177,7 +177,7 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
 
 
 def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
-    """The label of the query to show: ``query``, or the one with most events. Raises OptionError."""
+    """Return the label of the query to show: ``query``, or the one with most events. Raises OptionError."""
     labels = queries_in(events)
     if not labels:
         raise stop("EOS_PLOT_IMPOSSIBLE.empty", source=source, query="every query", then=" yet")
@@ -187,7 +187,7 @@ def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
 
 
 def queries_in(events: Sequence[Event]) -> list[str]:
-    """The labels of all queries that have events, the one with most events last."""
+    """Return the labels of all queries that have events, the one with most events last."""
     known = _learnt(events)
     counts: dict[str, int] = {}
     for event in events:
@@ -198,7 +198,7 @@ def queries_in(events: Sequence[Event]) -> list[str]:
 
 
 def timeline_of(events: Sequence[Event], query: str) -> Timeline:
-    """The timeline of the query with this label, as in `queries_in`."""
+    """Return the timeline of the query with this label, as in `queries_in`."""
     known = _learnt(events)
     own = sorted((event for event in events if _label(known, event) == query), key=lambda event: float(event["at"]))
     processes = [(float(e["at"]), e["event"] == "exit") for e in events if e["event"] in ("process", "exit")]
@@ -208,7 +208,7 @@ def timeline_of(events: Sequence[Event], query: str) -> Timeline:
 
 
 def cut(timeline: Timeline, begin: float) -> Timeline:
-    """The part of a timeline that begins at a moment."""
+    """Return the part of a timeline that begins at a moment."""
     return replace(
         timeline,
         runs=[run for run in timeline.runs if run.end >= begin],
@@ -232,8 +232,8 @@ def _label(known: Queries, event: Event) -> str | None:
 
 
 def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]], *, are_batches: bool) -> list[QueryRun]:
-    """``processes``: the times at which a process began, or, with True, ended by itself. ``are_batches``: batch writes,
-    whose end is no event of Spark."""
+    """Return the runs. ``processes``: the times at which a process began, or, with True, ended by itself.
+    ``are_batches``: batch writes, whose end is no event of Spark."""
     runs: dict[str, QueryRun] = {}
     for event in events:
         id = event.get("run")
@@ -244,7 +244,8 @@ def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]], *, a
     ordered = sorted(runs.values(), key=lambda run: run.begin)
 
     def end_of(run: QueryRun) -> str | None:
-        """How a run has ended: without an event of that, with its process, which ended by itself or was killed."""
+        """Return how a run has ended: without an event for it, together with its process, which ended by itself or was
+        killed."""
         later = [by_itself for at, by_itself in processes if at >= run.end]
         if run.how is not None or are_batches:
             return run.how or "stopped"
@@ -256,7 +257,7 @@ def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]], *, a
 
 
 def _attempts(events: Sequence[Event], running: Collection[str]) -> list[BatchAttempt]:
-    """The attempts, in the order of their first events. ``running``: the runs that have not ended."""
+    """Return the attempts, in the order of their first events. ``running``: the runs that have not ended."""
     attempts: dict[tuple[str, int], dict[str, BatchAttempt]] = {}  # by run and micro-batch, then by sink
     for event in events:
         kind, sink = event["event"], event.get("sink") or ""
@@ -280,7 +281,7 @@ def _attempts(events: Sequence[Event], running: Collection[str]) -> list[BatchAt
 
 
 def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
-    """The attempt with its steps, which follow one another and end with the commit."""
+    """Return the attempt with its steps, which follow one another and end with the commit."""
     ended = event["at"]
     decided = ended - event["end_s"]
     verified = decided - event["decide_s"]
@@ -292,8 +293,8 @@ def _committed(batch: BatchAttempt, event: Event) -> BatchAttempt:
 
 
 def _lags(event: Event) -> list[TopicLag]:
-    """The lag of each topic of a source. Raises KeyError, TypeError, ValueError or AttributeError where a field is
-    missing, or of another type."""
+    """Return the lag of each topic of a source. Raises KeyError, TypeError, ValueError or AttributeError where a field
+    is missing, or of another type."""
     lags = []
     for topic, by_number in event["lag"].items():
         partitions = {int(number): partition for number, partition in by_number.items()}

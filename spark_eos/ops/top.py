@@ -91,7 +91,7 @@ def _now(reader: EventReader, query: str | None, cluster: Cluster | None) -> Now
 
 
 def now_of(timeline: Timeline, cluster: Cluster | None = None, at: float | None = None) -> Now:
-    """The query at a moment, in seconds since 1970; by default now."""
+    """Return the query at a moment, in seconds since 1970; by default now."""
     at = time.time() if at is None else at
     recent = [b for b in timeline.batches if b.done and b.outcome != "replayed" and b.span[1] > at - _RATE_S]
     seconds = max(1.0, at - max(at - _RATE_S, min((run.begin for run in timeline.runs), default=at)))
@@ -108,7 +108,7 @@ def now_of(timeline: Timeline, cluster: Cluster | None = None, at: float | None 
 
 
 def as_json(now: Now) -> dict[str, Any]:
-    """Times are in seconds, ``at`` since 1970."""
+    """Convert to JSON. Times are in seconds, ``at`` since 1970."""
     timeline = now.timeline
     return {
         "query": timeline.query,
@@ -134,13 +134,13 @@ def as_json(now: Now) -> dict[str, Any]:
 
 
 def _seconds(batch: BatchAttempt) -> Mapping[str, float]:
-    """The seconds of each step; ``rest``: Spark's time before and after the steps."""
+    """Return the seconds of each step; ``rest``: Spark's time before and after the steps."""
     seconds = dict.fromkeys(STEPS, 0.0) | {name: end - begin for name, (begin, end) in batch.steps.items()}
     return seconds | {"rest": max(0.0, batch.seconds - sum(seconds.values()))}
 
 
 def _as_lines(now: Now) -> RenderableType:
-    """The view for a terminal."""
+    """Return the view for a terminal."""
     colour = "green" if now.state.startswith("running") else "yellow" if now.state == "stopped" else "red"
     rates = f"{_short(now.rows_per_s)} rows/s  ·  {now.batches_per_s:.2g} micro-batches/s"
     head = Text.assemble(
@@ -151,7 +151,7 @@ def _as_lines(now: Now) -> RenderableType:
 
 
 def _table(*columns: str) -> Table:
-    """A table without lines, whose last column is that of the longest texts."""
+    """Return a table without lines, whose last column is that of the longest texts."""
     table = Table(box=None, pad_edge=False, header_style=_FAINT)
     for column in columns:
         table.add_column(column, justify="left" if column in ("topic", columns[-1]) else "right")
@@ -209,7 +209,7 @@ def _short(number: float) -> str:
 
 
 def blocking_transactions(cluster: Cluster, lags: Sequence[TopicLag]) -> list[BlockingTransaction]:
-    """The open transactions that hold back the partitions with this lag. Never raises EosError."""
+    """Return the open transactions that hold back the partitions with this lag. Never raises EosError."""
     held = [(lag.topic, partition) for lag in lags for partition in lag.held][:_MOST_ASKED]
     owned: dict[str, Transaction] = {}
     with suppress(EosError):  # the leaders may still answer

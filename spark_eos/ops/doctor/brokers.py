@@ -62,7 +62,7 @@ class ClusterFacts:
         return {**next(iter(self.config.values())), **({} if least is None else {name: str(least)})}
 
     def least(self, setting: str) -> int | None:
-        """The lowest value of a setting among the brokers; None where it is not known."""
+        """Return the lowest value of a setting among the brokers; None where it is not known."""
         values = [each[setting] for each in (self.config or {}).values() if each.get(setting)]
         return min(map(int, values), default=None)
 
@@ -103,7 +103,8 @@ def internal_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
 
 
 def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
-    """Versions with restrictions that the sink handles (docs/versions.md); the sink's checks refuse the others."""
+    """Report versions with restrictions that the sink handles (docs/versions.md); the sink's checks refuse the
+    others."""
     upgrade = tools.upgrade("transaction.version", _FENCING)
     not_fencing = Fault(
         WARNING,

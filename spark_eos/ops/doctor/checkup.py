@@ -101,7 +101,7 @@ class _Checkup:
             yield from brokers.internal_topic(topic, self.cluster)
 
     def _facts(self, topic: str) -> TopicFacts | None:
-        """None if the topic does not exist, or is `unseen`."""
+        """Return the topic's facts; None if it does not exist, or is `unseen`."""
         if topic not in self.known:
             try:
                 self.known[topic] = topic_facts(self.query.client, topic)

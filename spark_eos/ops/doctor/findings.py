@@ -53,7 +53,7 @@ class Fault:
 
 
 def finding(check: str, subject: str, what: str, *faults: Fault | Literal[False]) -> Finding:
-    """The finding of a check with the first of these faults that it has, or else that all is well."""
+    """Return the finding of a check with the first of these faults that it has, or else that all is well."""
     for fault in faults:
         if fault:
             return Finding(
@@ -98,24 +98,24 @@ class Tools:
         return shlex.join([tool, "--bootstrap-server", self.servers, *words])
 
     def set_of_topic(self, topic: str, setting: str) -> str:
-        """The command that changes a topic's setting. ``setting``: KEY=VALUE."""
+        """Return the command that changes a topic's setting. ``setting``: KEY=VALUE."""
         entity = ("--alter", "--entity-type", "topics", "--entity-name", topic)
         return self._command("kafka-configs.sh", *entity, "--add-config", setting)
 
     def create(self, topic: str, brokers: int) -> str:
-        """The command that creates a topic, with three replicas, or as many as there are ``brokers``."""
+        """Return the command that creates a topic, with three replicas, or as many as there are ``brokers``."""
         replicas = min(3, brokers)
         sizes = ("--partitions", "4", "--replication-factor", str(replicas))
         in_sync = f"min.insync.replicas={min(2, replicas)}"
         return self._command("kafka-topics.sh", "--create", "--topic", topic, *sizes, "--config", in_sync)
 
     def upgrade(self, feature: str, level: int) -> str:
-        """The command that upgrades a feature of the cluster, such as ``transaction.version``."""
+        """Return the command that upgrades a feature of the cluster, such as ``transaction.version``."""
         return self._command("kafka-features.sh", "upgrade", "--feature", f"{feature}={level}")
 
 
 def in_properties(setting: str) -> str:
-    """How to change a setting that brokers only read when they start."""
+    """Return how to change a setting that brokers only read when they start."""
     return f"# in server.properties of every broker, then restart them one by one: {setting}"
 
 
@@ -124,7 +124,7 @@ _PLURALS = {ERROR: "error(s)", WARNING: "warning(s)"}
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings by severity, the worst first; within a severity in the order of the checks."""
+    """Return the findings by severity, the worst first; within a severity in the order of the checks."""
     return sorted(findings, key=lambda each: _WORST_FIRST.index(each.severity))
 
 
@@ -135,7 +135,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """The last line of a report, with how many findings there are of each severity."""
+    """Return the last line of a report, with how many findings there are of each severity."""
     counts = {severity: sum(each.severity is severity for each in findings) for severity in _WORST_FIRST}
     counted = ", ".join(f"{count} {_PLURALS.get(severity, severity.value)}" for severity, count in counts.items())
     if counts[ERROR]:
@@ -146,13 +146,13 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The report as JSON."""
+    """Return the report as JSON."""
     ordered = [{**asdict(each), "fix": list(each.fix)} for each in in_order(findings)]
     return {"verdict": verdict(findings), "findings": ordered}
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """The report as text."""
+    """Return the report as text."""
     lines: list[str] = []
     for each in in_order(findings):
         condition = f"[{each.condition}] " if each.condition else ""

@@ -38,7 +38,7 @@ class SinkChecks:
         self._query, self._cluster, self._client = query, cluster, query.client
 
     def topics(self) -> Iterator[Finding]:
-        """The checks of client properties, topics and the consumer group."""
+        """Yield the checks of client properties, topics and the consumer group."""
         query, options, client = self._query, self._query.options, self._client
         kind = "producer" if query.writes_topics else "consumer"
         yield self._judged("client", "query", "the client properties are valid", check_client, options.kafka, kind)
@@ -56,14 +56,14 @@ class SinkChecks:
             yield self._judged("group", f"group {group}", fine, check_group, client, group)
 
     def ledger(self) -> Finding:
-        """The check of a ledger topic that exists."""
+        """Return the check of a ledger topic that exists."""
         topic, fine = self._query.options.ledger_topic, "it is compacted and in sync, and may be read and written"
         broker = self._cluster.broker
         return self._judged("ledger", f"ledger {topic}", fine, check_ledger, self._client, topic, broker)
 
     def transactions(self) -> Iterator[Finding]:
-        """The checks of transactions and their ids. Brokers do not report whether this user may use an id, so one is
-        initialized, which is that of no query."""
+        """Yield the checks of transactions and their ids. Brokers do not report whether this user may use an id, so one
+        is initialized that belongs to no query."""
         options, client, broker = self._query.options, self._client, self._cluster.broker
 
         def late_batches() -> None:
@@ -86,7 +86,7 @@ class SinkChecks:
     def _judged(
         self, check: str, subject: str, fine: str, call: Callable[..., object], *arguments: object, unsure: str = ""
     ) -> Finding:
-        """The finding of a check that raises EosError where it fails. ``fine``: the finding where it does not;
+        """Return the finding of a check that raises EosError where it fails. ``fine``: the finding where it does not;
         ``unsure``: why it may fail all the same, as settings that it needs cannot be read."""
         try:
             with _without_warnings():
@@ -119,7 +119,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def acls_command(query: PlannedQuery) -> str:
-    """The command that prints the rights that this query needs."""
+    """Return the command that prints the rights that this query needs."""
     options = query.options
     before = {"--bootstrap-servers": query.servers}
     if query.writes_topics:

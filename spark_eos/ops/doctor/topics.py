@@ -37,7 +37,7 @@ class TopicFacts:
         return min(map(len, self.replicas))
 
     def number(self, setting: str, default: int = -1) -> int:
-        """The value of a setting that is a number."""
+        """Return the value of a setting that is a number."""
         return int((self.config or {}).get(setting, default))
 
     @property
@@ -133,7 +133,7 @@ def beside_the_state(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> 
 
 
 def more_replicas(topic: TopicFacts, cluster: ClusterFacts) -> str:
-    """How to give a topic three replicas, or as many as there are brokers."""
+    """Return how to give a topic three replicas, or as many as there are brokers."""
     count = min(_REPLICAS, len(cluster.nodes))
     return f"# give {topic.name} {count} replicas, by kafka-reassign-partitions.sh --generate and --execute"
 

@@ -56,7 +56,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """The client has gone away: print no stack trace."""
+        """Print no stack trace for a client that has gone away."""
 
 
 class _Pages:

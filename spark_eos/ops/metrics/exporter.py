@@ -111,7 +111,7 @@ class Exporter:
                 self._begin(label)
 
     def _metric(self, name: str, *labels: str) -> Any:  # noqa: ANN401  # a metric of any kind
-        """The metric with these labels, which begins at 0 if it is new."""
+        """Return the metric with these labels, which begins at 0 if it is new."""
         return self._metrics[name].labels(*labels)
 
     def _labels(self, event: Event) -> tuple[str, str]:
@@ -141,7 +141,7 @@ class Exporter:
             self._metric("query_generation", labels[0]).set(event["generation"])
 
     def _begin(self, label: str) -> None:
-        """Counters begin at 0 with the query, so that their first event is seen as a rise."""
+        """Create the query's counters with 0, so that their first event is seen as a rise."""
         for name in ("input_rows", "source_data_losses"):
             self._metric(name, label)
         for name in _OF_SINK:
@@ -150,7 +150,7 @@ class Exporter:
             self._metric("transactions", label, "", outcome)
 
     def _leave_begin(self, label: str) -> None:
-        """From here on the query's sinks have their own."""
+        """Remove the query's metrics without a sink, as its sinks have their own from now on."""
         for name in ("last_commit_timestamp_seconds", *_OF_SINK):
             self._metrics[name].remove(label, "")
         for outcome in _OUTCOMES:
@@ -163,8 +163,9 @@ class Exporter:
         self._metric("last_commit_timestamp_seconds", *labels).set(event["at"])
 
     def _finished(self, label: str, event: Event) -> None:
-        """The query begins, or Spark has finished a micro-batch: that counts until a sink of this library commits, so
-        that a query that hangs in its first micro-batch is seen, and one with another sink is not taken for it."""
+        """Note that the query begins, or that Spark has finished a micro-batch. This counts until a sink of this
+        library commits, so that a query that hangs in its first micro-batch is seen, and a query with another sink is
+        not taken for one that hangs."""
         if not self._commits.setdefault(label, False):
             self._metric("last_commit_timestamp_seconds", label, "").set(event["at"])
 

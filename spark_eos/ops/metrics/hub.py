@@ -93,7 +93,7 @@ class Inbox:
 
 
 def parsed(data: bytes) -> Iterator[Event]:
-    """The events in lines of JSON. Other lines are skipped, such as half a line of a killed process."""
+    """Yield the events in lines of JSON. Other lines are skipped, such as half a line of a killed process."""
     for line in data.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             event = json.loads(line)

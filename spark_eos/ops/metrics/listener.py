@@ -57,7 +57,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing to count."""
+        """Count nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._tell("terminated", query=str(event.id), run=str(event.runId), condition=_condition(event.exception))
@@ -70,7 +70,7 @@ class QueryListener(StreamingQueryListener):
 
 
 def _condition(exception: str | None) -> str | None:
-    """The condition of the error that has ended a query; None without an error."""
+    """Return the condition of the error that has ended a query; None without an error."""
     if exception is None:
         return None
     error = reason(RuntimeError(exception))
@@ -78,5 +78,5 @@ def _condition(exception: str | None) -> str | None:
 
 
 def _sources(progress: StreamingQueryProgress) -> list[str]:
-    """The names of this library's sources in a progress event (`spark_eos.source.reader`)."""
+    """Return the names of this library's sources in a progress event (`spark_eos.source.reader`)."""
     return [name for source in progress.sources if (name := marks_of(source.latestOffset).get("source"))]

@@ -60,11 +60,11 @@ class Queries:
         return self._running.keys() & self._ours
 
     def label(self, query: str | None) -> str:
-        """The query's name, or else its id; `BATCH_WRITE` for None."""
+        """Return the query's name, or else its id; `BATCH_WRITE` for None."""
         return BATCH_WRITE if query is None else self._names.get(query, query)
 
     def of_source(self, source: str) -> str | None:
-        """The query that reads a source; before its first progress, only if no other query runs."""
+        """Return the query that reads a source; before its first progress, only if no other query runs."""
         if source in self._of_source:
             return self._of_source[source]
         others = self._running.keys() - set(self._of_source.values())

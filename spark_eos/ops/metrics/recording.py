@@ -26,7 +26,7 @@ class Recent:
         self._events.append(event)
 
     def as_lines(self) -> bytes:
-        """The events, oldest first, each as a line of JSON."""
+        """Return the events, oldest first, each as a line of JSON."""
         return "".join(map(_line, tuple(self._events))).encode()
 
 
@@ -66,7 +66,7 @@ class EventFile:
         self._read: dict[bytes, int] = {}
 
     def read(self) -> list[Event]:
-        """The events so far, of the older file first. Only reads lines that are new since the last call. Raises
+        """Return the events so far, of the older file first. Only reads lines that are new since the last call. Raises
         OSError."""
         older = [self._older] if self._older.exists() else []
         for path in (*older, self._path):

@@ -49,8 +49,8 @@ class Metrics:
         self._close()
 
     def _leave(self) -> None:
-        """The process ends by itself. Wait for Spark's events about the end of its queries, then remove the listener,
-        which must not be called in a process that ends."""
+        """Wait for Spark's events about the end of its queries when the process ends by itself, then remove the
+        listener, which must not be called in a process that ends."""
         self._listener.wait(_LAST_EVENT_S)
         with contextlib.suppress(Exception):  # the JVM may have ended
             self._spark.streams.removeListener(self._listener)
@@ -97,7 +97,7 @@ def check(port: int | None) -> None:
 
 
 def _registry(consumers: list[Consumer]) -> CollectorRegistry:
-    """A registry of the metrics, and one more consumer, which keeps them up to date."""
+    """Return a registry of the metrics, and one more consumer, which keeps them up to date."""
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
     from spark_eos.ops.metrics.exporter import Exporter
