@@ -126,11 +126,11 @@ class Broker:
             self._watcher.stdin.close()
 
     def ask(self, topic: str | None = None, timeout_s: float = probe.ANSWER_S) -> probe.Metadata | None:
-        """The response to a Metadata request, or None where none comes in time."""
+        """Return the response to a Metadata request, or None where none comes in time."""
         return probe.ask(self.port, topic, timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
-        """The last lines of its log, of the last start."""
+        """Return the last lines of its log, of the last start."""
         try:
             with self.log_file.open("rb") as log:
                 log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 500 * lines))
@@ -139,7 +139,7 @@ class Broker:
             return "(no log)"
 
     def trouble(self, what: str) -> EosError:
-        """The error EOS_DEVCLUSTER_FAILED, with the end of the log."""
+        """Return the error EOS_DEVCLUSTER_FAILED, with the end of the log."""
         return stop(
             "EOS_DEVCLUSTER_FAILED",
             program=f"Broker {self.id}",
@@ -165,7 +165,7 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def _state(stat: Path) -> str:
-    """A letter, behind the name in parentheses; empty for a thread that is gone."""
+    """Return a letter, behind the name in parentheses; empty for a thread that is gone."""
     try:
         return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:

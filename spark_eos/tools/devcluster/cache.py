@@ -38,7 +38,7 @@ class _Entry(TypedDict):
 
 
 def cache_dir() -> Path:
-    """`$SPARK_EOS_CACHE`, or else `spark-eos` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return `$SPARK_EOS_CACHE`, or else `spark-eos` in `$XDG_CACHE_HOME` or `~/.cache`."""
     own = os.environ.get("SPARK_EOS_CACHE")
     if own:
         return Path(own).absolute()
@@ -46,7 +46,7 @@ def cache_dir() -> Path:
 
 
 def stored(name: str, make: Callable[[Path], None]) -> list[Path]:
-    """The files of the folder `name` of the cache, sorted by name.
+    """Return the files of the folder `name` of the cache, sorted by name.
 
     `make(folder)` fills an empty folder, when the cache does not have it or it is harmed. Raises as `make`.
     """
@@ -61,12 +61,12 @@ def stored(name: str, make: Callable[[Path], None]) -> list[Path]:
 
 
 def digest(*parts: object) -> str:
-    """A short digest, for names of things that must not be confused."""
+    """Return a short digest, for names of folders that must not be confused."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
 
 
 def _verified(folder: Path) -> list[Path] | None:
-    """The files in the folder, or None when they are not all there as the manifest says.
+    """Return the files in the folder, or None when they are not all there as the manifest says.
 
     A file with the size and time that it was written with is taken as unharmed; any other time costs a digest.
     """
@@ -92,7 +92,7 @@ def _sha256(file: Path) -> str:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process that holds it, however that ends."""
+    """Let one process at a time run the block. The lock ends with the process that holds it, also if it is killed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as file:
         try:
@@ -104,7 +104,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _replace(folder: Path, make: Callable[[Path], None]) -> list[Path]:
-    """The caller holds the lock, so unfinished folders are nobody's."""
+    """Make the folder anew, and return its files. The caller holds the lock, so unfinished folders have no owner."""
     prefix = f".{folder.name}.partial-"
     for leftover in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -135,7 +135,7 @@ class DevCluster:
         return ",".join(broker.bootstrap_server for broker in self._brokers)
 
     def servers(self, listener: str) -> str:
-        """The bootstrap servers of this listener."""
+        """Return the bootstrap servers of this listener."""
         return ",".join(f"127.0.0.1:{broker.ports[listener]}" for broker in self._brokers)
 
     @property
@@ -241,8 +241,8 @@ class DevCluster:
     def console_consume(
         self, topic: str, *, max_messages: int, partition: int | None = None, isolation: str = "read_committed"
     ) -> list[ConsoleRecord]:
-        """The first `max_messages` records that the Java console consumer reads, in offset order within each partition.
-        Fewer after 4 minutes without one."""
+        """Return the first `max_messages` records that the Java console consumer reads, in offset order within each
+        partition. Fewer after 4 minutes without one."""
         version = tools_version(self.version)
         arguments = tools.console_consumer_arguments(
             self.bootstrap_servers, topic, version=version, isolation=isolation, partition=partition, count=max_messages
@@ -262,7 +262,7 @@ class DevCluster:
         return runtime.command("kafka.Kafka", str(server_properties), flags=self._jvm_flags)
 
     def _open_folder(self) -> Path:
-        """The folder of the data, ours alone until the end."""
+        """Return the folder of the data, ours alone until the end."""
         if self._data_dir is None:
             folder = Path(tempfile.mkdtemp(prefix="spark-eos-devcluster-"))
             self._on_close.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -308,7 +308,7 @@ class DevCluster:
             format_storage(broker.data, files, cluster_id=self.cluster_id, node_id=i)
 
     def _listeners_of(self, i: int, ports: list[int]) -> dict[str, Listener]:
-        """The other listeners of broker i, which take their ports from the list."""
+        """Return the other listeners of broker i, which take their ports from the list."""
         listeners = {}
         if self._proxies:
             listeners["PROXIED"] = Listener("PLAINTEXT", ports.pop(), self._proxies[i])
@@ -318,7 +318,8 @@ class DevCluster:
         return listeners
 
     def _read_state(self) -> dict[str, Any]:
-        """The content of cluster.json, which stays between runs: sizes, features, and the ports of the last run."""
+        """Return the content of cluster.json, which stays between runs: sizes, features, and the ports of the last
+        run."""
         asked = {"brokers": self.size, "features": self._features}
         file = self._folder / "cluster.json"
         if not file.exists():
@@ -331,7 +332,8 @@ class DevCluster:
         return state
 
     def _pick_ports(self, last: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """Ports of the brokers, if free as in the last run, of the controllers, and of all other listeners."""
+        """Return ports of the brokers (those of the last run, if free), of the controllers, and of all other
+        listeners."""
         picked = free_ports((4 + len(self._listeners)) * self.size)
         if self._port is not None:
             ports = [self._port + i for i in range(self.size)]
@@ -344,7 +346,7 @@ class DevCluster:
 
 
 def _parsed(file: Path) -> dict[str, Any]:
-    """The content of cluster.json. Raises DevClusterError where the file is damaged."""
+    """Return the content of cluster.json. Raises DevClusterError where the file is damaged."""
     try:
         state: dict[str, Any] = json.loads(file.read_text())
         kinds = {"cluster_id": str, "brokers": int, "features": dict, "ports": list}

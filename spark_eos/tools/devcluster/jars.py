@@ -48,12 +48,12 @@ class JarSet:
 
 
 def tools_version(version: str) -> str:
-    """The version of Kafka whose command-line tools go with brokers of this one."""
+    """Return the version of Kafka whose command-line tools go with brokers of this one."""
     return _TOOLS_VERSION.get(version, version)
 
 
 def kafka_jars(version: str) -> JarSet:
-    """The jars of a broker, and of the command-line tools where they are of the same version."""
+    """Return the jars of a broker, and of the command-line tools where they are of the same version."""
     logging = _LOGGING_3 if version.startswith("3.") else _LOGGING_4_0 if version.startswith("4.0.") else _LOGGING_4
     # The command-line tools would bring all of Kafka Connect with them; the ones used here need only the broker's jars.
     tools = (f"org.apache.kafka:kafka-tools:{version}",) if tools_version(version) == version else ()
@@ -78,7 +78,7 @@ DELTA = JarSet("delta-4.4.0", plain=("io.delta:delta-spark_4.2_2.13:4.4.0", "io.
 
 
 def resolve(jar_set: JarSet) -> list[Path]:
-    """The jars of the set, sorted by name; downloaded when the cache does not hold all of them unharmed.
+    """Return the jars of the set, sorted by name; downloaded when the cache does not hold all of them unharmed.
 
     Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when they cannot be had.
     """
@@ -128,8 +128,8 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
 
 
 def reason_of(said: Sequence[str]) -> str:
-    """Why Ivy has failed, by its last lines: the first server's error, or else the modules that the servers do not
-    have."""
+    """Return why Ivy has failed, by its last lines: the first server's error, or else the modules that the servers do
+    not have."""
     answers = [line for line in said if line.startswith("Server access error")]
     missing = [line.removeprefix(":: ") for line in said if line.startswith(":: ") and line.endswith(": not found")]
     return (answers or [", ".join(missing)])[0] or f"Ivy says: {' / '.join(said)}"

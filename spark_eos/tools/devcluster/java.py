@@ -25,7 +25,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """A Java of version 17 or newer: JAVA_HOME's, or else the PATH's.
+    """Return a Java of version 17 or newer: JAVA_HOME's, or else the PATH's.
 
     Raises DevClusterError EOS_JAVA_NOT_FOUND when there is none, or when it is too old.
     """

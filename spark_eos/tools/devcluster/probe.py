@@ -27,7 +27,7 @@ class Metadata:
 
 
 def ask(port: int, topic: str | None = None, timeout_s: float = ANSWER_S) -> Metadata | None:
-    """The response of the broker on this loopback port, or None if it does not answer (yet)."""
+    """Return the response of the broker on this loopback port, or None if it does not answer (yet)."""
     body = METADATA.asks.write(about_topics([] if topic is None else [topic]))
     try:
         broker = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)

@@ -79,7 +79,7 @@ class DevRegistry:
         self._home.cleanup()
 
     def _answers(self) -> bool:
-        """The port is open before the API is there."""
+        """Return whether the API answers, which it does later than the port opens."""
         try:
             with urlopen(f"{self.url}/subjects", timeout=30) as answer:
                 return isinstance(json.load(answer), list)
@@ -99,7 +99,7 @@ class DevRegistry:
 
 
 def _command(port: int) -> list[str]:
-    """The command that starts it, on loopback alone, with its database in memory."""
+    """Return the command that starts it, on loopback alone, with its database in memory."""
     files = stored(f"{_ARCHIVE.name}-{digest(_ARCHIVE.archives)}", _unpacked)
     jar = next(file for file in files if file.name.endswith("-runner.jar"))
     settings = ("-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN")

@@ -28,7 +28,7 @@ class Runtime:
     class_archive: Path | None = None
 
     def command(self, main_class: str, *arguments: str, flags: Sequence[str] = JVM_FLAGS) -> list[str]:
-        """The command that runs a class of the jars. Flags about class archives win over the runtime's own."""
+        """Return the command that runs a class of the jars. Flags about class archives win over the runtime's own."""
         archive = []
         if self.class_archive is not None and not any("Archive" in flag for flag in flags):
             archive = ["-Xshare:auto", f"-XX:SharedArchiveFile={self.class_archive}"]
@@ -47,13 +47,13 @@ class Runtime:
 
 
 def kafka_runtime(version: str = KAFKA_VERSION) -> Runtime:
-    """Kafka's jars, and the Java to run them. Raises as `find_java` and `resolve`."""
+    """Return Kafka's jars, and the Java to run them. Raises the errors of `find_java` and `resolve`."""
     return Runtime(find_java().path, version, os.pathsep.join(map(str, resolve(kafka_jars(version)))))
 
 
 def with_class_archive(runtime: Runtime, train: Callable[[Path], None]) -> Runtime:
-    """The runtime with an archive of the broker's classes, which halves the time of a start; made once per Java and
-    jars.
+    """Return the runtime with an archive of the broker's classes, which halves the time of a start; made once per Java
+    and jars.
 
     `train(file)` runs a broker that writes the archive when it ends. A JVM that cannot do that is used without.
     """

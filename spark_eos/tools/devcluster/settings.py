@@ -48,7 +48,8 @@ def broker_settings(
     data: Path,
     listeners: Mapping[str, Listener] | None = None,
 ) -> dict[str, str]:
-    """The settings of one broker, which is a controller, too; the lists have a port for every broker of the cluster.
+    """Return the settings of one broker, which is a controller, too; the lists have a port for every broker of the
+    cluster.
 
     ``listeners``: by name, without PLAINTEXT and CONTROLLER.
     """
@@ -74,7 +75,7 @@ def broker_settings(
 
 
 def _small(replication: int, min_in_sync: int) -> dict[str, str]:
-    """Defaults for a cluster that starts fast, holds little, and is killed often."""
+    """Return defaults for a cluster that starts fast, holds little, and is killed often."""
     return {
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(replication),
@@ -97,7 +98,7 @@ def _small(replication: int, min_in_sync: int) -> dict[str, str]:
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """The settings as a Java properties file."""
+    """Return the settings as a Java properties file."""
     return "".join(f"{key}={_escaped(str(value))}\n" for key, value in settings.items())
 
 

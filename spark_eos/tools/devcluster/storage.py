@@ -29,13 +29,13 @@ _OF_LISTENERS = ("listener.", "sasl.", "ssl.", "super.users")
 
 
 def new_id() -> str:
-    """A random id, written as Kafka does it: 16 bytes, base64 for URLs."""
+    """Return a random id, written as Kafka does it: 16 bytes, base64 for URLs."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def formatted_files(runtime: Runtime, config: Mapping[str, str], features: Mapping[str, int]) -> dict[Path, Path]:
-    """The files of a formatted storage, without ids, by where they belong in it. Settings of listeners and users, and
-    their files, are not among them.
+    """Return the files of a formatted storage, without ids, by where they belong in it. Settings of listeners and
+    users, and their files, are not among them.
 
     Raises DevClusterError EOS_DEVCLUSTER_FAILED when Kafka refuses the settings or features.
     """
@@ -76,7 +76,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def unusable(error: OSError) -> EosError:
-    """The error for a file or a folder that the system refuses."""
+    """Return the error for a file or a folder that the system refuses."""
     return stop("EOS_DEVCLUSTER_CONFIG.folder", why=refused_by_system(error))
 
 

@@ -15,7 +15,7 @@ _FIELD, _RECORD, _NULL = "\x1f", "\x1e", "\x1a"
 
 
 def console_consumer(version: str) -> str:
-    """The class of the console consumer in this version of Kafka."""
+    """Return the class of the console consumer in this version of Kafka."""
     old = _numbers(version) < (3, 8)
     return "kafka.tools.ConsoleConsumer" if old else "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
@@ -36,7 +36,8 @@ class ConsoleRecord(NamedTuple):
 
 
 def run(command: list[str], main_class: str, *, timeout_s: float) -> str:
-    """The stdout of a tool; raises EOS_DEVCLUSTER_FAILED when it fails or takes longer than `timeout_s` seconds."""
+    """Return the stdout of a tool; raises EOS_DEVCLUSTER_FAILED when it fails or takes longer than `timeout_s`
+    seconds."""
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, errors="surrogateescape", timeout=timeout_s
@@ -52,7 +53,8 @@ def run(command: list[str], main_class: str, *, timeout_s: float) -> str:
 def console_consumer_arguments(
     bootstrap_servers: str, topic: str, *, version: str, isolation: str, partition: int | None, count: int
 ) -> list[str]:
-    """The arguments of the console consumer for output that `parse_records` reads, of the first ``count`` records."""
+    """Return the arguments of the console consumer for output that `parse_records` reads, of the first ``count``
+    records."""
     formatter = {f"print.{what}": "true" for what in ("partition", "offset", "timestamp", "headers", "key")}
     formatter |= {"key.separator": _FIELD, "line.separator": _RECORD, "null.literal": _NULL}
     name = "--property" if _numbers(version) < (4, 2) else "--formatter-property"
@@ -64,12 +66,12 @@ def console_consumer_arguments(
 
 
 def parse_records(output: str) -> list[ConsoleRecord]:
-    """The records in the console consumer's output."""
+    """Return the records in the console consumer's output."""
     return [_record(text) for text in output.split(_RECORD) if text]
 
 
 def _record(text: str) -> ConsoleRecord:
-    """The record in a line such as `CreateTime:1700000000000␟Partition:0␟Offset:5␟NO_HEADERS␟key␟value`."""
+    """Return the record in a line such as `CreateTime:1700000000000␟Partition:0␟Offset:5␟NO_HEADERS␟key␟value`."""
     timestamp, partition, offset, headers, key, value = text.split(_FIELD, 5)
     return ConsoleRecord(
         partition=int(partition.removeprefix("Partition:")),

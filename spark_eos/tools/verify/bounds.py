@@ -110,8 +110,8 @@ class _Sides:
             time.sleep(0.05)
 
     def _group_offsets(self, group: str) -> PartitionOffsets:
-        """The committed offsets of the group for the inputs, 0 for partitions without. Raises OptionError if it has
-        none at all."""
+        """Return the committed offsets of the group for the inputs, 0 for partitions without. Raises OptionError if it
+        has none at all."""
         committed = self._ask_group(group)
         if not committed:
             raise stop("EOS_VERIFY_IMPOSSIBLE.group_empty", group=group, input=", ".join(self._input))
@@ -120,7 +120,7 @@ class _Sides:
         }
 
     def _ask_group(self, group: str) -> PartitionOffsets:
-        """The group's offsets once none is part of an open transaction, or after `PATIENCE_S`."""
+        """Return the group's offsets once none is part of an open transaction, or after `PATIENCE_S`."""
         at_least = self._all.committed(self._input)
         try:
             return self._committed.committed(self._input, PATIENCE_S)

@@ -40,7 +40,7 @@ class IdPlace:
         raise stop("EOS_VERIFY_IMPOSSIBLE.id_place", value=text)
 
     def ids(self, messages: list[Message]) -> list[bytes | None]:
-        """The id of each message of one partition; None if it cannot be read."""
+        """Return the id of each message of one partition; None if it cannot be read."""
         if self.kind == "key":
             return list(map(Message.key, messages))
         if self.kind == "value":
@@ -53,7 +53,7 @@ class IdPlace:
         return self.in_json([message.value() for message in messages])
 
     def in_json(self, values: list[bytes | None]) -> list[bytes | None]:
-        """The id in each value, for ``json``."""
+        """Return the id in each value, for ``json``."""
         path = tuple(self.name.split("."))
         return [_json_id(value, path) for value in values]
 
@@ -78,7 +78,7 @@ def parse_json(value: bytes) -> object:
 
 
 def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
-    """Strings unchanged, numbers and booleans as in the JSON: so 7 and "7" are the same id."""
+    """Return strings unchanged, numbers and booleans as in the JSON: so 7 and "7" are the same id."""
     try:
         at = parse_json(value) if value is not None else None
     except (ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _check_place(side: str, table: TableAddress | None, id_place: IdPlace) -> No
 
 
 def side(names: Sequence[str], settings: Mapping[str, str]) -> tuple[tuple[str, ...], TableAddress | None]:
-    """The topics of one side, or its table. ``names``: as the user gives them; ``settings``: of tables. Raises
+    """Return the topics of one side, or its table. ``names``: as the user gives them; ``settings``: of tables. Raises
     CommandError (EOS_VERIFY_IMPOSSIBLE)."""
     given = {name: TableAddress.parse(name, settings) for name in names}
     tables = [table for table in given.values() if table is not None]

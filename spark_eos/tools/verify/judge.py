@@ -70,7 +70,7 @@ class Findings:
     waiting: int = 0
 
     def add(self, fault: str, rows: pa.Table, note: str = "") -> None:
-        """Rows with the columns of a pair, any of which may be null."""
+        """Add rows with the columns of a pair, any of which may be null."""
         self.counts[fault] += rows.num_rows
         if not rows.num_rows or not self.limit:
             return
@@ -78,7 +78,7 @@ class Findings:
         self._keep(fault, [_case(row, note) for row in rows.to_pylist()])
 
     def add_case(self, fault: str, case: Case) -> None:
-        """One more of a fault, kept as an example while there are few. Cases come in order."""
+        """Count one more case of a fault, which is kept as an example while there are few. Cases come in order."""
         self.counts[fault] += 1
         if len(self.cases[fault]) < self.limit:  # they are in order
             self._keep(fault, [case])
@@ -140,7 +140,7 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
 
 
 def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, findings: Findings) -> None:
-    """Why rows of the output have no pair."""
+    """Find out why rows of the output have no pair."""
     is_known = pc.is_in(surplus["id"], sent["id"].combine_chunks())
     findings.add("doubled", surplus.filter(is_known))
     strangers = surplus.filter(pc.invert(is_known))
@@ -153,8 +153,8 @@ def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, fin
 
 
 def _pairs(sent: pa.Table, got: pa.Table, *, by_value: bool) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The pairs, with columns ``in_…`` and ``out_…``, and the rows of either side without one, where the other side's
-    are null. ``by_value``: rows with the same value belong together first."""
+    """Return the pairs, with columns ``in_…`` and ``out_…``, and the rows of either side without one, where the other
+    side's are null. ``by_value``: rows with the same value belong together first."""
     if not by_value:
         return _joined(sent, got, ["id"])
     same, only_in, only_out = _joined(sent, got, ["id", "value"])
@@ -167,7 +167,8 @@ def _pairs(sent: pa.Table, got: pa.Table, *, by_value: bool) -> tuple[pa.Table, 
 
 
 def _joined(sent: pa.Table, got: pa.Table, names: Sequence[str]) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """`_pairs`, for rows that have the same in these columns, of which ``id`` is the first, and are the same copy."""
+    """Join like `_pairs` the rows that are equal in these columns, of which ``id`` is the first, and are the same
+    copy."""
     keys = [*names, "copy"]
     left, right = (
         _with_copies(side, names).rename_columns(
@@ -183,8 +184,8 @@ def _joined(sent: pa.Table, got: pa.Table, names: Sequence[str]) -> tuple[pa.Tab
 
 
 def _with_copies(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """With a column ``copy``: 0 for the first row with the same in these columns, 1 for the second, by partition and
-    offset. ``names``: ``id`` and maybe others."""
+    """Add a column ``copy``: 0 for the first row with the same values in these columns, 1 for the second, by partition
+    and offset. ``names``: ``id`` and maybe others."""
     if pc.count_distinct(rows["id"]).as_py() == rows.num_rows:  # the usual case needs no sorting
         return rows.append_column("copy", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
     rows = rows.sort_by([(name, "ascending") for name in (*names, "partition", "offset")]).combine_chunks()
@@ -236,7 +237,7 @@ def _spill(pairs: Spill, rows: pa.Table, history: History, segment_bits: int) ->
 
 
 def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
-    """Pairs whose input row is older than that of an earlier row in the same lane of the output.
+    """Yield pairs whose input row is older than the input row of an earlier row in the same lane of the output.
 
     A lane is an input partition in an output partition, and a key where there is one. ``carry``: the lanes of an output
     partition go on from one bucket to the next; output partitions come one after the other.

@@ -55,20 +55,20 @@ class OffsetLookup:
         self._consumer.close()
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """The number of partitions of each topic."""
+        """Return the number of partitions of each topic."""
         return {topic: self._retried(topic, functools.partial(self._count, topic)) for topic in topics}
 
     def begins(self, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still has."""
         return self._offsets(partitions, OFFSET_BEGINNING)
 
     def ends(self, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets:
-        """The end of each partition, by this isolation, exclusive."""
+        """Return the end of each partition, by this isolation, exclusive."""
         return self._offsets(partitions, OFFSET_END)
 
     def committed(self, partitions: Mapping[str, Iterable[int]], timeout_s: float | None = None) -> PartitionOffsets:
-        """The committed offsets of the group, without partitions that have none. With ``read_committed``, waits for
-        offsets that an open transaction is about to commit."""
+        """Return the committed offsets of the group, without partitions that have none. With ``read_committed``, waits
+        for offsets that an open transaction is about to commit."""
         wanted = _places(partitions)
         offsets = self._retried(
             self._group or "", lambda left: self._consumer.committed(wanted, timeout=left), timeout_s, group_refusal
@@ -95,7 +95,7 @@ class OffsetLookup:
         timeout_s: float | None = None,
         refused: Callable[[str, str, int, float, str | None], EosError] = refusal,
     ) -> T:
-        """The answer to a request about this name. ``refused``: makes the error."""
+        """Return the answer to a request about this name. ``refused``: makes the error."""
         began, timeout_s = time.monotonic(), timeout_s or self._timeout_s
         failure: ClientError | None = None
         for _ in retrying(timeout_s):
@@ -137,7 +137,7 @@ def _first_error(answer: object) -> ClientError | None:
 
 
 def _code(error: ClientError) -> int:
-    """Kafka's error code for librdkafka's own ones: a topic is missing, or an answer did not come."""
+    """Translate librdkafka's own error codes to Kafka's: a topic is missing, or no answer came in time."""
     if error.code() in _UNKNOWN:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     return error.code() if error.code() > 0 else Code.REQUEST_TIMED_OUT

@@ -57,7 +57,8 @@ class RowReader:
         self._consumer.close()
 
     def read(self, bounds: PartitionBounds, end: int) -> Iterator[list[Message]]:
-        """The partition's rows from its begin up to ``end``, in order. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+        """Yield the partition's rows from its begin up to ``end``, in order. Raises CommandError
+        (EOS_VERIFY_IMPOSSIBLE)."""
         self._consumer.assign([TopicPartition(bounds.topic, bounds.partition, bounds.begin)])
         position, deadline, error = bounds.begin, time.monotonic() + STALL_S, None
         while position < end:
@@ -92,7 +93,8 @@ class RowReader:
 
 
 def _rows_and_events(messages: list[Message]) -> tuple[list[Message], int, list[ClientError]]:
-    """The rows among the messages; the offset at which the partition ends, or -1 if they do not show it; the errors."""
+    """Return the rows among the messages; the offset at which the partition ends, or -1 if they do not show it; the
+    errors."""
     rows, ended, errors = [], -1, []
     for message in messages:
         error = message.error()

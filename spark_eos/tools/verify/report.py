@@ -79,7 +79,7 @@ def label(fault: str) -> str:
 def make_report(
     comparison: Comparison, bounds: Bounds, findings: Findings, rows: Mapping[str, int], warnings: Sequence[str] = ()
 ) -> Report:
-    """``rows``: how many were read, by the names in `COUNTS`."""
+    """Make the report. ``rows``: how many were read, by the names in `COUNTS`."""
     counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs, "left_out": 0}
     if comparison.allow_missing:
         counts |= {"lost": 0, "left_out": counts["lost"]}
@@ -122,7 +122,7 @@ def _removals(comparison: Comparison, bounds: Bounds, counts: Mapping[str, int])
 
 
 def as_json(comparison: Comparison, report: Report) -> dict[str, Any]:
-    """The report as plain data; the only Kafka property in it is the servers."""
+    """Return the report as plain data; the only Kafka property in it is the servers."""
     inputs, outputs = comparison.sides
     return {
         "ok": report.ok,
@@ -147,7 +147,7 @@ def as_json(comparison: Comparison, report: Report) -> dict[str, Any]:
 
 
 def as_text(comparison: Comparison, report: Report) -> str:
-    """The report as text: a table, examples, warnings, and the verdict as the last line."""
+    """Return the report as text: a table, examples, warnings, and the verdict as the last line."""
     due_by = [f", {kind} {name}" for kind, name in (("group", comparison.group), ("query", comparison.query)) if name]
     inputs, outputs = comparison.sides
     lines = [f"{', '.join(inputs)} -> {', '.join(outputs)}{''.join(due_by)}", ""]

@@ -37,7 +37,7 @@ class Sample:
         self._headers: dict[str, Counter[str]] = {}
 
     def add(self, partition: int, messages: Sequence[Message]) -> None:
-        """Rows of one partition, by its number; rows beyond `SAMPLE_ROWS` are ignored."""
+        """Add rows of one partition, by its number; rows beyond `SAMPLE_ROWS` are ignored."""
         for message in messages[: SAMPLE_ROWS - self._rows[partition]]:
             self._rows[partition] += 1
             self._keys += message.key() is not None
@@ -88,7 +88,8 @@ class Sample:
 
 
 def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
-    """Paths of all fields, and the kinds of their values. An object is its fields, unless it has none or lies deep."""
+    """Yield the paths of all fields, and the kinds of their values. The fields of an object are listed in its stead,
+    unless it has none or lies deep."""
     for name, inner in value.items():
         if isinstance(inner, dict) and inner and depth < _DEEPEST:
             yield from _fields(inner, f"{path}{_shown(name)}.", depth + 1)
@@ -104,7 +105,7 @@ def _shown(name: str) -> str:
 
 
 def _listed(names: dict[str, Counter[str]], rows: int) -> str:
-    """The common ones, most common first, each with its kind if that cannot be an id."""
+    """Return the common fields, most common first, each with its kind if that cannot be an id."""
     least = min(rows, max(2, _COMMON * rows))
     common = [name for name, holds in names.items() if holds.total() >= least]
     common.sort(key=lambda name: -names[name].total())

@@ -188,7 +188,8 @@ class Scan:
 
 
 def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample | str, choices: str) -> EosError:
-    """``rows``: by topic, or of the table; ``choices``: the values that the option takes here."""
+    """Return the error for rows without an id. ``rows``: by topic, or of the table; ``choices``: the values that the
+    option takes here."""
     option = "--id" if side == "input" else "--output-id"
     return stop(
         "EOS_VERIFY_IMPOSSIBLE.no_id",
@@ -205,13 +206,15 @@ def _no_id(side: str, rows: Mapping[str, int], id_place: IdPlace, sample: Sample
 
 
 def row_schema(key: bool = False, value: bool = False) -> pa.Schema:
-    """A row of a topic: its id, the index of its partition, its offset; its key and its value's hash if wanted."""
+    """Return a row of a topic: its id, the index of its partition, its offset; its key and its value's hash if
+    wanted."""
     fields = [("id", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())]
     return pa.schema(fields + [("key", pa.binary())] * key + [("value", pa.int64())] * value)
 
 
 def row_columns(messages: list[Message], partition: int, ids: list[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
-    """Messages of one partition as columns of `row_schema`. A pass for each field, no Python for each row."""
+    """Convert messages of one partition to columns of `row_schema`, in a pass for each field, without Python for each
+    row."""
     columns = {
         "id": pa.array(ids, pa.binary()),
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), len(messages)),

@@ -37,7 +37,7 @@ class Spill:
         self._reader: pa.ipc.RecordBatchFileReader | None = None
 
     def add(self, columns: Mapping[str, pa.Array], bucket: pa.Array) -> None:
-        """Rows as columns of the schema, and the number of each row's bucket."""
+        """Add rows, as columns of the schema, and the number of each row's bucket."""
         arrays = [columns[name] for name in self.schema.names]
         self._pending.append(pa.record_batch([*arrays, bucket], names=[*self.schema.names, "bucket"]))
         self.rows += len(bucket)
@@ -74,7 +74,7 @@ class Spill:
         return sorted(self._batches)
 
     def bucket(self, number: int) -> pa.Table:
-        """All rows of one bucket, in the order in which each run had them."""
+        """Return all rows of one bucket, in the order in which each run had them."""
         assert self._reader is not None, "finish() first"
         batches = [self._reader.get_batch(index) for index in self._batches.get(number, ())]
         return pa.Table.from_batches(batches, self.schema).combine_chunks()
@@ -86,7 +86,7 @@ def buckets_of(ids: list[bytes], count: int) -> pa.Array:
 
 
 def shortened(ids: list[bytes]) -> list[bytes]:
-    """The ids, with a digest for each that is longer than `MAX_ID`."""
+    """Return the ids, with a digest for each that is longer than `MAX_ID`."""
     if max(map(len, ids), default=0) <= MAX_ID:
         return ids
     return [id_ if len(id_) <= MAX_ID else _digest(id_) for id_ in ids]

@@ -32,8 +32,8 @@ class TableIds:
 
     @classmethod
     def of(cls, table: str, id_place: IdPlace, there: Sequence[str], topics: Sequence[str]) -> TableIds:
-        """``there``: the table's columns; ``topics``: that its rows may come from. Raises CommandError
-        (EOS_VERIFY_IMPOSSIBLE) where a column is missing."""
+        """Find the columns with the ids. ``there``: the table's columns; ``topics``: from which its rows may come.
+        Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where a column is missing."""
         if id_place.kind == "column":
             needed = [id_place.name]
         elif id_place.kind == "place":
@@ -50,7 +50,7 @@ class TableIds:
         return cls(table, id_place, tuple(needed), topics[0] if is_placed else None)
 
     def ids(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """One for each row; None where there is none. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+        """Return the id of each row; None where it has none. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         texts = [self._texts(name, batch.column(name)) for name in self.columns]
         if self.id_place.kind == "place":
             *topic, partition, offset = (each.cast(pa.string()) for each in texts)
@@ -59,11 +59,11 @@ class TableIds:
         return self.id_place.in_json(_bytes(texts[0])) if self.id_place.kind == "json" else _bytes(texts[0])
 
     def values(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """Values of the column ``value``."""
+        """Return the values of the column ``value``."""
         return _bytes(self._texts(VALUE, batch.column(VALUE)))
 
     def _texts(self, name: str, column: pa.Array) -> pa.Array:
-        """As text or bytes: numbers in decimal, booleans as in JSON, dates as 2026-01-31."""
+        """Convert to text or bytes: numbers in decimal, booleans as in JSON, dates as 2026-01-31."""
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
         kind = column.type
@@ -77,7 +77,7 @@ class TableIds:
 
 
 def check_columns(table: str, needed: Sequence[str], there: Sequence[str]) -> None:
-    """Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where the table lacks one."""
+    """Raise CommandError (EOS_VERIFY_IMPOSSIBLE) where the table lacks a column."""
     for name in needed:
         if name not in there:
             raise stop(

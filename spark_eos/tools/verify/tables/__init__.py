@@ -33,8 +33,8 @@ class TableAddress:
 
     @classmethod
     def parse(cls, text: str, settings: Mapping[str, str]) -> TableAddress | None:
-        """``delta:PATH`` or ``iceberg:NAMESPACE.NAME``; None for anything else, such as a topic, which has no colon.
-        Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
+        """Parse ``delta:PATH`` or ``iceberg:NAMESPACE.NAME``; None for anything else, such as a topic, which has no
+        colon. Raises CommandError (EOS_VERIFY_IMPOSSIBLE)."""
         kind, colon, name = text.partition(":")
         if not colon:
             return None
@@ -43,7 +43,7 @@ class TableAddress:
         return cls(kind, name, Settings(settings))
 
     def open(self) -> Snapshot:
-        """The table as it is now. Raises UnsupportedError without the library, and CommandError
+        """Return the table as it is now. Raises UnsupportedError without the library, and CommandError
         (EOS_VERIFY_IMPOSSIBLE)."""
         if self.kind == "delta":
             from spark_eos.tools.verify.tables.delta import DeltaSnapshot
@@ -55,8 +55,8 @@ class TableAddress:
 
     @contextmanager
     def refused(self, secrets: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Raises CommandError (EOS_VERIFY_IMPOSSIBLE), without secrets, for any error of a table's library, its store
-        or Arrow. ``secrets``: further settings."""
+        """Turn any error of a table's library, its store or Arrow into CommandError (EOS_VERIFY_IMPOSSIBLE), without
+        secrets. ``secrets``: further settings."""
         try:
             yield
         except EosError:
@@ -84,14 +84,14 @@ class Snapshot(Protocol):
         """Names."""
 
     def rows(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows with these columns, in no order. Memory does not depend on how many there are."""
+        """Return all rows with these columns, in no order. Memory does not depend on how many there are."""
 
     def ends(self, query: str, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets | None:
-        """The offsets up to which the table has the records of a query of this library, 0 for a partition that it has
-        not read from; None where the table does not know the query."""
+        """Return the offsets up to which the table has the records of a query of this library, 0 for a partition that
+        it has not read from; None where the table does not know the query."""
 
     def removals(self) -> list[str]:
-        """Commits that have removed rows, as far as the table's history tells."""
+        """Return the commits that have removed rows, as far as the table's history tells."""

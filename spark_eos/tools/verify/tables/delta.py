@@ -70,7 +70,8 @@ class DeltaSnapshot:
             return self._table.transaction_version(application)
 
     def removals(self) -> list[str]:
-        """By their times: delta-rs gives wrong numbers of versions where there is a newer one than this handle's."""
+        """Return them by their times: delta-rs gives wrong version numbers where a version is newer than this
+        handle's."""
         with self._address.refused():
             removals = [each for each in reversed(self._table.history(_VERSIONS)) if _removes(each)]
         return [f"{each.get('operation')} at {_time(each)}" for each in removals]
@@ -86,7 +87,7 @@ def _time(commit: Mapping[str, Any]) -> str:
 
 
 def _s3_options(bucket: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Options of delta-rs for S3A's settings, as for checkpoints; it finds other ones in the environment."""
+    """Return options of delta-rs for S3A's settings, as for checkpoints; it finds other ones in the environment."""
 
     def of(name: str) -> str:
         return settings.get(f"fs.s3a.bucket.{bucket.lower()}.{name}") or settings.get(f"fs.s3a.{name}") or ""

@@ -68,7 +68,7 @@ class IcebergSnapshot:
         return {topic: {p: ranges.get(f"{topic}/{p}", (0, 0))[1] for p in of} for topic, of in partitions.items()}
 
     def removals(self) -> list[str]:
-        """Commits of snapshots that have not expired."""
+        """Return commits of snapshots that have not expired."""
         operations = [
             (each.snapshot_id, each.summary.operation.value) for each in self._table.snapshots() if each.summary
         ]
