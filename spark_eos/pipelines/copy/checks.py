@@ -71,7 +71,7 @@ def checked_ends(
 
 
 def bounded(options: SourceOptions) -> SourceOptions:
-    """Return the source with a limit for each micro-batch, however much is waiting in it."""
+    """Return the options with a limit for each micro-batch, so that a backlog cannot make it arbitrarily large."""
     if options.max_bytes_per_trigger is not None or options.max_offsets_per_trigger is not None:
         return options
     return replace(options, max_bytes_per_trigger=DEFAULT_BYTES)
@@ -151,7 +151,7 @@ def check_clusters(source: SourceOptions, sink: SinkOptions, *, same: bool) -> N
 
 
 def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
-    """Raises OptionError where a query would read its own output, in an endless loop."""
+    """Raise OptionError where a query would read its own output, in an endless loop."""
     targets = {sink.topic} if sink.topic else set(topics)
     circle = sorted(targets & set(topics)) if same_cluster else []
     if circle:

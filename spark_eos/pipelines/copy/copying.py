@@ -87,7 +87,7 @@ class _Copy:
                 self._encode_anew(piece.data, batches)
 
     def _runs(self, batches: Iterable[RecordBatch]) -> Iterator[tuple[bool, list[RecordBatch]]]:
-        """Yield batches that follow one another, and whether they pass as they are; small ones do only where they are
+        """Yield runs of adjacent batches, and whether they are passed on unchanged; small batches are only if they are
         alone."""
         start, end = self._range.start, self._range.end
         for whole, run in groupby(batches, lambda batch: passes(batch, start, end) and not is_small(batch)):
@@ -113,8 +113,8 @@ class _Copy:
                 left = self._encode_some(data, left, codec)
 
     def _encode_some(self, data: bytearray, batches: Sequence[RecordBatch], codec: int) -> list[RecordBatch]:
-        """Return the batches that come behind one that is too large when it is decompressed. Such a batch passes as it
-        is, if it may; small ones come here only to be put together."""
+        """Encode batches anew, up to one that is too large when it is decompressed, and return the batches behind it.
+        Such a batch is passed on unchanged, if possible; small ones come here only to be put together."""
         reached = -1
 
         def tails(group: RecordGroup) -> Tails:

@@ -75,7 +75,7 @@ def reported(
 
 
 def extra_of(copied: CopiedFrom) -> Extra:
-    """The inverse of `copied_by`."""
+    """Return the extra of a decision, which `copied_by` parses."""
     return Extra(CopiedRanges.name, _to_bytes(copied))
 
 
@@ -130,7 +130,7 @@ def _by_topic(ranges: Iterable[OffsetRange], noted: Noted) -> dict[str, list[lis
 
 
 def _ranges_in(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[OffsetRange, tuple[str, ...]]]:
-    """Raises ValueError for more than a range and its notes."""
+    """Parse ranges and their notes. Raises ValueError for anything else."""
     for topic, rows in by_topic.items():
         for partition, start, end, epoch, *behind in rows:
             (texts,) = behind or ((),)
@@ -202,7 +202,8 @@ def _given(report: Reported) -> CopiedFrom:
 
 
 def _union(given: Sequence[CopiedFrom], ranges: Iterable[OffsetRange]) -> CopiedFrom:
-    """These ranges of a micro-batch, whose tasks were ``given`` others and topics of their own, and all else alike."""
+    """Return the source of all tasks of a micro-batch, with these ranges. The tasks were ``given`` different ranges and
+    topics, but all else is the same."""
     topics = tuple(sorted({pair for one in given for pair in one.topics}))
     return replace(given[0], topics=topics, ranges=merged(ranges))
 

@@ -42,6 +42,6 @@ class RangeReader(DataSourceStreamReader):
 
 
 def given_to_task(batches: Iterable[pa.RecordBatch]) -> RangesOfTask:
-    """The inverse of `RangeReader.read`."""
+    """Parse the result of `RangeReader.read`."""
     rows = [pickle.loads(row) for batch in batches for row in batch.column(0).to_pylist()]
     return RangesOfTask(tuple(range_ for range_, _ in rows), max((tasks for _, tasks in rows), default=1))

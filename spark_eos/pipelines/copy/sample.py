@@ -57,7 +57,7 @@ def check_by_sample(client: BrokerClient, options: SourceOptions, transform: Tra
 
 
 def taken(client: BrokerClient, options: SourceOptions) -> list[Chunk]:
-    """Return a sample of the topics. One that cannot be had is no error, and empty."""
+    """Return a sample of the topics; an empty one, and no error, where they cannot be read."""
     try:
         return list(sample(client, options))
     except Exception as error:  # a query that cannot do without raises this error itself
@@ -280,7 +280,7 @@ def copied(transform: T) -> T:
 
 
 def _first_differing(apply: Apply, rows: pa.RecordBatch, whole: Transformed, until: float) -> int | None:
-    """In halves, then in pieces that grow from a single record on."""
+    """Compare in halves, then in pieces that grow from a single record on. See `differing`."""
     count = rows.num_rows
     halves = [count // 2, count - count // 2] if count > 1 else [1]
     first = differing(apply, rows, whole, halves)

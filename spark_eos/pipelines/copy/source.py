@@ -93,7 +93,7 @@ class RangeStreamReader(RangeReader, EosKafkaStreamReader):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Also counts the offsets of the micro-batch that is planned."""
+        """Plan as the base does, and count the offsets of the planned micro-batch."""
         end = super().latestOffset(start, limit)
         ranges = [] if start is None else ranges_between(offset_log.from_spark(start), offset_log.from_spark(end))
         self._offsets = None if start is None else sum(r.size for r in ranges)

@@ -176,7 +176,8 @@ def check_sql(query: str, schema: pa.Schema) -> None:
 
 
 def _plan(query: str, empty: pa.Table) -> dict[str, Any]:
-    """DuckDB's plan of the query, bound and not optimized. Raises SchemaError and duckdb.Error where there is none."""
+    """Return DuckDB's plan of the query, bound and not optimized. Raises SchemaError and duckdb.Error where there is
+    none."""
     connection = _opened()
     connection.register("empty", empty)
     connection.execute(f"CREATE TABLE {INPUT} AS SELECT * FROM empty").unregister("empty")
@@ -298,7 +299,7 @@ def _judge_call(node: dict[str, Any], around: frozenset[str]) -> None:
 
 
 def _text_of(arguments: list[dict[str, Any]]) -> str | None:
-    """Return the text that the first argument is; None for one that is computed."""
+    """Return the first argument, a constant text; None for one that is computed."""
     literal = arguments[0].get("literal") if arguments else None
     return str(literal["text"]) if literal and literal.get("kind") == "STRING" else None
 
@@ -438,7 +439,7 @@ def _is_long(batch: pa.RecordBatch) -> bool:
 
 
 def _longest(array: pa.Array) -> int:
-    """Return bytes of the longest text within a column."""
+    """Return the number of bytes of the longest text within a column."""
     type_ = array.type
     if pa.types.is_struct(type_):
         return max(map(_longest, array.flatten()), default=0)
@@ -454,13 +455,13 @@ def _longest(array: pa.Array) -> int:
 
 @process_cache(maxsize=16)
 def _confined(thread: int) -> Confined:
-    """For one thread, as it answers one call at a time."""
+    """Return the confined process of one thread, as it answers one call at a time."""
     return Confined(Bounds(4 * _memory_mib(), _CPU_S, _TIME_S))
 
 
 @process_cache(maxsize=16)
 def _bound(thread: int, query: str, schema: pa.Schema) -> _Bound:
-    """For one thread, as DuckDB's connections are for one thread at a time."""
+    """Return the bound query of one thread, as DuckDB's connections are for one thread at a time."""
     return _Bound(query, schema)
 
 
@@ -508,5 +509,5 @@ def _cuts(batch: pa.RecordBatch, *, alone: bool) -> list[int]:
 
 
 def first_line(error: object) -> str:
-    """DuckDB's own sentence, without the query's text below it."""
+    """Return DuckDB's own sentence, without the query's text below it."""
     return str(error).strip().partition("\n")[0].rstrip(".")[:300]

@@ -53,7 +53,7 @@ def may_be_unfit(types: Sequence[DuckDBPyType]) -> bool:
 
 
 def _leaves(type_: DuckDBPyType) -> Iterator[DuckDBPyType]:
-    """Yield the types that values have in the end."""
+    """Yield the leaf types, at any depth."""
     if type_.id not in _NESTED:
         yield type_
         return

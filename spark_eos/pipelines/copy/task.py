@@ -194,7 +194,7 @@ class Parts:
             yield Part(0, 0, read=chunk.rows.num_rows, dropped=dropped)
 
     def _note_unknown(self, range_: OffsetRange, ids: tuple[str, ...]) -> None:
-        """Raises RegistryError where a decision cannot note as many."""
+        """Note the unknown ids. Raises RegistryError where a decision cannot note as many."""
         if ids:
             self.unknown[range_] = ids
             check_unknown(sum(map(len, self.unknown.values())))

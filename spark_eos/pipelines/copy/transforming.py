@@ -56,7 +56,7 @@ class Chunk:
     first: int
 
     def row_numbers(self, range_: OffsetRange, count: int) -> np.ndarray:
-        """Return a number for each row that comes of the chunk, in order."""
+        """Return a number for each row that results from the chunk, in order."""
         return row_numbers(range_.topic, range_.partition, self.first, count)
 
 
@@ -122,7 +122,7 @@ def _first(batch: pa.RecordBatch, number_column: str) -> int:
 
 
 def _sizes(batch: pa.RecordBatch) -> np.ndarray:
-    """Return bytes of key and value of each record."""
+    """Return the bytes of key and value of each record."""
     lengths = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value")]
     total: np.ndarray = pc.add(*lengths).to_numpy(zero_copy_only=False).astype(np.int64)
     return total
@@ -282,7 +282,8 @@ def _why(reason: str, cluster: str, topic: str, partition: int, offset: int) -> 
 
 
 def columns_of(names: list[str], by_column: bool) -> Columns:
-    """``by_column``: whether the topic is that of the column, if there is one."""
+    """Return the columns of a result. ``by_column``: whether the column ``topic``, if there is one, chooses the
+    topic."""
     return Columns(
         key="key" in names,
         topic=by_column and "topic" in names,
@@ -352,7 +353,7 @@ def as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # the user's funct
 
 
 def _one_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # as above
-    """Raises RowError."""
+    """Convert a result to one batch. Raises RowError."""
     if isinstance(result, pa.RecordBatch):
         return result
     if not isinstance(result, pa.Table) and hasattr(result, "__arrow_c_stream__"):

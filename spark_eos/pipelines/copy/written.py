@@ -24,8 +24,8 @@ class LastWritten:
     folder: str | None = None
 
     def note(self, batch: int, rows: int, size: int, dropped: int, **more: int) -> None:
-        """A micro-batch is committed. ``size``: in bytes; ``dropped``: records that its transform rejected, and that
-        are left out; ``more``: further figures of this kind of query."""
+        """Note that a micro-batch is committed. ``size``: in bytes; ``dropped``: records that its transform rejected,
+        and that are left out; ``more``: further figures of this kind of query."""
         if self.folder is None:
             return
         with contextlib.suppress(OSError):
@@ -46,7 +46,7 @@ class LastWritten:
 
 
 def of_one_query() -> LastWritten:
-    """Notes of one query, in a folder of their own, which is removed when this process ends."""
+    """Return the notes of one query, in a folder of their own, which is removed when this process ends."""
     try:
         folder = tempfile.mkdtemp(prefix="spark-eos-")
     except OSError:

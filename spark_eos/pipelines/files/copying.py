@@ -69,7 +69,7 @@ class FileRows:
     given: pa.Schema | None = field(default=None, kw_only=True)
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """In a task: write the rows of the splits whose numbers ``batches`` have. Raises FileError for a file that is
+        """Write a task's rows, from the splits whose numbers are in ``batches``. Raises FileError for a file that is
         not as planned, and the errors of `spark_eos.sink.task.run_task`."""
         from spark_eos.spi import run_task
 

@@ -130,8 +130,8 @@ class Folder:
                     waiting.append((path, (*above, real)))
 
     def _check_may_be_absent(self) -> None:
-        """An object store has no folders, only files whose names begin alike: there may be none yet, or none any
-        more. Raises FileError elsewhere."""
+        """Raise FileError for a missing folder, except on an object store, which has no folders, only files whose names
+        begin alike: there may be no file yet, or none any more."""
         if self._store.renames:
             raise stop("EOS_FILE_UNREADABLE.read", uri=self._uri, why="there is no such folder")
         log_once(logging.WARNING, "%s has no file yet, unless 'files.path' is wrong", self._uri)
@@ -284,7 +284,7 @@ def _difference(was: File, now: File) -> str:
 
 
 def changed_meanwhile(file: File, how: str) -> EosError:
-    """``how``: the difference from the listing."""
+    """Return the error for a file that has changed since it was listed. ``how``: the difference from the listing."""
     return stop("EOS_FILE_CHANGED_WHILE_READ", uri=file.uri, how=how)
 
 
@@ -329,5 +329,5 @@ class CompleteFiles:
 
 
 def _grain_s(file: File) -> float:
-    """For how many seconds a file can be written to without a change of its time."""
+    """Return for how many seconds a file can be written to without a change of its modification time."""
     return 0.0 if file.mtime_ns % _SECOND_NS else 1.0

@@ -67,7 +67,7 @@ class Notes(Kind):
         return _text(asdict(noted.with_more(self.notes)))
 
     def compare(self, last: Decision, reports: Sequence[Reported]) -> None:
-        """A replay has the files that were noted, and notes nothing: its rows are compared."""
+        """Do nothing for a replay: it reads the noted files, and its rows are compared."""
 
 
 def noted_by(decision: Decision | None) -> AllNotes | None:

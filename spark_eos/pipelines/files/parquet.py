@@ -46,7 +46,7 @@ def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterato
 
 
 def first_batch(file: File, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
-    """At most so many rows of the beginning, in one batch; none of a file without rows. Raises FileError."""
+    """Yield at most so many rows of the beginning, in one batch; no batch for a file without rows. Raises FileError."""
     with _opened(file, settings) as parquet:
         for batch in parquet.iter_batches(min(count, rows_at_once(parquet.metadata, _ROWS, _BYTES))):
             yield batch
@@ -62,8 +62,8 @@ def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
 
 @contextmanager
 def _opened(file: File, settings: HadoopSettings, data: pa.BufferReader | None = None) -> Iterator[pq.ParquetFile]:
-    """The file, checked as far as its footer tells. ``data``: its bytes, where they were read before. Raises FileError,
-    also for Arrow's errors within the block."""
+    """Open the file, and check its footer. ``data``: its bytes, where they were read before. Raises FileError, also for
+    Arrow's errors within the block."""
     store = store_of(file.uri, settings)
     try:
         with data or store.files.open_input_file(store.root) as opened:
@@ -148,7 +148,7 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
 
 
 def _leaves(kind: DataType) -> Iterator[DataType]:
-    """Yield the types that values have in the end: Spark's text of a struct does not quote its names."""
+    """Yield the leaf types, as Spark's text of a struct does not quote its names."""
     if isinstance(kind, StructType):
         for field in kind:
             yield from _leaves(field.dataType)

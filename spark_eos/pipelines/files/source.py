@@ -182,7 +182,7 @@ def _numbered(file: File, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> Iterator[pa.RecordBatch]:
-    """At most so many rows of the beginning of a file, as `read_file` has them, without looking whether it is as
+    """Yield at most so many rows of the beginning of a file, like `read_file`, but without checking that it is as
     planned. Raises FileError, and Arrow's errors."""
     left = count
     rows = _numbered(file, first_batch(file, settings, count)) if form.parquet else None
@@ -194,7 +194,7 @@ def first_rows(file: File, form: Form, settings: HadoopSettings, count: int) -> 
 
 
 def has_rows(file: File, form: Form, settings: HadoopSettings) -> bool:
-    """Return True if a file has rows, besides a header and blank lines. Raises FileError, and Arrow's errors."""
+    """Return whether a file has rows, besides a header and blank lines. Raises FileError, and Arrow's errors."""
     return bool(file.size) and any(batch.num_rows for batch in first_rows(file, form, settings, 1))
 
 

@@ -133,7 +133,7 @@ def _breaks(data: bytes, last: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _outside(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> np.ndarray:
-    """For each line break, whether it ends a record, as it is outside quoted fields. Raises BadText."""
+    """Return for each line break whether it is outside quoted fields, and so ends a record. Raises BadText."""
     if not form.quote or form.quote not in data:
         return np.ones(len(breaks), bool)
     spans = None if form.backslash else _paired(data, form)
@@ -146,8 +146,8 @@ def _outside(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> np.n
 
 
 def _paired(data: bytes, form: TextForm) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return begins and ends of the quoted fields, in parts where quotes are doubled in them; None unless each quote
-    opens or closes a field, or is doubled, so that every second one closes."""
+    """Return the begins and ends of the quoted fields, in parts where quotes are doubled in them; None unless each
+    quote opens or closes a field, or is doubled, so that every second one closes."""
     octets = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(octets == form.quote[0])
     begins, ends = quotes[0::2], quotes[1::2]
@@ -160,7 +160,7 @@ def _paired(data: bytes, form: TextForm) -> tuple[np.ndarray, np.ndarray] | None
 
 
 def _matched(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return begins and ends of the quoted fields. Raises BadText where it is not clear which line breaks are
+    """Return the begins and ends of the quoted fields. Raises BadText where it is not clear which line breaks are
     quoted."""
     begins, ends = [], []
     for match in form.quoted.finditer(b"\n" + data):

@@ -172,7 +172,7 @@ class MapCleaner:
             self._thread.join(_FINISH_S)
 
     def stop(self) -> None:
-        """The query has ended: after a few seconds at most, nothing is deleted any more."""
+        """Stop, as the query has ended: after a few seconds at most, nothing is deleted any more."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)

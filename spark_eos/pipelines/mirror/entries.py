@@ -107,7 +107,7 @@ def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
 
 
 def from_record(key: bytes, value: bytes) -> MapEntry | None:
-    """The inverse of `to_record`; None for any other record."""
+    """Parse the result of `to_record`; None for any other record."""
     range_: dict[str, Any] = json.loads(key)
     if "first" not in range_:
         return None
@@ -133,13 +133,13 @@ def key_of(prefix: bytes, first: int) -> bytes:
 
 
 def split_key(key: bytes | None) -> tuple[bytes, int] | None:
-    """The inverse of `key_of`; None for a record that is no entry."""
+    """Parse the result of `key_of`; None for a record that is no entry."""
     prefix, separator, first = (key or b"").rpartition(_FIRST)
     return (prefix, int(first[:-1])) if separator else None
 
 
 def has_rows(value: bytes) -> bool:
-    """Return True if an entry has rows, by its value as `to_record` writes it."""
+    """Return whether an entry has rows, by its value as `to_record` writes it."""
     return not value.endswith(b'"runs":[]}')
 
 
@@ -253,7 +253,7 @@ class Ranges:
         self._mixed = int(np.flatnonzero(~same)[-1]) + 1 if not same.all() else 0
 
     def covers(self, offset: int) -> bool:
-        """Return True if the position lies in a range or at its end, no row was mirrored twice, and all rows from the
+        """Return whether the position lies in a range or at its end, no row was mirrored twice, and all rows from the
         position on went to one topic."""
         before = max(0, int(np.searchsorted(self._firsts, offset, "right")) - 1)
         there = bool(self._firsts[before] <= offset <= self._ends[before])

@@ -92,7 +92,7 @@ class MapWriter:
         self._producer.produce(self._topic, value, key, partition=partition, on_delivery=self._delivered)
 
     def flush(self, wait_s: float) -> str:
-        """Returns when the brokers have everything: an empty text, or why they do not."""
+        """Wait until the brokers have everything. Returns an empty text, or the reason why they do not."""
         left = self._producer.flush(wait_s)
         return "; ".join(sorted(self._refused)) or "no answer" if left or self._refused else ""
 
@@ -113,7 +113,8 @@ def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[byt
 
 
 def not_made(topic: str, why: str) -> EosError:
-    """``why``: the broker's message, or the name of its error code."""
+    """Return the error for a map that cannot be created. ``why``: the broker's message, or the name of its error
+    code."""
     return stop("EOS_MIRROR_TOPIC_REFUSED.not_created", topic=topic, why=why)
 
 
@@ -180,7 +181,8 @@ def unreadable(topic: str, partition: int, offset: int, why: str) -> EosError:
 
 
 def foreign(topic: str, partition: int, offset: int, error: Exception) -> EosError:
-    """``error``: one of `FOREIGN`, which the record at this offset has raised when it was decoded."""
+    """Return the error for a record that is not the map's. ``error``: one of `FOREIGN`, which decoding the record at
+    this offset has raised."""
     why = f"the record there is none that a mirror has written ({type(error).__name__})"
     return unreadable(topic, partition, offset, why)
 
@@ -206,7 +208,7 @@ class Origin:
     chain: tuple[str, ...]
 
     def is_from(self, cluster: str) -> bool:
-        """Return True if the topic is mirrored directly from this cluster."""
+        """Return whether the topic is mirrored directly from this cluster."""
         return self.chain[:1] == (cluster,)
 
 
@@ -273,7 +275,7 @@ def origins_from(client: BrokerClient, map_topic: str, cluster: str) -> list[Ori
 
 
 def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
-    """By the id of each target topic, the clusters that its rows may come from."""
+    """Return the id of each target topic → the clusters that its rows may come from."""
     chains: dict[str, set[str]] = {}
     for origin in known:
         chains.setdefault(origin.target_id, set()).update(origin.chain)
@@ -281,7 +283,7 @@ def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
 
 
 def write_origin(client: BrokerClient, map_topic: str, origin: Origin) -> None:
-    """Returns when the brokers have it. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
+    """Write the origin, and return when the brokers have it. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
     write_metadata(client, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")
@@ -310,7 +312,7 @@ class Translation:
     rowless: bool = False
 
     def reaches(self, offset: int) -> bool:
-        """Return True if the position is between begin and end, and in no hole."""
+        """Return whether the position is between begin and end, and in no hole."""
         return self.begin <= offset <= self.end and not any(begin < offset < end for begin, end in self.holes)
 
 
@@ -369,7 +371,7 @@ class OffsetMap:
         return self.translations.get(SourcePartition(self.cluster, topic_id, partition))
 
     def mirrored(self) -> set[str]:
-        """Return the topics of which the map has something, in the wanted partitions."""
+        """Return the topics that have entries in the map, in the wanted partitions."""
         there = {source.topic_id for source in self.translations}
         return {name for name, ids in self._ids.items() if not there.isdisjoint(ids)}
 

@@ -62,7 +62,7 @@ def translate(
     offsets: Collection[int],
     topic_id: str | None = None,
 ) -> tuple[TranslatedOffset, ...]:
-    """Return offsets of one partition of the source, in their order. ``topic_id``: of a topic that was deleted or
+    """Translate offsets of one partition of the source, in their order. ``topic_id``: of a topic that was deleted or
     recreated since; otherwise the topic is the one that has this name now. Raises KafkaError
     (EOS_MIRROR_GROUP_REFUSED), and the errors of `OffsetMap.read`."""
     now = {} if topic_id else describe_topics(source, [topic], missing_ok=True)
@@ -222,7 +222,7 @@ class GroupMover:
         return committed
 
     def _check_rows_there(self, offsets: Collection[TranslatedOffset]) -> None:
-        """Each topic has one target, which still has all that the group has not read."""
+        """Check that each topic has one target, which still has all rows that the group has not read."""
         begins = begin_offsets(self.target, by_topic((one.target.topic, one.partition) for one in offsets))
         targets = {one.topic: one.target.topic for one in offsets}
         for one in offsets:
@@ -436,7 +436,7 @@ class MirrorQuery:
         return cluster_id(self.source)
 
     def _origins(self) -> list[Origin]:
-        """Raises as `origins_from` does."""
+        """Return the origins. Raises the errors of `origins_from`."""
         return origins_from(self.target.client, self.map, self._cluster)
 
     def _mirrored(self) -> set[str]:
@@ -464,7 +464,7 @@ class MirrorQuery:
                 raise _unknown(r.topic, r.partition, f"micro-batch {decision.batch} has it, and the map nothing")
 
     def _has_claims(self) -> bool:
-        """Return True if the query is a mirror of this source to this target, with this ledger and prefix, that may
+        """Return whether the query is a mirror of this source to this target, with this ledger and prefix, that may
         have decided nothing."""
         own = self.query, self.target.ledger, self.target.prefix_of(self.query)
         claims = [c for c in read_claims(self.target.client, self.map) if (c.query, c.ledger, c.prefix) == own]
@@ -575,7 +575,7 @@ class MirrorState:
         return left[0]
 
     def unread(self) -> list[TopicPartition]:
-        """Return partitions of which neither the map nor the last decision has anything."""
+        """Return the partitions that are neither in the map nor in the last decision."""
         return [
             (name, p)
             for name, topic in sorted(self.sources.items())
@@ -584,7 +584,8 @@ class MirrorState:
         ]
 
     def position(self, query: str, unread: Sequence[TopicPartition]) -> MirrorPosition:
-        """Raises as `target` does, and KafkaError where rows were mirrored twice, or are missing in between."""
+        """Return the position. Raises the errors of `target`, and KafkaError where rows were mirrored twice, or are
+        missing in between."""
         offsets: PartitionOffsets = {}
         for name, topic in sorted(self.sources.items()):
             target_id = self.targets[self.target(name)].id
@@ -613,12 +614,12 @@ class MirrorState:
 
 
 def _is_settled(ports: Ports, head: Head) -> bool:
-    """Return True if no run can decide anything more, and every decided micro-batch has an outcome."""
+    """Return whether no run can decide anything more, and every decided micro-batch has an outcome."""
     waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
     return head.run == NOBODY and not waits and not undecided(ports, head)
 
 
 def _unknown(topic: str, partition: int | None, why: str) -> EosError:
-    """``partition``: None for the topic as a whole."""
+    """Return the error for unknown offsets. ``partition``: None for the topic as a whole."""
     name = topic if partition is None else f"{topic}-{partition}"
     return stop("EOS_MIRROR_POSITION_UNKNOWN.place", topic=topic, place=name, why=why)

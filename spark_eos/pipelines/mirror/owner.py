@@ -92,7 +92,7 @@ class Claim:
 
 
 def key_of(claim: Claim) -> bytes:
-    """Return a claim replaces an earlier one of its own query, and no other query's."""
+    """Return the record's key, by which a claim replaces an earlier one of its own query, and no other query's."""
     return json.dumps({"claim": claim.query, "source": claim.source_id, "target": claim.target}).encode()
 
 
@@ -105,8 +105,8 @@ def to_record(claim: Claim) -> tuple[bytes, bytes]:
 
 
 def from_record(at: int, key: bytes, value: bytes) -> Claim:
-    """The inverse of `to_record`. Fields that a later version has added are ignored. Raises one of `FOREIGN` for any
-    other record."""
+    """Parse the result of `to_record`. Fields that a later version has added are ignored. Raises one of `FOREIGN` for
+    any other record."""
     claimed, fields = json.loads(key), json.loads(value)
     names = ("source", "ledger", "prefix", "checkpoint", "host", "since_ms", "released")
     known = {name: fields[name] for name in names}
@@ -136,7 +136,7 @@ def _claim(map_topic: str, at: int, key: bytes, value: bytes) -> Claim:
 
 
 def write_claims(client: BrokerClient, map_topic: str, claims: Iterable[Claim]) -> None:
-    """Returns when the brokers have them. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
+    """Write the claims, and return when the brokers have them. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
     write_metadata(client, map_topic, map(to_record, claims), "Which query mirrors the topics")
 
 
@@ -309,7 +309,7 @@ class _Takeover:
         return states, self._check_ends(states)
 
     def _earlier_claims(self) -> dict[str, list[Claim]]:
-        """By query, other queries' claims on these topics that precede this query's own."""
+        """Return other queries' claims on these topics that precede this query's own, by query."""
         earlier: dict[str, list[Claim]] = {}
         for claim in self._claims:
             theirs = claim.query != self._query and not claim.released
@@ -369,7 +369,8 @@ class _Takeover:
         return checked
 
     def _check_again(self, names: Collection[str]) -> None:
-        """`_check_positions`, once no open transaction of others hides a part of the map. Raises as `hold` does."""
+        """Run `_check_positions` once no open transaction of others hides a part of the map. Raises the errors of
+        `hold`."""
         partition = held_partition(self._target, self._map, _STABLE_S)
         if partition is not None:
             raise _held(self._map, partition)
@@ -437,8 +438,8 @@ def check_positions(
 def _check_nothing_skipped(
     plan: MirrorPlan, source: BrokerClient, at: PartitionOffsets, ends: Mapping[TopicPartition, int]
 ) -> None:
-    """``ends``: where the targets end, by partitions in which the mirror begins after that. Raises KafkaError, unless
-    the source no longer has anything in between."""
+    """Raise KafkaError if the source still has records between the end of a target and the offset at which the mirror
+    begins. ``ends``: the ends of such targets, by partition."""
     begins = begin_offsets(source, by_topic(ends)) if ends else {}
     for (topic, p), end in ends.items():
         if begins[topic][p] < at[topic][p]:

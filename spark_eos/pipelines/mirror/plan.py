@@ -52,5 +52,5 @@ class MirrorClients:
 
     @classmethod
     def of(cls, source: KafkaProperties, target: KafkaProperties) -> MirrorClients:
-        """This process's clients for these properties, where Spark or a user calls in."""
+        """Return this process's clients for these properties, where Spark or a user calls in."""
         return cls(broker_client(source), broker_client(target))

@@ -75,7 +75,7 @@ class MirrorStreamReader(RangeStreamReader):
             self._released = True
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Stop the cleaner, as the query has ended."""
         if "_cleaner" in vars(self):
             self._cleaner.stop()
 

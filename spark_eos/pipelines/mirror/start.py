@@ -58,13 +58,13 @@ def mirror(
 
 
 def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
-    """Return True if no micro-batch was ever planned in the checkpoint. Raises CheckpointError where Python cannot read
+    """Return whether no micro-batch was ever planned in the checkpoint. Raises CheckpointError where Python cannot read
     it: it could not be told then whether another query mirrors the same topics."""
     return Checkpoint(checkpoint, settings).last_batch("offsets") is None
 
 
 def check_start(plan: MirrorPlan, clients: MirrorClients, watch: TopicWatch) -> None:
-    """`check_positions` for a mirror with a new checkpoint. ``watch``: of the source. Raises also the errors of
+    """Run `check_positions` for a mirror with a new checkpoint. ``watch``: of the source. Raises also the errors of
     resolving 'startingOffsets'."""
     ids = watch.topics().ids
     if mirrored_topics(plan, clients.target, ids):

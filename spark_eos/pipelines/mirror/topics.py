@@ -175,7 +175,7 @@ class TargetTopics:
         return targets_there | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
 
     def _check_kinds(self, names: Iterable[str], sources: Mapping[str, Topic]) -> None:
-        """``sources``: the topics that exist."""
+        """Refuse topics of kinds that cannot be mirrored, such as a ledger. ``sources``: the topics that exist."""
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
         kept = not_for_rows(self._source, sources)
         for name in sorted(names):

@@ -162,7 +162,7 @@ class _Place:
 
 
 def _place_in(document: Any) -> _Place:  # noqa: ANN401  # JSON
-    """Return the begin of a document. Nothing outside of it is known there."""
+    """Return the location at the begin of a document. References to other documents are unknown there."""
     named = document.get("$schema", "") if isinstance(document, dict) else ""
     dialect = specification_with(named, default=DRAFT7)
     return _Place(Registry().with_resource("", dialect.create_resource(document)).resolver(), dialect)

@@ -138,7 +138,7 @@ def _serialized(text: str, name: str) -> FileDescriptorProto | None:
 
 @cache
 def _known() -> dict[str, FileDescriptorProto]:
-    """Protobuf's own files, Google's common types and Confluent's, by name."""
+    """Return Protobuf's own files, Google's common types and Confluent's, by name."""
     files = {}
     try:
         for package in map(importlib.import_module, _PACKAGES):

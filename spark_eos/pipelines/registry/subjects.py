@@ -17,8 +17,8 @@ def subject_name(
     record: str | None = None,
     key: bool = False,
 ) -> str:
-    """``subject`` if there is one; else, by the ``strategy``, ``TOPIC-key`` or ``TOPIC-value`` (``topic``), the full
-    name of the ``record``, or ``TOPIC-RECORD``. Raises OptionError where the topic or the record is missing."""
+    """Return ``subject`` if there is one; else, by the ``strategy``, ``TOPIC-key`` or ``TOPIC-value`` (``topic``), the
+    full name of the ``record``, or ``TOPIC-RECORD``. Raises OptionError where the topic or the record is missing."""
     if subject is not None:
         return subject
     if strategy != "record" and topic is None:

@@ -105,8 +105,8 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def most_hours(self, handle: H) -> float:
-        """Return hours for which no clean-up removes a file that is in no commit, less a reserve for wrong clocks and
-        slow commits."""
+        """Return the hours for which no clean-up removes a file that is in no commit, less a reserve for wrong clocks
+        and slow commits."""
 
     @abstractmethod
     def has_file(self, handle: H, path: str) -> bool:
@@ -146,7 +146,8 @@ class FilesCommit(ABC, Generic[H]):
         return False
 
     def check_age(self, handle: H) -> None:
-        """The files exist, and no clean-up will remove them. Raises TableError (EOS_TABLE_FILES_OLD)."""
+        """Check that the files exist, and that no clean-up will remove them. Raises TableError
+        (EOS_TABLE_FILES_OLD)."""
         oldest = self._oldest()
         if oldest is None:
             return
@@ -183,7 +184,7 @@ class ColumnAddition(ABC, Generic[H]):
 
     @abstractmethod
     def columns(self, handle: H) -> pa.Schema:
-        """Its columns."""
+        """Return the table's columns."""
 
     @abstractmethod
     def differences(self, there: pa.Schema) -> list[str]:

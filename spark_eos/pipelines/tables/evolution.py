@@ -87,5 +87,5 @@ def differences(written: Mapping[str, C], there: Mapping[str, C], in_words: Call
 
 
 def in_words(paths: Iterable[Sequence[str]]) -> str:
-    """For messages and the log."""
+    """Return the paths as text, for messages and the log."""
     return ", ".join(".".join(path) for path in paths)

@@ -88,7 +88,7 @@ class Key:
         return _units(numbers, lambda moments: self._of_days(np.floor_divide(moments, _DAY_US)))
 
     def _of_days(self, days: np.ndarray) -> np.ndarray:
-        """Return days since 1970 as the years, months or days since then that they are in."""
+        """Convert days since 1970 to years, months or days since then."""
         return days.astype("datetime64[D]").astype(f"datetime64[{self.transform[0].upper()}]").astype(np.int64)
 
     @cached_property
@@ -116,8 +116,8 @@ def is_known(transform: str) -> bool:
 
 
 def key_of(option: str) -> Key:
-    """Return the key that a part of the option ``partitionBy`` stands for, such as ``topic``, ``day(timestamp)`` or
-    ``bucket(16, id)``. Raises OptionError."""
+    """Parse a part of the option ``partitionBy``, such as ``topic``, ``day(timestamp)`` or ``bucket(16, id)``. Raises
+    OptionError."""
     match = _OPTION.fullmatch(option)
     name = (match["transform"] or "identity") if match else ""
     transform = f"{name}[{int(match['size'])}]" if match and match["size"] else name
@@ -135,8 +135,7 @@ def key_of(option: str) -> Key:
 
 
 def _units(numbers: pa.Array, units_of: Callable[[np.ndarray], np.ndarray]) -> pa.Array:
-    """Return numbers as 32 bits have them, null where there is none. Raises NoPartition for one that is too far from
-    1970."""
+    """Convert numbers to 32 bits, null where there is none. Raises NoPartition for one that is too far from 1970."""
     units = units_of(pc.fill_null(numbers, 0).to_numpy())
     if len(units) and not (_INT32.min <= units.min() and units.max() <= _INT32.max):
         raise NoPartition("it is too far from 1970")
@@ -181,7 +180,7 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
 
 
 def _bucket(column: pa.Array, count: int) -> pa.Array:
-    """Iceberg's hash of a value, which is Murmur3's of 32 bits, without its sign and modulo ``count``."""
+    """Return Iceberg's hash of a value: Murmur3's of 32 bits, without its sign and modulo ``count``."""
     type_ = column.type
     if pa.types.is_date32(type_):
         hashes = _hashes_of_longs(column.view(pa.int32()))
@@ -212,7 +211,7 @@ def _shortest(number: int) -> bytes:
 
 
 def _hashes_of_longs(numbers: pa.Array) -> np.ndarray:
-    """Murmur3's 32 bits of each number's eight bytes, least significant first."""
+    """Return Murmur3's 32 bits of each number's eight bytes, least significant first."""
     longs = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy().view(np.uint64)
     hashes = np.zeros(len(longs), np.uint32)
     for half in ((longs & np.uint64(0xFFFFFFFF)).astype(np.uint32), (longs >> np.uint64(32)).astype(np.uint32)):

@@ -50,7 +50,7 @@ class MicroBatch:
         return {f"{topic}/{p}": (start, end) for (topic, p), (_, start, end) in self.spans.items()}
 
     def __str__(self) -> str:
-        """Return the first ranges, for messages."""
+        """Describe the first ranges, for messages."""
         return in_words(self.places)
 
 

@@ -76,7 +76,8 @@ class FileReader:
         return values
 
     def _check(self, file: pq.ParquetFile, where: str) -> None:
-        """Columns of another spelling would be read as null, and dates of the old calendar as other ones."""
+        """Check for columns of another spelling, which would be read as null, and for dates of the old calendar, which
+        would be read as other dates."""
         names = file.schema_arrow.names
         spelled = {name.lower(): name for name in self.schema.names}
         other = [name for name in names if spelled.get(name.lower(), name) != name]
@@ -89,7 +90,7 @@ class FileReader:
     def _as_table(
         self, rows: pa.RecordBatch, there: pa.Schema, values: Mapping[str, pa.Scalar], where: str
     ) -> pa.RecordBatch:
-        """``there``: the types of the rows, as `schema_of`."""
+        """Convert rows to the table's columns. ``there``: the types of the rows, as `schema_of` returns them."""
         wanted = [column for column in self.schema if column.name not in values]
         given = [name for name in rows.schema.names if name in self.schema.names and name not in values]
         columns = [_in_utc(rows.column(name), there.field(name).type, self.schema.field(name).type) for name in given]

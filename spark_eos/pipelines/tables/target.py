@@ -50,7 +50,7 @@ class Target(ABC):
         """How its files are written."""
 
     def for_tasks(self) -> Target:
-        """On the driver, for the tasks of one micro-batch: the table with credentials that are valid now. Raises
+        """Return the table with credentials that are valid now, on the driver, for the tasks of one micro-batch. Raises
         TableError."""
         return self
 

@@ -333,7 +333,7 @@ def _offsets(array: pa.Array, lengths: np.ndarray) -> pa.Array:
 
 
 def _unfit_partitions(array: pa.Array, column: pa.Field, partition_by: Sequence[str]) -> dict[int, str]:
-    """Return why values of a partition column cannot be partition values, by index."""
+    """Return index → why values of a partition column cannot be partition values."""
     if column.name not in partition_by:
         return {}
     encoded = array.dictionary_encode()

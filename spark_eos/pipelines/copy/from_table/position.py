@@ -51,7 +51,7 @@ class Position:
 
 
 def to_spark(position: Position) -> dict[str, Any]:
-    """As JSON, whose text is the same for equal positions."""
+    """Convert to JSON, whose text is the same for equal positions."""
     fields: dict[str, Any] = {"table": position.table, "version": position.version, "file": position.file}
     if position.commit is not None:
         fields["commit"] = {"version": position.commit[0], "mark": position.commit[1]}

@@ -46,11 +46,11 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
     # On the driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Always the same: where a query begins is in the end of its first micro-batch."""
+        """Return the same offset always: the beginning of a query is noted in the end of its first micro-batch."""
         return dict(NEW)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """None by Spark; the plan has limits of its own."""
+        """Return no limit of Spark's; the plan has its own."""
         return ReadMaxRows(NO_LIMIT)
 
     @hidden_traceback()
@@ -97,8 +97,8 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
         return dealt(groups, self._plan.tasks if is_shared else 1)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the last micro-batch ends, and ``#written``: the rows and bytes of the one
-        before."""
+        """Return, for the query's progress, where the last micro-batch ends, and ``#written``: the rows and bytes of
+        the one before."""
         last = self._plan.written.last()
         if self._reached is None or last is None:
             return self._reached
@@ -108,7 +108,7 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
         """Do nothing: positions are kept in the offset log only."""
 
     def stop(self) -> None:
-        """Nothing to do: the clients belong to the process."""
+        """Do nothing: the clients belong to the process."""
 
     # Steps
 
@@ -124,7 +124,8 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
         return beginning(table.id, newest, self._log.first(newest), self._log.mark(newest), changes=table.changes)
 
     def _position(self, logged: dict[str, Any]) -> Position:
-        """Raises TableError where the checkpoint is another table's, or that of a query through Spark."""
+        """Parse a position. Raises TableError where the checkpoint belongs to another table, or to a query through
+        Spark."""
         position = from_spark(logged)
         if position is None:
             raise stop("EOS_DELTA_OTHER_SOURCE.through_spark", path=self._path)
@@ -135,7 +136,7 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
 
 
 def dealt(groups: Iterable[FilesOfVersion], tasks: int) -> list[RangesOfTask]:
-    """Return the files in their order, to at most so many tasks, each with about as many bytes."""
+    """Deal the files, in their order, to at most so many tasks, each with about as many bytes."""
     files = [
         TableFile(group.version, group.at_first, number, **row)
         for group in groups

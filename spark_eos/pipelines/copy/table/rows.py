@@ -54,8 +54,8 @@ def rows_of(transform: TableTransform, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
-    """Return the chunk's rows with the table's columns. Rejected is also a record with a row that the table cannot
-    hold; its other rows are there. Raises SchemaError, RowError, and errors of the function."""
+    """Return the chunk's rows with the table's columns. A record with a row that the table cannot hold is rejected,
+    too; its other rows are returned. Raises SchemaError, RowError, and errors of the function."""
     result, failed = returned(transform, chunk)
     if frozenset(result.schema.names) != transform.names:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(result.schema.names))
@@ -82,7 +82,7 @@ def in_words(reason: str) -> str:
 
 
 def _in_halves(transform: TableTransform, chunk: Chunk) -> Transformed:
-    """In halves, and halves of these, until it is clear of which records the rows are that do not fit."""
+    """Cut the chunk in halves, again and again, until the records are isolated whose rows do not fit the table."""
     middle = chunk.rows.num_rows // 2
     left, right = (
         Chunk(rows, rows.column(OFFSET)[0].as_py()) for rows in (chunk.rows.slice(0, middle), chunk.rows.slice(middle))

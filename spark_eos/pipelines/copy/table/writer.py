@@ -37,12 +37,12 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TableMessage:
-        """In a task: write the records of its ranges to files of this attempt's own, which no reader sees yet."""
+        """Write the records of a task's ranges to files of this attempt's own, which no reader sees yet."""
         return run_task(self._plan, Identity.here(), iterator)
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: commit all files of the micro-batch together. See
+        """Commit all files of the micro-batch together, on the driver. See
         `spark_eos.pipelines.tables.target.Target.commit`."""
         began = time.perf_counter()
         received = all_received(messages, batchId, TableMessage)
@@ -91,7 +91,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         took_s: float,
         **figures: int,
     ) -> None:
-        """The event of the commit, for metrics, with these ``figures`` among others. The table's commit is the
+        """Send the event of the commit, for metrics, with these ``figures`` among others. The table's commit is the
         decision; there are no transactions."""
         if not self._events:
             return

@@ -38,7 +38,7 @@ class Decoder:
         self.type: pa.DataType = self._reader.type
 
     def decode(self, values: pa.Array, begin: int | np.ndarray = 0) -> Decoded:
-        """Return the values of n datums.
+        """Decode n datums.
 
         ``values``: binary or large_binary. ``begin``: how many bytes of each value to skip, one number or n. A datum is
         bad if its bytes are not exactly a value of the writer's schema, or if the reader's schema cannot hold the

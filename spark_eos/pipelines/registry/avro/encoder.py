@@ -38,7 +38,7 @@ class Encoder:
         self._writer = plan(schema, type, name_of(schema).rpartition(".")[2])
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> Encoded:
-        """Return the datums of n rows, each after ``prefix``.
+        """Encode n rows as datums, each after ``prefix``.
 
         A row is bad if the schema cannot hold a value of it: null where the schema has no null, a number out of range,
         a decimal with too many digits, a text that is no symbol, bytes of another size, a map with a key twice.

@@ -82,7 +82,7 @@ class _Items:
 
 
 def _offsets(lane: np.ndarray, count: int) -> pa.Buffer:
-    """Arrow's offsets of a list array, by the lane of each item."""
+    """Return Arrow's offsets of a list array, by the lane of each item."""
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(lane, minlength=count), out=offsets[1:])
     return pa.py_buffer(offsets)

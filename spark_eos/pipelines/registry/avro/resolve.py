@@ -139,8 +139,8 @@ def _record(writer: Record, reader: Record, path: str) -> Struct:
 
 
 def _sources(writer: Record, reader: Record) -> list[Field | None]:
-    """For each of the reader's fields the writer's field with its name, or else with one of its aliases. None of the
-    writer's fields is used twice."""
+    """Return for each of the reader's fields the writer's field with its name, or else with one of its aliases. None of
+    the writer's fields is used twice."""
     written = {field.name: field for field in writer.fields}
     taken = {field.name for field in reader.fields} & written.keys()
     sources: list[Field | None] = []
@@ -214,7 +214,7 @@ def _is_same(writer: Schema, reader: Schema) -> bool:
 
 
 def _member(writer: Schema, branch: Schema, union: Union, path: str) -> Reader:
-    """Reads a value as this branch of the reader's union."""
+    """Return the reader of a value as this branch of the reader's union."""
     type_ = arrow_type(union)
     inner = _reader(writer, branch, path)
     if branch == NULL:

@@ -163,7 +163,7 @@ def name_of(schema: Schema) -> str:
 
 
 def described(schema: Schema) -> str:
-    """Return a type in messages: its name, and its size, logical type or branches."""
+    """Describe a type in messages: its name, and its size, logical type or branches."""
     if isinstance(schema, Union):
         return f"union of {', '.join(map(described, schema.branches))}"
     logical = schema.logical if isinstance(schema, Primitive | Fixed) else None

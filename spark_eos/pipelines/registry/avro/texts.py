@@ -61,7 +61,7 @@ def not_uuids(texts: pa.StringArray) -> np.ndarray:
 
 
 def uuid_texts(data: np.ndarray) -> pa.StringArray:
-    """Return UUIDs of n × 16 bytes as strings in lower case."""
+    """Convert UUIDs of n × 16 bytes to strings in lower case."""
     count = len(data)
     letters = np.full((count, _UUID_LENGTH), ord("-"), np.uint8)
     letters[:, _UUID_PLACES[0::2]] = _DIGITS[data >> 4]

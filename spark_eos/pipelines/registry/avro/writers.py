@@ -357,8 +357,8 @@ class MapWriter:
 
 
 def _block(lanes: Lanes, count: np.ndarray, write: Callable[[Lanes], list[Part]]) -> list[Part]:
-    """For each lane, a block of ``count`` items (n int64), and the end of the array. ``write``: writes the items of all
-    lanes."""
+    """Return for each lane a block of ``count`` items (n int64), and the end of the array. ``write``: writes the items
+    of all lanes."""
     inner = lanes.items(count)
     items = join(write(inner), len(inner))
     # The items of each lane are adjacent; items of lanes that are not live have no bytes.

@@ -18,8 +18,8 @@ _ALL = 1 << 30
 
 
 def statistics_columns(properties: Mapping[str, str]) -> int:
-    """`FileLayout.statistics_columns` for a table with these properties: with fewer, `DeltaTable.to_pyarrow_dataset`
-    would take bounds for null that it looks for and that are not there."""
+    """Return `FileLayout.statistics_columns` for a table with these properties: with fewer,
+    `DeltaTable.to_pyarrow_dataset` would take missing bounds that it looks for to be null."""
     number = whole_number(properties.get("delta.dataSkippingNumIndexedCols", "32"))
     by_name = "delta.dataSkippingStatsColumns" in properties
     return _ALL if number is None or by_name else number

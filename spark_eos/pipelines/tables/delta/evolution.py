@@ -79,8 +79,8 @@ class DeltaAddition(ColumnAddition["DeltaTable"]):
             raise
 
     def _check_protocol(self, handle: DeltaTable, new: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> None:
-        """The table's protocol has the types of the new columns. Otherwise delta-rs would change it, and leave out the
-        features that the former version implied. Raises TableError."""
+        """Check that the table's protocol supports the types of the new columns. Otherwise delta-rs would change it,
+        and leave out the features that the former version implied. Raises TableError."""
         if _NTZ in (handle.protocol().reader_features or ()):
             return
         for path, type_ in new:
@@ -90,7 +90,7 @@ class DeltaAddition(ColumnAddition["DeltaTable"]):
 
 
 def _changed(there: pa.Schema, wide: pa.Schema) -> list[Field]:
-    """Return the columns of ``wide`` that are not as they are there."""
+    """Return the columns of ``wide`` that differ from the table's."""
     from deltalake import Schema
 
     before = columns_of(there)

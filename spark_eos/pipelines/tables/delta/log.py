@@ -61,9 +61,10 @@ class TableLog:
         return self._first[version]
 
     def check_begin(self, version: int) -> None:
-        """A query can begin with this version: it can read the table as it was then, of which protocol and metadata may
-        stand in earlier versions. Where the log was cleaned and no longer tells, appends are read all the same; changes
-        are not, as they have to be recorded. Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS)."""
+        """Check that a query can begin with this version: it can read the table as it was then, by protocol and
+        metadata, which may be in earlier versions. Where the log was cleaned and no longer has them, appends are read
+        all the same; changes are not, as they have to be recorded. Raises TableError, and DataLossError
+        (EOS_DELTA_DATA_LOSS)."""
         from deltalake.exceptions import DeltaError
 
         location = self.table.location
@@ -91,9 +92,10 @@ class TableLog:
         return None if data is None else digest_of(data)
 
     def check(self, version: int, mark: str) -> None:
-        """The table is the one whose version had this mark. Where the JSON is gone, as the log was cleaned, the table
-        must have its id and be at that version, or past it with the next one. Raises TableError (EOS_OTHER_TABLE,
-        EOS_DELTA_NO_TABLE), and DataLossError where the next one is gone, too (EOS_DELTA_DATA_LOSS)."""
+        """Check that the table is the one whose version had this mark. Where the JSON is gone, as the log was cleaned,
+        the table must have its id and be at that version, or past it with the next one. Raises TableError
+        (EOS_OTHER_TABLE, EOS_DELTA_NO_TABLE), and DataLossError where the next one is gone, too
+        (EOS_DELTA_DATA_LOSS)."""
         path, now = self.table.location.path, self.mark(version)
         if now is None:
             with refused(self.table.location):

@@ -76,7 +76,7 @@ def source_table(location: Location, *, changes: bool = False) -> SourceTable:
 
 
 def _check_schema(location: Location, schema: pa.Schema, partition_by: Iterable[str]) -> None:
-    """A partition column of type timestamp is refused: its texts may lack the zone, which is the writer's session's."""
+    """Refuse a partition column of type timestamp: its texts may lack the zone, which is the writer's session's."""
     check_columns(schema, tuple(partition_by))
     times = [name for name in partition_by if schema.field(name).type == pa.timestamp("us", "UTC")]
     check_rules(location, [f"the partition column {name} of type timestamp" for name in times])
@@ -96,7 +96,7 @@ def of_protocol(reader: int, writer: int, readers: Iterable[str], writers: Itera
 
 
 def _protocol_of(handle: DeltaTable) -> list[str]:
-    """`of_protocol` of the table as a handle has it."""
+    """Return `of_protocol` of the table at a handle's version."""
     protocol = handle.protocol()
     features = protocol.reader_features or (), protocol.writer_features or ()
     return of_protocol(protocol.min_reader_version, protocol.min_writer_version, *features)
@@ -114,7 +114,7 @@ def records_changes(properties: Mapping[str, str]) -> bool:
 
 
 def check_recorded(table: SourceTable, version: int, properties: Mapping[str, str]) -> None:
-    """The table recorded its changes at a version, by the properties that it had then. Raises TableError
+    """Check that the table recorded its changes at a version, by the properties that it had then. Raises TableError
     (EOS_DELTA_TABLE_SETTINGS)."""
     if not records_changes(properties):
         cause = f"version {version} of {table.location.path} has no {_RECORDS_CHANGES} = true"

@@ -122,7 +122,8 @@ class Location:
         store.files.delete_dir(f"{store.root}/{folder}")
 
     def _store(self) -> Store:
-        """By pyarrow's client, as tasks write files. That of delta-rs holds Python's lock while it waits."""
+        """Return the store by pyarrow's client, with which tasks write files. The client of delta-rs holds Python's
+        lock while it waits."""
         return open_store(self.path, self.settings)
 
 
@@ -217,7 +218,7 @@ class Table:
 
 
 def check_kept(location: Location, handle: DeltaTable) -> None:
-    """The table has no rule that an append of files would break, which delta-rs does not check. Raises TableError."""
+    """Check that the table has no rule that an append of files would break, as delta-rs does not. Raises TableError."""
     path, properties = location.path, handle.metadata().configuration
     if _FORGETS in properties:
         name = f"delta.`{path}`"
@@ -275,7 +276,7 @@ def _plain(node: Any) -> Any:  # noqa: ANN401  # JSON
 def check_columns(
     location: Location, handle: DeltaTable, written: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
-    """The table has exactly these columns and partition columns. Raises TableError."""
+    """Check that the table has exactly these columns and partition columns. Raises TableError."""
     unlike = differences(written, columns_in(handle.schema().to_json()))
     folders = list(handle.metadata().partition_columns)
     if folders != list(partition_by):
@@ -290,7 +291,7 @@ def differences(written: Mapping[str, str], there: Mapping[str, str]) -> list[st
 
 
 def _kind(text: str) -> str:
-    """Return a type for messages."""
+    """Describe a type for messages."""
     column = json.loads(text)
     kind = column["type"] if isinstance(column["type"], str) else json.dumps(column["type"])
     return kind if column["nullable"] else f"{kind} NOT NULL"
@@ -404,7 +405,7 @@ def without_secrets(error: BaseException, location: Location) -> str:
 
 
 def check_put_if_absent(location: Location) -> None:
-    """The store lets only one of several commits of the same version succeed. Raises TableError
+    """Check that the store lets only one of several commits of the same version succeed. Raises TableError
     (EOS_DELTA_STORE_UNSAFE).
 
     Tried by commits at once to a table of its own, in a folder of this one that neither readers nor VACUUM look into.

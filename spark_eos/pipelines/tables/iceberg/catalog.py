@@ -125,7 +125,7 @@ class _Connection:
         self._catalog: Catalog | None = None
 
     def catalog(self) -> Catalog:
-        """Raises pyiceberg's errors, and Overdue."""
+        """Return the opened catalog. Raises pyiceberg's errors, and Overdue."""
         from pyiceberg.catalog import load_catalog
 
         from spark_eos.pipelines.tables.iceberg.rest import opened_in_time
