@@ -185,7 +185,7 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     known = cluster_id(cluster.client) if any(source.position.cluster is not None for source in sources) else ""
     here = [source for source in sources if not known or source.position.cluster in (None, known)]
     topics = describe_topics(cluster.client, merged(here), missing_ok=True)
-    ids = {topic: id_ for source in here for topic, id_ in source.position.ids.items()}
+    ids = {(topic, id_) for source in here for topic, id_ in source.position.ids.items()}
     return CheckpointState(
         logs.checkpoint.location,
         logs.planned,
@@ -193,7 +193,7 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
         logs.stateful,
         [source.kind for source in sources],
         _inputs(cluster, merged(sources), committed, {name: topic.partitions for name, topic in topics.items()}),
-        sorted(topic for topic, id_ in ids.items() if topic not in topics or topics[topic].id != id_),
+        sorted({topic for topic, id_ in ids if topic not in topics or topics[topic].id != id_}),
         sorted({topic for source in sources if source not in here for topic in source.position.offsets}),
         {topic: left.offsets for source in sources for topic, left in source.position.left.items()},
     )

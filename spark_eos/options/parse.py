@@ -15,6 +15,7 @@ from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, invalid_option, missing_option, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
+from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.options.bounds import (
     ByTime,
     Limit,
@@ -299,6 +300,9 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
         if scheme.lower() not in _SCHEMES or match is None or not 0 < int(match["port"] or 9092) < 65_536:
             shown = shown_address(server, given)
             raise invalid_option("kafka.bootstrap.servers", f"'{shown}'", "host:port, separated by commas")
+    partitioner = kafka.get("partitioner")
+    if partitioner is not None and partitioner not in PARTITIONERS:
+        raise invalid_option("kafka.partitioner", f"'{partitioner}'", " or ".join(sorted(PARTITIONERS)))
 
 
 def _unknown(key: str, table: tuple[Option, ...]) -> EosError:

@@ -112,7 +112,7 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
         return Sasl(mechanism, kerberos=_kerberos(user))
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         for key in ("sasl.username", "sasl.password"):
-            if key not in user:
+            if not user.get(key):
                 raise missing_option(f"kafka.{key}", f"{mechanism} takes a user and a password", "that of the user")
         return Sasl(mechanism, user["sasl.username"], user["sasl.password"])
     if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):

@@ -48,9 +48,10 @@ class IngestRun:
         _check_notes(ingest, options.sink)
         opened = open_own_run(options)
         decision, noted = opened.decision, noted_by(opened.decision)
-        self._noted = noted or AllNotes(ingest.notes, opened.partition_of(ingest.notes))
-        if self._noted.topic != ingest.notes:
-            raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=self._noted.topic, new_topic=ingest.notes)
+        if noted is not None and noted.topic != ingest.notes:
+            raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=noted.topic, new_topic=ingest.notes)
+        partition = opened.partition_of(ingest.notes)  # which checks the topic, at every start
+        self._noted = noted or AllNotes(ingest.notes, partition)
         self.taken = Taken.of(ingest.query, opened.records(ingest.notes, self._noted.partition), noted)
         self.unfinished = decision is not None and bool(decision.lost)
         self.batch = 0 if decision is None else decision.batch + (not self.unfinished)

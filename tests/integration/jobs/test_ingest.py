@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -359,7 +360,18 @@ def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
     setting.run()
     with pytest.raises(EosError, match="EOS_INGEST_NOTES_LOST"):
         setting.ingest(notes="other-notes")
-    setting.view.admin.delete_topics(["other-notes"])
+    assert "other-notes" not in setting.view.admin.list_topics(timeout=TIMEOUT).topics
+
+
+def test_notes_that_their_topic_no_longer_keeps(setting: Setting):
+    """The next start says so, before any is deleted."""
+    setting.put("a", "a")
+    notes = f"{setting.topic}-notes"
+    setting.run(notes=notes)
+    policy = ConfigResource(ConfigResource.Type.TOPIC, notes, {"cleanup.policy": "delete"})
+    setting.view.admin.alter_configs([policy])[policy].result(TIMEOUT)
+    with pytest.raises(EosError, match=r"EOS_LEDGER_UNSUITABLE.*cleanup\.policy"):
+        setting.ingest(notes=notes)
 
 
 def test_what_no_ingest_has_planned_is_not_read(spark: SparkSession, setting: Setting):

@@ -161,7 +161,7 @@ def simulated_of(query: Query) -> Ports:
 
 def prepared(query: Query, head: Head, batch: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.unit.protocol.test_stops.QUERY", query.id)
+        patch.setattr("tests.simulation.by_hand.QUERY", query.id)
         return query.brokers.prepared(head, batch)
 
 

@@ -226,6 +226,8 @@ def test_an_unknown_option_that_is_near_nothing_lists_all():
         ("topic", "", "EOS_OPTION_INVALID"),
         ("transactionalIdPrefix", " ", "EOS_OPTION_INVALID"),
         ("ledger.topic", "", "EOS_OPTION_INVALID"),
+        ("kafka.partitioner", "murmur3", "EOS_OPTION_INVALID"),
+        ("kafka.partitioner", "Murmur2_Random", "EOS_OPTION_INVALID"),
     ],
 )
 def test_bad_values_are_named(option, value, condition):

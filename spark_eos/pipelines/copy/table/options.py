@@ -105,7 +105,7 @@ def _given(options: Mapping[str, str], names: Collection[str], prefix: str) -> t
         elif key.lower() in own:
             given[own[key.lower()]] = value
         else:
-            raise stop("EOS_OPTION_UNKNOWN.option", option=key, names=f"{', '.join(names)}, delta.*, fs.*")
+            raise stop("EOS_OPTION_UNKNOWN.option", option=key, names=f"{', '.join(names)}, {prefix}*, fs.*")
     return given, properties
 
 

@@ -372,10 +372,12 @@ def test_limits_that_only_librdkafka_has_are_refused_by_the_sink_alone(key):
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("key", ["sasl.username", "sasl.password"])
-def test_a_login_without_user_or_password_is_refused(mechanism, key):
-    """Before a broker refuses it, which cannot say what is missing."""
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_login_without_user_or_password_is_refused(mechanism, key, empty):
+    """Before a broker refuses it, which cannot say what is missing; also one that a variable left empty."""
     login = {"sasl.username": "ann", "sasl.password": "hunter2"}
     del login[key]
+    login |= {key: ""} if empty else {}
     with pytest.raises(OptionError, match=rf"EOS_OPTION_MISSING.*'kafka\.{key}' is missing"):
         client.client_config(properties(**{"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, **login}))
 
