@@ -41,7 +41,8 @@ _DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelatio
 
 @dataclass(frozen=True)
 class Way:
-    """The way in which a job reads rows. ``past_jvm``: true if tasks read files themselves; ``why``: in words."""
+    """The way in which a job reads rows. ``past_jvm``: true if tasks read files themselves; ``why``: the reason, as
+    text."""
 
     past_jvm: bool
     why: str

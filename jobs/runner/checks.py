@@ -49,7 +49,7 @@ def output_check(sink: SinkOptions) -> Check:
 
 
 class Silence:
-    """For how long a cluster has not answered, in words: after 5 s, 10 s, 20 s, …, and when it answers again."""
+    """Logs for how long a cluster has not answered: after 5 s, 10 s, 20 s, …, and when it answers again."""
 
     def __init__(self, servers: str, now: Callable[[], float] = time.monotonic) -> None:
         self._servers = servers
@@ -74,7 +74,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class JobCluster:
-    """A cluster that the job needs, the topics to ask it about, and the ones among them that must exist at the
+    """A cluster that the job needs, the topics to ask it about, and the topics among them that must exist at the
     start."""
 
     kafka: KafkaProperties

@@ -131,6 +131,6 @@ def _csv(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Column
 
 
 def _mark(special: str = "") -> str:
-    """Return a text that nobody can guess, without letters that are special."""
+    """Return an unguessable text without special characters."""
     letters = sorted(set(string.ascii_lowercase) - set(special))
     return "".join(secrets.choice(letters) for _ in range(_MARK_LENGTH))

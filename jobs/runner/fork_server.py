@@ -139,7 +139,8 @@ class _Request:
 
 
 class ForkServer:
-    """``added``: the variables that only some of Spark's processes have. ``lock``: a descriptor that forks close."""
+    """The server, in its own process. ``added``: the variables that only some of Spark's processes have. ``lock``: a
+    descriptor that forks close."""
 
     def __init__(self, listener: socket.socket, added: Sequence[str], lock: int) -> None:
         self._listener, self._added, self._lock = listener, added, lock

@@ -57,7 +57,7 @@ class TableSection(Section, extra="allow"):
 
     @property
     def properties(self) -> dict[str, str]:
-        """By their names, with the prefix. Some may be secrets."""
+        """The properties by name, with the prefix. Some may be secrets."""
         return self.__pydantic_extra__
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:

@@ -136,8 +136,8 @@ def is_new(checkpoint: str) -> bool | None:
 
 @dataclass(frozen=True)
 class JobCommand(Generic[J]):
-    """A job as its command line sees it. ``name`` is that of its module, ``about`` its docstring; ``config`` the
-    model of its file; ``options`` adds to the command line, whose arguments ``plan`` is given."""
+    """A job as its command line sees it. ``name``: of its module; ``about``: the module's docstring; ``config``: the
+    model of its file; ``options`` adds options to the command line; ``plan`` is given the arguments."""
 
     name: str
     about: str | None

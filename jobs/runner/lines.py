@@ -181,8 +181,8 @@ class BatchLines(StreamingQueryListener):
             self.heard = time.monotonic()
 
     def _commit_of(self, batch: int, patience_s: float) -> Event | None:
-        """Return the event of the micro-batch's commit, which may still be on its way; None where it was lost, or is
-        that of another sink."""
+        """Return the event of the micro-batch's commit, which may not have arrived yet; None where it was lost, or
+        belongs to another sink."""
         with self._changed:
             self._changed.wait_for(lambda: batch in self._committed, patience_s)
             counts = self._committed.get(batch)

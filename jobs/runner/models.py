@@ -104,7 +104,7 @@ class Job(Section):
 
     @property
     def available_now(self) -> bool:
-        """True if the job ends when it has read all that was there at its start."""
+        """True if the job ends when it has read all data that existed at its start."""
         return self.trigger == AVAILABLE_NOW
 
     @property
@@ -114,7 +114,7 @@ class Job(Section):
 
     @property
     def when(self) -> str:
-        """The trigger in words."""
+        """A description of the trigger."""
         return "until all that is there now is read" if self.available_now else f"every {self.trigger}"
 
     def start(self, writer: DataStreamWriter) -> StreamingQuery:

@@ -36,7 +36,8 @@ Read: TypeAlias = "Callable[[str, int | Literal['latest']], Decoding]"
 
 @dataclass(frozen=True)
 class Note:
-    """``since``: the first micro-batch that is read with this version. ``column``: key or value."""
+    """A note of a schema's version. ``since``: the first micro-batch that is read with this version. ``column``: key or
+    value."""
 
     column: str
     since: int
@@ -67,7 +68,7 @@ def chosen(
     column: str, subject: str, wanted: int | None, read: Read, notes: Sequence[Note], progress: Progress
 ) -> tuple[Decoding, Note]:
     """Return the next run's reader of a column, and its note, which may be the last one. ``wanted``: the version that
-    is set; None for that of the note, or where there is none the latest.
+    is set; None for the note's version, or the latest where there is no note.
 
     Raises RegistryError: EOS_REGISTRY_CHANGED if the registry has another schema under the noted version.
     """

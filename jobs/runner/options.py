@@ -113,7 +113,7 @@ def _without_values(text: str, options: Mapping[str, str]) -> str:
 
 
 def selected(options: SourceOptions) -> str:
-    """Return the input of a source in words."""
+    """Describe the input of a source."""
     selection = options.selection
     return f"topics that match {selection.regex}" if isinstance(selection, Pattern) else ", ".join(selection.topics)
 
@@ -124,6 +124,6 @@ def topics_of(options: SourceOptions) -> list[str]:
 
 
 def begins(parsed: SourceOptions, options: Mapping[str, str]) -> str:
-    """Return the start of a new query in words."""
+    """Describe the start of a new query."""
     name = parsed.starting_option
     return f"{option(options, name)}" if name == "startingOffsets" else f"{name} {option(options, name)}"

@@ -130,12 +130,12 @@ class Columns:
 
     @property
     def decode(self) -> dict[str, Decoding]:
-        """By ``key`` and ``value``, as far as they are decoded."""
+        """Decoders by ``key`` and ``value``, as far as they are decoded."""
         return {name: one for name, one in (("key", self.key_in), ("value", self.value_in)) if one is not None}
 
     @property
     def encode(self) -> dict[str, Encoding]:
-        """By ``key`` and ``value``, as far as they are encoded."""
+        """Encoders by ``key`` and ``value``, as far as they are encoded."""
         return {name: one for name, one in (("key", self.key_out), ("value", self.value_out)) if one is not None}
 
 

@@ -53,8 +53,8 @@ def transformed(
     """Return the rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink.
 
     ``config``: None for rows as they are. ``letters``: where malformed rows go, if they are to be kept; then ``topic``
-    is that of all others, if their column of that name does not say it. ``columns``: keys and values with
-    schemas of a registry.
+    is the topic of all other rows, unless they have a column of that name. ``columns``: keys and values with schemas of
+    a registry.
     """
     rows = encoded_rows(result(source, config, columns), columns)
     unknown = [name for name in rows.columns if name not in SINK_COLUMNS]

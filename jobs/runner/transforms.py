@@ -69,7 +69,7 @@ class ArrowTransform(Section):
 
 
 class DuckdbTransform(ArrowTransform):
-    """By DuckDB or a function of Arrow batches: no row passes through Spark."""
+    """A transform by DuckDB or a function of Arrow batches: no row passes through Spark."""
 
     gone: ClassVar[Mapping[str, str]] = {
         "function": "Set 'arrow', a function of Arrow batches, or 'sql', which DuckDB runs."
