@@ -32,9 +32,9 @@ _LONGEST_S = 1e9
 
 
 class _Checked:
-    """Refuses an empty value of an option, as of an unset variable of a script: a command would take it for an option
-    that is not given, and do something else than was meant. Also refuses a number of seconds for which nobody can wait;
-    all fractions here are seconds."""
+    """Refuses an empty value of an option, such as from an unset variable of a script: a command would take the option
+    for not given, and do something unintended. Also refuses a number of seconds that is too long to wait; all fractions
+    here are seconds."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # of a class that typer hides
         command: Any = self

@@ -13,8 +13,8 @@ from spark_eos.base.topic_partition import OffsetRange
 
 @dataclass(frozen=True)
 class Answer:
-    """``data``: for JSON; ``text``: for people; ``code``: the exit code. Client properties, which may be passwords, are
-    in neither."""
+    """The answer of a command. ``data``: for JSON; ``text``: for people; ``code``: the exit code. Client properties,
+    which may be passwords, are in neither."""
 
     data: Any
     text: str

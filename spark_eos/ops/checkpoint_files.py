@@ -44,8 +44,7 @@ _AT_WORK = ".moving-"
 class DroppedFiles:
     """The file of a planned micro-batch and its checksums, which a command moves from the offset log to `DROPPED`.
 
-    ``generation``: that of the head by which the command has halted the query; ``still`` raises where that is not the
-    newest head any more.
+    ``generation``: of the head by which the command has halted the query; ``still`` raises where there is a newer head.
 
     Raises CheckpointError, ReplayError, and CommandError (EOS_COMMAND_OVERTAKEN).
     """

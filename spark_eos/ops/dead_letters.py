@@ -184,8 +184,8 @@ class SentOffsets:
 
 @dataclass(frozen=True)
 class PartitionLog:
-    """The log of a partition: that of a mirror, of a copy, or of a topic that was created again is another one, with
-    other records at its offsets."""
+    """The log of a partition. A mirror, a copy, or a topic that was created again has another log, with other records
+    at its offsets."""
 
     cluster: str
     topic: str
@@ -286,8 +286,7 @@ class DeadLetters:
 
     def resend(self, to: str | None, *, yes: bool) -> Answer:
         """Send dead letters that were not sent again: to the topic ``to``, or each to the topic where it belongs.
-        Without ``yes``, only count them. After an error, the ones that were sent stay sent; the next run sends the
-        rest."""
+        Without ``yes``, only count them. After an error, the next run sends the rest."""
         if to == self.topic:
             raise stop("EOS_LETTER_UNSENDABLE.itself", topic=self.topic)
         if yes:
@@ -434,7 +433,7 @@ class _Reader:
                 yield letter, sent[letter.partition].has(letter.offset)
 
     def letters(self) -> Iterator[tuple[DeadLetter, bool]]:
-        """Like `all`, but only with the reason that is asked for."""
+        """Yield dead letters like `all`, but only with the requested reason."""
         return (each for each in self.all() if self._letters.reason in (None, each[0].reason))
 
     def planned(self, to: str | None) -> Counter[str]:

@@ -94,7 +94,7 @@ def heads_of(cluster: Cluster, query: str) -> list[SinkHead]:
 
 
 def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
-    """Return the heads within foreachBatch, preceded by one for the query itself, which stands for sinks without a
+    """Return the heads within foreachBatch, preceded by one for the query itself, which represents sinks without a
     head."""
     if not sinks or sinks[0].name in (None, WHOLE):
         return sinks
@@ -106,7 +106,7 @@ def with_the_whole(sinks: list[SinkHead], query: str) -> list[SinkHead]:
 def check_named(mark: Unfinished, query: str, checkpoint: str, to: str) -> None:
     """Raise ReplayError unless a mark in the ledger names the query and the locations that the command names: a user
     that may write to the ledger must not choose which files a command changes. ``to``: the location of a new
-    checkpoint, or that of the checkpoint itself."""
+    checkpoint, or of the checkpoint itself."""
     wanted = {"query": query, "checkpoint": checkpoint, "new checkpoint": to}
     check_agree({"query": mark.of, "checkpoint": mark.checkpoint, "new checkpoint": mark.to}, wanted)
 

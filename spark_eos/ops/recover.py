@@ -44,10 +44,10 @@ class SinkPlan:
 
     ``head``: None where it cannot be read, as a transaction of the query itself holds the ledger; to take the ledger
     ends that. ``aborts``, ``commits``: open transactions to abort and to commit; ``unsettled``: transactions of the
-    last decision that the ledger does not say are committed; ``broken``: the ones that are aborted instead, in a plan;
-    ``stays``: transactions that stay open. When it is done, ``ended``: transactions that it has ended; ``lost``:
-    decided ones that are aborted; ``left``: transactions that should have been ended and are still open. ``error``: why
-    it cannot be done, or was not done to its end.
+    last decision that the ledger does not say are committed; ``broken``: decided transactions that are aborted instead,
+    in a plan; ``stays``: transactions that stay open. When it is done, ``ended``: transactions that it has ended;
+    ``lost``: decided ones that are aborted; ``left``: transactions that should have been ended and are still open.
+    ``error``: why it cannot be done, or was not done to its end.
     """
 
     key: str
@@ -207,7 +207,7 @@ def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], 
 
 def _looked_at(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
     """Return the plan of a sink, once the leaders have said which decided transactions have lost rows: these cannot be
-    committed. A recovery that is carried out finds that out itself."""
+    committed. An actual recovery asks the leaders itself."""
     if not plan.unsettled or plan.head is None or plan.head.decision is None:
         return plan
     open_ones = [w for w in plan.head.decision.written if w.pair.id in plan.unsettled]

@@ -51,9 +51,10 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """``query``: the id of the new query. ``unfinished``: the mark for the ledger, which has all that is needed to
-    finish the replay. ``passed``: the last micro-batch in Spark's commit log. ``heads``: of the old query's
-    sinks. ``ranges``: the offsets that are read again, where the replay has not begun yet; ``begun``: it has."""
+    """The plan of a replay. ``query``: the id of the new query. ``unfinished``: the mark for the ledger, which has all
+    that is needed to finish the replay. ``passed``: the last micro-batch in Spark's commit log. ``heads``: of the old
+    query's sinks. ``ranges``: the offsets that are read again, where the replay has not begun yet; ``begun``: it
+    has."""
 
     query: str
     unfinished: Unfinished

@@ -48,8 +48,8 @@ class InputPartition:
 class CheckpointState:
     """The content of a checkpoint. ``planned``, ``committed``: the micro-batches in its offset log and commit log;
     ``sources``: the kind of each source; ``recreated_topics``: topics whose id is not the one in the offset log;
-    ``elsewhere``: topics of another cluster than the ledger's, whose logs were not looked at; ``left``: the offset at
-    which the query continues if it reads a topic or partition again that it no longer reads."""
+    ``elsewhere``: topics of another cluster than the ledger's, whose logs were not read; ``left``: the offset at which
+    the query continues if it reads a topic or partition again that it no longer reads."""
 
     location: str
     planned: Sequence[int] = ()

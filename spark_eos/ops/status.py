@@ -33,7 +33,7 @@ def status(
     open_for_s: float | None = None,
 ) -> Answer:
     """Return the query of a checkpoint, queries by their ids, or all queries. With ``open_for_s``: only transactions
-    that have been open for at least so many seconds, and their queries. Raises EosError."""
+    that have been open for at least that long, and their queries. Raises EosError."""
     named = checkpoint is not None or bool(queries)
     states = query_states(cluster, checkpoint, queries, watch_s=watch_s, quiet_s=quiet_s)
     code = 1 if any(s.problems for s in states) else 2 if any(s.unknown for s in states) else 0

@@ -36,7 +36,7 @@ class TableState:
 
     @property
     def name(self) -> str:
-        """The table in words."""
+        """A description of the table."""
         return in_words(self.sink)
 
     def as_json(self) -> dict[str, Any]:

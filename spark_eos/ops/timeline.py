@@ -29,9 +29,9 @@ STEPS = ("prepare", "verify", "decide", "EndTxn")
 
 @dataclass(frozen=True)
 class BatchAttempt:
-    """An attempt of a run at a micro-batch. ``steps``: the time of each of `STEPS` that it has reached; ``whole``: that
-    of the micro-batch, by Spark. ``outcome``: "committed", "replayed", "repaired", "cut off", or the condition of the
-    error that ended it; empty while it runs."""
+    """An attempt of a run at a micro-batch. ``steps``: the time of each of `STEPS` that it has reached; ``whole``: the
+    time of the micro-batch, by Spark. ``outcome``: "committed", "replayed", "repaired", "cut off", or the condition of
+    the error that ended it; empty while it runs."""
 
     number: int
     run: str
@@ -111,8 +111,8 @@ class Timeline:
 
 
 class EventReader:
-    """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``. ``most``: so
-    many events of a file are kept, the newest; None for all."""
+    """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``. ``most``: how
+    many events of a file are kept, the newest ones; None for all."""
 
     def __init__(self, source: str, most: int | None = None) -> None:
         self.source = source

@@ -151,7 +151,7 @@ def _as_lines(now: Now) -> RenderableType:
 
 
 def _table(*columns: str) -> Table:
-    """Return a table without lines, whose last column is that of the longest texts."""
+    """Return a table without lines, whose last column has the longest texts."""
     table = Table(box=None, pad_edge=False, header_style=_FAINT)
     for column in columns:
         table.add_column(column, justify="left" if column in ("topic", columns[-1]) else "right")

@@ -33,8 +33,8 @@ _LISTS_BY_PATTERN = Api("ListTransactions", 66, 2, 1 << 14)
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """``nodes``: the ids of the brokers; ``config``: their settings, None where this user may not read them;
-    ``transaction_version``: its finalized level; ``before_4_1``: the brokers that are older than Kafka 4.1."""
+    """Facts about the brokers. ``nodes``: their ids; ``config``: their settings, None where this user may not read
+    them; ``transaction_version``: its finalized level; ``before_4_1``: the brokers that are older than Kafka 4.1."""
 
     nodes: tuple[int, ...]
     config: Mapping[int, Mapping[str, str]] | None

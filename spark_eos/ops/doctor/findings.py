@@ -15,8 +15,9 @@ from spark_eos.options.parse import SinkOptions
 
 
 class Severity(StrEnum):
-    """``ERROR``: rows can be lost or doubled, or the query cannot run. ``WARNING``: if something else fails, too, the
-    query stops, or cannot tell whether its rows are committed. ``UNKNOWN``: it could not be determined."""
+    """Severity of a finding. ``ERROR``: rows can be lost or doubled, or the query cannot run. ``WARNING``: if something
+    else fails, too, the query stops, or cannot tell whether its rows are committed. ``UNKNOWN``: it could not be
+    determined."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -29,9 +30,9 @@ ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN
 
 @dataclass(frozen=True)
 class Finding:
-    """``check``: the name of the check, for scripts; ``subject``: the topic, broker or user; ``what``: its state;
-    ``why`` that can lose or double rows, or stop the query; ``fix``: commands that correct it; ``condition``: of the
-    sink's own check, if that has failed."""
+    """The result of a check. ``check``: its name, for scripts; ``subject``: the topic, broker or user; ``what``: its
+    state; ``why``: how that can lose or double rows, or stop the query; ``fix``: commands that correct it;
+    ``condition``: of the sink's own check, if that has failed."""
 
     check: str
     subject: str
@@ -44,7 +45,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Fault:
-    """``what``: the state, where the check's own words for it do not fit; the rest as in `Finding`."""
+    """A fault that a check may find. ``what``: the state, where the check's own words for it do not fit; the rest as in
+    `Finding`."""
 
     severity: Severity
     why: str

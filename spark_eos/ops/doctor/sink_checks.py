@@ -143,8 +143,8 @@ def check_input(client: BrokerClient, topic: str) -> None:
 
 
 def check_table(sink: Mapping[str, str], settings: HadoopSettings) -> Finding:
-    """Judge whether a table is there, or can be created. ``sink``: the query's options that name it; ``settings``: see
-    `spark_eos.ops.table_state.location_of`. That it can be written is not tried."""
+    """Judge whether a table exists, or can be created. ``sink``: the query's options that name it; ``settings``: see
+    `spark_eos.ops.table_state.location_of`. Does not try to write it."""
     subject = f"output {in_words(sink)}"
     try:
         location = location_of(sink, settings)

@@ -23,8 +23,8 @@ _IN_SYNC, _UNCLEAN, _MAX_BYTES = "min.insync.replicas", "unclean.leader.election
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """``replicas``: the brokers of each partition; ``in_sync``: how many of them are in sync; ``config``: the topic's
-    settings, None where this user may not read them."""
+    """Facts about a topic. ``replicas``: the brokers of each partition; ``in_sync``: how many of them are in sync;
+    ``config``: the topic's settings, None where this user may not read them."""
 
     name: str
     replicas: tuple[tuple[int, ...], ...]

@@ -56,7 +56,8 @@ class Recorder:
 
 
 class EventFile:
-    """A file that a `Recorder` writes or has written. ``most``: so many events are kept, the newest; None for all."""
+    """A file that a `Recorder` writes or has written. ``most``: how many events are kept, the newest ones; None for
+    all."""
 
     def __init__(self, path: Path, most: int | None = None) -> None:
         self._path, self._older = path, Path(f"{path}.1")

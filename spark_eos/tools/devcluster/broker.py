@@ -151,8 +151,8 @@ class Broker:
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Until all threads of a process that was sent SIGSTOP stand still. One may run on for a moment, and answer. Where
-    the system does not tell (it is not Linux), or after some seconds, nobody waits."""
+    """Wait until all threads of a process that was sent SIGSTOP stand still. One may run on for a moment, and answer.
+    Returns at once where the system does not show threads (it is not Linux), and in any case after some seconds."""
     deadline = time.monotonic() + _STOPS_S
     while time.monotonic() < deadline:
         try:

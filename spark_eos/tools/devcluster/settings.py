@@ -26,7 +26,7 @@ _OWN = frozenset(
 
 
 def check(config: Mapping[str, str]) -> None:
-    """Raises DevClusterError EOS_DEVCLUSTER_CONFIG for settings that are the cluster's own."""
+    """Raise DevClusterError (EOS_DEVCLUSTER_CONFIG) for settings that are reserved for the cluster."""
     for key in config:
         if key in _OWN:
             raise stop("EOS_DEVCLUSTER_CONFIG.setting", key=key)

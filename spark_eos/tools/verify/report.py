@@ -36,7 +36,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if rows were compared, without a fault; rows that were left out or still wait are none."""
+        """True if rows were compared, without a fault; rows that were left out or still wait are no faults."""
         return not self.faults and self.counts["pairs"] > 0
 
     @property

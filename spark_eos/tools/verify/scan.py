@@ -138,7 +138,7 @@ class Scan:
         return len(ids) - ids.count(None)
 
     def _spill(self, spill: Spill, partition: int, ids: list[bytes | None], messages: list[Message]) -> None:
-        """Spill the messages that have an id, or a value that stands for it."""
+        """Spill the messages that have an id, or a value that replaces it."""
         if None in ids:
             ids = [
                 value_as_id(message.value()) if id_ is None else id_ for message, id_ in zip(messages, ids, strict=True)
