@@ -18,8 +18,8 @@ _UTC = pa.timestamp("us", "UTC")
 
 
 def rows_at_once(metadata: pq.FileMetaData, most_rows: int, most_bytes: int) -> int:
-    """Return how many rows to read together: so many at the most, and by the average of their row group about so many
-    bytes. It follows from the footer alone."""
+    """Return how many rows to read together: at most ``most_rows``, and about ``most_bytes``, by the average of their
+    row group. It depends on the footer alone."""
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(most_rows, most_bytes // max(widest, 1)))

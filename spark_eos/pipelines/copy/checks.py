@@ -30,8 +30,8 @@ _TRIGGERS = ("availableNow", "processingTime")
 
 @dataclass(frozen=True)
 class Ends:
-    """Where a query reads and writes, checked, with a client of each. ``cluster``, ``target_cluster``: the ids of the
-    clusters, empty where brokers do not report them."""
+    """The checked options of a query's source and sink, with a client of each. ``cluster``, ``target_cluster``: the ids
+    of the clusters, empty where brokers do not report them."""
 
     source: SourceOptions
     sink: SinkOptions

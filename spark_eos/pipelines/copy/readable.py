@@ -15,8 +15,8 @@ from spark_eos.spi import BrokerClient, Fetching, SourceOptions, broker_client, 
 
 @dataclass(frozen=True)
 class ReadableRanges:
-    """``client``, ``cluster``: of the source, the latter its id; ``ids``: topic → its id, when the micro-batch was
-    planned."""
+    """Checks ranges of a task for topics that were recreated or deleted. ``client``, ``cluster``: of the source, the
+    latter its id; ``ids``: topic → its id, when the micro-batch was planned."""
 
     client: BrokerClient
     source: SourceOptions

@@ -239,7 +239,8 @@ class Differs(Protocol):
 
 @dataclass(frozen=True)
 class SampleDescription:
-    """How errors name a sample. ``where``: in words; ``position``: parameters for one of its rows, by its number."""
+    """How errors name a sample. ``where``: its description; ``position``: returns an error's parameters for one of its
+    rows, by row number."""
 
     where: str
     position: Callable[[int], dict[str, object]]

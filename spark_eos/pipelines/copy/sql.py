@@ -254,7 +254,7 @@ def _judge_expression(node: dict[str, Any]) -> None:
 
 
 def _path(node: dict[str, Any]) -> list[str]:
-    """Catalog, schema and name of a function, as far as they are there."""
+    """Return catalog, schema and name of a function, as far as the plan has them."""
     path: list[str] = node.get("qname", {}).get("path") or []
     return path
 

@@ -48,7 +48,7 @@ def check_types(columns: Sequence[str], types: Sequence[DuckDBPyType]) -> None:
 
 
 def may_be_unfit(types: Sequence[DuckDBPyType]) -> bool:
-    """Return whether values of one of the types have to be looked at, by `check_values`."""
+    """Return whether values of one of the types have to be checked by `check_values`."""
     return not all(_TAKEN[leaf.id] for type_ in types for leaf in _leaves(type_))
 
 

@@ -108,7 +108,7 @@ def chunks(
 
 
 def _at_multiples(batch: pa.RecordBatch, offsets: int, number_column: str) -> Iterator[pa.RecordBatch]:
-    """Yield the parts of a batch that lie between multiples of so many offsets."""
+    """Yield the parts of a batch, cut at multiples of a number of offsets."""
     number = batch.column(number_column).to_numpy() // offsets
     cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), batch.num_rows]
     for begin, end in pairwise(cuts):
@@ -394,7 +394,7 @@ def _unfit(name: str, type_: pa.DataType, error: object) -> EosError:
 
 
 def _values_of(type_: pa.DataType) -> pa.DataType:
-    """Return the type, or that of a dictionary's values."""
+    """Return the type, or the type of a dictionary's values."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 

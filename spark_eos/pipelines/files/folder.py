@@ -36,8 +36,8 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class File:
-    """A file, by its normalised URI. ``size`` is in bytes; ``digest`` is that of its content, and empty until the file
-    has been read. ``checksum``: of the same content, where this run of the job has read it. Both are from `HashedFile`.
+    """A file, by its normalised URI. ``size`` is in bytes; ``digest``: of its content, and empty until the file has
+    been read. ``checksum``: of the same content, where this run of the job has read it. Both are from `HashedFile`.
     ``ctime_ns``: when content or attributes last changed, which no program can set; 0 where the store does not say.
     """
 

@@ -125,8 +125,8 @@ class Taken:
 
     @classmethod
     def of(cls, query: str, records: Iterable[Note], noted: AllNotes | None) -> Taken:
-        """Read from the records of a partition, which may include other ingests' notes. Raises LedgerError unless they
-        are exactly the ones that the ledger has counted."""
+        """Read notes from the records of a partition, which may include other ingests' notes. Raises LedgerError unless
+        they are exactly the notes that the ledger has counted."""
         own = {key: value for key, value in records if _query(key) == query}
         read = AllNotes("", -1, len(own), digest_of(own.items()))
         known = noted or AllNotes("", -1)

@@ -45,7 +45,7 @@ class TextForm:
 
     @cached_property
     def around(self) -> np.ndarray:
-        """For each value of a byte, whether it may be next to a quoted field, or is a quote."""
+        """For each byte value, whether it may be next to a quoted field, or is a quote: 256 bool."""
         return np.isin(np.arange(256), list(self.delimiter + self.quote + b"\r\n"))
 
     @cached_property

@@ -198,8 +198,8 @@ _ORIGIN_KEY = b'{"origin":'
 
 @dataclass(frozen=True)
 class Origin:
-    """A target topic and the topic that it is mirrored from. ``chain``: ids of clusters, the nearest first: that of the
-    source, and the clusters from which the source itself is mirrored."""
+    """A target topic and the topic that it is mirrored from. ``chain``: ids of clusters, the nearest first: the source,
+    and the clusters from which the source itself is mirrored."""
 
     target: str
     target_id: str

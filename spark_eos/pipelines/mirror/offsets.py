@@ -88,7 +88,8 @@ class GroupMove:
 
 @dataclass(frozen=True)
 class GroupMover:
-    """``source`` and ``target``: clients of both clusters; ``map``: the topic of the offset map."""
+    """Moves a consumer group to the target. ``source`` and ``target``: clients of both clusters; ``map``: the topic of
+    the offset map."""
 
     group: str
     source: BrokerClient

@@ -60,7 +60,7 @@ _STABLE_S = 60.0
 
 @dataclass(frozen=True)
 class Claim:
-    """``query`` mirrors the topic ``source``, of id ``source_id``, to the topic ``target``.
+    """A claim in the offset map: ``query`` mirrors the topic ``source``, of id ``source_id``, to the topic ``target``.
 
     ``ledger`` (its ledger topic) and ``prefix`` (of its transactional ids) are needed to retire the query.
     ``checkpoint``, ``host`` and ``since_ms`` (since 1970) are for people. ``released``: the query no longer mirrors the

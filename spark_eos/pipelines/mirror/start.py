@@ -59,7 +59,7 @@ def mirror(
 
 def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
     """Return whether no micro-batch was ever planned in the checkpoint. Raises CheckpointError where Python cannot read
-    it: it could not be told then whether another query mirrors the same topics."""
+    it: then it would be unknown whether another query mirrors the same topics."""
     return Checkpoint(checkpoint, settings).last_batch("offsets") is None
 
 

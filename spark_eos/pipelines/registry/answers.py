@@ -15,7 +15,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class AnswerRefused(Exception):
-    """An answer that is too large, or is packed in a way that nobody has asked for."""
+    """An answer that is too large, or has an encoding that was not requested."""
 
 
 def bound_answers(client: Any) -> None:  # noqa: ANN401  # their SchemaRegistryClient
@@ -28,7 +28,7 @@ def bound_answers(client: Any) -> None:  # noqa: ANN401  # their SchemaRegistryC
 
 
 def _read_bounded(response: Any) -> None:  # noqa: ANN401  # httpx's Response
-    """Replace the answer's stream, which nobody has read so far, by its bytes. Raises AnswerRefused."""
+    """Replace the answer's unread stream by its bytes. Raises AnswerRefused."""
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
     encoding = response.headers.pop("Content-Encoding", "identity").lower()

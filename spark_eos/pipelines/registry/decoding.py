@@ -47,8 +47,8 @@ class Decoding:
         return reader_of(self.registered.schema, self.message).type
 
     def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
-        """Return the values as rows of the type. ``values``: binary; ``headers``: a column like that of the source. An
-        id in ``unknown`` stays unknown, and other ids that the registry does not know are added there.
+        """Return the values as rows of the type. ``values``: binary; ``headers``: a column like the source's. An id in
+        ``unknown`` stays unknown, and other ids that the registry does not know are added there.
 
         Raises RegistryError where the registry does not answer, or is not the same any more.
         """

@@ -69,7 +69,7 @@ def _is_out_of_range(time_s: np.ndarray, nanos: np.ndarray, least: int, most: in
 
 
 class _Lists:
-    """Adds such messages to a file. ``made``: their names, by the name of the message that each stands for."""
+    """Adds such messages to a file. ``made``: their names, by the name of the message that each replaces."""
 
     def __init__(self, file: FileDescriptorProto, made: dict[str, str | None]) -> None:
         self._file, self._made = file, made

@@ -228,10 +228,10 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def _size_of(message: Descriptor, sizes: dict[str, Size], within: tuple[str, ...] = ()) -> Size:
-    """Return the size of a message's type; that of each message is kept in ``sizes``. Raises RegistryError
+    """Return the size of a message's type; sizes of all messages are kept in ``sizes``. Raises RegistryError
     (EOS_REGISTRY_SCHEMA) for a type that is too large, for a message that contains itself, for a group, which ptars
-    reads as a field without a value, and for Google's dates and times of day, which ptars reads as a day or time that
-    there is."""
+    reads as a field without a value, and for Google's dates and times of day, which ptars reads as a valid day or time,
+    even if they are none."""
     if message.full_name in within:
         raise stop("EOS_REGISTRY_SCHEMA.recursive", message=message.full_name, within=within[0])
     if message.full_name not in sizes:

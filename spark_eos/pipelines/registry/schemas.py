@@ -66,7 +66,8 @@ class Schema:
 
 
 def _add_references(schema: Schema, by_name: dict[str, Schema], seen: set[str]) -> None:
-    """Add the schemas to which this one refers. ``seen``: fingerprints of schemas whose references are there."""
+    """Add the schemas to which this one refers. ``seen``: fingerprints of schemas whose references are added
+    already."""
     if schema.fingerprint in seen:
         return
     for reference in schema.references:

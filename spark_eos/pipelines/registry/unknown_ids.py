@@ -35,7 +35,8 @@ def check_unknown(count: int) -> None:
 
 
 class UnknownIds:
-    """``noted``: the `names` that the decision on the range has noted; None for a range without a decision."""
+    """The ids of one range that are unknown to the registry. ``noted``: the `names` that the decision on the range has
+    noted; None for a range without a decision."""
 
     def __init__(self, noted: Collection[str] | None = None) -> None:
         self._noted = tuple(noted or ())

@@ -31,8 +31,8 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """``again``: the table already had the micro-batch, and the files were not committed; ``tries``: how many were
-    needed."""
+    """Outcome of a commit. ``again``: the table already had the micro-batch, and the files were not committed;
+    ``tries``: how many were needed."""
 
     again: bool
     tries: int
@@ -47,9 +47,9 @@ def until_known(
 ) -> Outcome:
     """Try to commit a micro-batch, or columns where there is none, until it is known that the table has it.
 
-    ``once``: looks into the table, and commits unless the table has it; returns whether it had it. An EosError
-    ends the tries. ``cause``: any other error in words without secrets. Raises TableError (EOS_TABLE_UNCLEAR) where no
-    try has succeeded for ``patience_s`` seconds.
+    ``once``: reads the table, and commits unless the table has it; returns whether it had it. An EosError ends the
+    tries. ``cause``: describes any other error without secrets. Raises TableError (EOS_TABLE_UNCLEAR) where no try has
+    succeeded for ``patience_s`` seconds.
     """
     error = None
     what = "columns" if batch is None else f"query={batch.query} batch={batch.number}"
@@ -110,7 +110,7 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def has_file(self, handle: H, path: str) -> bool:
-        """Return whether the file is there, whether or not the table names it."""
+        """Return whether the file exists, even if the table does not name it."""
 
     @abstractmethod
     def append(self, handle: H) -> Callable[[], H]:

@@ -45,8 +45,8 @@ _NAMES = {"truncate": "trunc"}
 
 @dataclass(frozen=True)
 class Key:
-    """``name``: in the table's list of partition fields; ``column``: by whose values the key is computed;
-    ``transform``: as Iceberg writes it, one of `is_known`."""
+    """A partition field. ``name``: in the table's list of partition fields; ``column``: by whose values the key is
+    computed; ``transform``: as Iceberg writes it, one of `is_known`."""
 
     name: str
     column: str
@@ -93,7 +93,7 @@ class Key:
 
     @cached_property
     def _name(self) -> str:
-        """``bucket``, ``truncate``, or nothing."""
+        """Return ``bucket``, ``truncate``, or an empty text."""
         match = _TRANSFORM.fullmatch(self.transform)
         return (match["name"] if match else None) or ""
 

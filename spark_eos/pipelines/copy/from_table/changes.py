@@ -167,8 +167,8 @@ def _check_order(result: pa.RecordBatch, changes: Changes | None) -> None:
 
 
 def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa.Array:
-    """Return the headers of so many rows: their own, then the two of each change. Without own ones, all rows have the
-    same list, which then is the one entry of a dictionary."""
+    """Return the headers of ``count`` rows: their own, then the two of each change. Without own headers, all rows have
+    the same list, which then is the only entry of a dictionary."""
     version, kind = ("", "") if changes is None else (str(changes.file.version), changes.kind)
     ours = pa.array(
         [{"key": VERSION_HEADER, "value": version.encode()}, {"key": KIND_HEADER, "value": kind.encode()}],

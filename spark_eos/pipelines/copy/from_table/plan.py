@@ -36,7 +36,7 @@ class TableFile:
 
 
 def topic_of(table: SourceTable, *, at_first: bool) -> str:
-    """Return the topic in a decision that stands for a table's files."""
+    """Return the topic that represents a table's files in a decision."""
     topic = f"{table.id} changes" if table.changes else table.id
     return f"{topic} as it was" if at_first else topic
 

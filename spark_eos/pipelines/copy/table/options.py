@@ -24,8 +24,9 @@ _DELTA_PROPERTY, _CATALOG_PROPERTY = "delta.", "catalog."
 
 @dataclass(frozen=True)
 class TableOptions:
-    """``mark``: the options that identify the table, for the offset log; ``storage``: settings ``fs.…``; ``evolves``:
-    columns that the table lacks are added; ``place_in``: see `place`, without secrets in its text."""
+    """Options of a table as the sink. ``mark``: the options that identify the table, for the offset log; ``storage``:
+    settings ``fs.…``; ``evolves``: columns that the table lacks are added; ``place_in``: see `place`, without secrets
+    in its text."""
 
     mark: Mapping[str, str]
     storage: HadoopSettings

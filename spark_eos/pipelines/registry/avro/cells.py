@@ -28,8 +28,8 @@ _PARTED = (
 
 @dataclass(frozen=True)
 class Cells:
-    """``data``: uint8 of shape (n, width). ``size``: how many bytes of each row are used, n int64, or None for all:
-    the first bytes, or with ``at_end`` the last."""
+    """Bytes of n rows in a matrix. ``data``: uint8 of shape (n, width). ``size``: how many bytes of each row are used,
+    n int64, or None for all: the first bytes, or with ``at_end`` the last."""
 
     data: np.ndarray
     size: np.ndarray | None = None

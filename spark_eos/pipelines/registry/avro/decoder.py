@@ -20,8 +20,8 @@ _LONGEST_DATUM = (1 << 31) - 2 * _CHUNK_BYTES
 
 @dataclass(frozen=True)
 class Decoded:
-    """``rows``: n values of the reader's type; null where the value is null or bad. ``bad``: row → why it cannot be
-    read."""
+    """Decoded values. ``rows``: n values of the reader's type; null where the value is null or bad. ``bad``: row → why
+    it cannot be read."""
 
     rows: pa.Array
     bad: dict[int, str]

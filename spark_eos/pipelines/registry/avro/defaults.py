@@ -125,7 +125,7 @@ def _text(value: str, path: str = "") -> bytes:
 
 
 def _characters(value: Json) -> bytes | None:
-    """Return the bytes of a JSON string, whose characters U+0000 to U+00FF stand for bytes; None for other values."""
+    """Return the bytes of a JSON string, whose characters U+0000 to U+00FF represent bytes; None for other values."""
     try:
         return value.encode("latin-1") if isinstance(value, str) else None
     except UnicodeEncodeError:

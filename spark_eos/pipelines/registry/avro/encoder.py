@@ -20,7 +20,8 @@ _CHUNK_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Encoded:
-    """``values``: binary, n values; null where the row is null or bad. ``bad``: row → why it cannot be written."""
+    """Encoded rows. ``values``: binary, n values; null where the row is null or bad. ``bad``: row → why it cannot be
+    written."""
 
     values: pa.BinaryArray
     bad: dict[int, str]

@@ -60,7 +60,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """``type``: one of PRIMITIVES. ``logical``: its logical type, if that is supported."""
+    """A primitive type. ``type``: one of PRIMITIVES. ``logical``: its logical type, if that is supported."""
 
     type: str
     logical: str | Decimal | None = None
@@ -68,7 +68,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """``size``: in bytes. ``name`` and ``aliases`` are full names, as in all named types."""
+    """A fixed type. ``size``: in bytes. ``name`` and ``aliases`` are full names, as in all named types."""
 
     name: str
     size: int
@@ -78,7 +78,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Enum:
-    """``default``: the symbol as which a reader reads symbols that it does not have."""
+    """An enum. ``default``: the symbol as which a reader reads symbols that it does not have."""
 
     name: str
     symbols: tuple[str, ...]
@@ -95,7 +95,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """``values`` by string."""
+    """A map from strings to ``values``."""
 
     values: Schema
 
@@ -119,7 +119,7 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``default``: in JSON; None for a field without a default."""
+    """A field of a record. ``default``: in JSON; None for a field without a default."""
 
     name: str
     schema: Schema
@@ -129,7 +129,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """``fields`` are in the order of the datum."""
+    """A record. ``fields`` are in the order of the datum."""
 
     name: str
     fields: tuple[Field, ...]

@@ -90,8 +90,8 @@ class DeltaCommit(FilesCommit["DeltaTable"]):
         return memory
 
     def _taken_back(self, handle: DeltaTable) -> EosError:
-        """Take the micro-batch back from a table that it was not meant for, unless somebody has committed there since.
-        Returns the error for it."""
+        """Remove the micro-batch from a table that it was not meant for, unless the table has a later commit. Returns
+        the error for it."""
         newest, path, table = handle.version(), self.path, str(handle.metadata().id)
         query, number = self.batch.query, self.batch.number
         if _is_commit_of(_actions(self.table.location, newest), query, number) and taken_back(

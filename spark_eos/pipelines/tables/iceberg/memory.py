@@ -56,8 +56,8 @@ def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int], table: str
 
 @dataclass(frozen=True)
 class Memory:
-    """A table's memory of a query. ``snapshot``: that of the last micro-batch, None without one; ``is_in_main``:
-    whether the main branch still descends from it, as far as the snapshots that have not expired can tell; ``ends``:
+    """A table's memory of a query. ``snapshot``: of the last micro-batch, None without one; ``is_in_main``: whether the
+    main branch still descends from it, as far as the snapshots that have not expired can tell; ``ends``:
     ``topic/partition`` → end offset."""
 
     remembered: Remembered
@@ -68,7 +68,7 @@ class Memory:
 
 def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
     """Return the query's memory. ``path``: the table, for messages. Raises TableError (EOS_ICEBERG_TAG) where the tag
-    was removed or moved by somebody else, and EOS_OTHER_TABLE where its snapshot was meant for another table: some
+    was removed or moved by another program, and EOS_OTHER_TABLE where its snapshot was meant for another table: some
     catalogs do not check for which one a commit is."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     tag, main = metadata.refs.get(tag_of(query)), metadata.refs.get(MAIN_BRANCH)
@@ -88,7 +88,7 @@ def memory_of(metadata: TableMetadata, query: str, path: str) -> Memory:
             raise stop(
                 "EOS_ICEBERG_TAG.behind", path=path, tag=tag_of(query), batch=batch, snapshot=snapshot.snapshot_id
             )
-        # None, too, where it has expired: some writers then take it for that of a first snapshot.
+        # None, too, where the parent has expired: some writers then commit as if there were no parent.
         snapshot = None if snapshot.parent_snapshot_id is None else snapshots.get(snapshot.parent_snapshot_id)
     if tagged is None:
         return Memory(Remembered(None, None))

@@ -103,9 +103,9 @@ def _kind(column: pa.Field) -> str:
 
 
 def created(name: TableName, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
-    """Return the table, created with these columns unless somebody else creates it meanwhile; its namespace is created
-    where there is none. ``partition_by``: as `spark_eos.pipelines.tables.keys.key_of` takes it. Raises OptionError and
-    SchemaError, and errors of pyiceberg."""
+    """Create the table with these columns, unless another writer creates it meanwhile, and return it. Its namespace is
+    created where there is none. ``partition_by``: as `spark_eos.pipelines.tables.keys.key_of` takes it. Raises
+    OptionError and SchemaError, and errors of pyiceberg."""
     check_columns(schema)
     catalog, columns = opened(name), iceberg_schema(schema)
     spec = partitioned(columns, schema, partition_by)
