@@ -74,7 +74,7 @@ class TableTarget(TableSection):
     merge: Keys | None = None
     #: List of the partition columns of a table that the job creates.
     partition_by: tuple[Text, ...] = ()
-    #: Version of a RESTORE after which the job goes on without the rows that it has taken. Only for rows that are
+    #: Version of a RESTORE after which the job continues without the rows that it has removed. Only for rows that are
     #: [appended](delta.md#appends).
     after_restore: AtLeastZero | None = None
 

@@ -43,7 +43,7 @@ class IcebergTarget(TableSection):
     catalog: Text = "default"
     #: List of the [partition fields](iceberg.md#partitions) of a table that the job creates, such as `day(timestamp)`.
     partition_by: tuple[Text, ...] = ()
-    #: The query's snapshot that a rollback has removed, after which the job goes on.
+    #: The query's snapshot that a rollback has removed, after which the job continues.
     after_rollback: SnapshotId | None = None
 
     def options(self) -> dict[str, str]:

@@ -205,7 +205,7 @@ def create(table: Table, schema: StructType, partitions: Sequence[str], properti
     if _RETENTION in properties:
         given = f"{_RETENTION}={properties[_RETENTION]}"
         raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=table.path, properties=given)
-    if table.has_log():  # Delta's builder takes the table for one that is there, and then does not find it
+    if table.has_log():  # Delta's builder assumes that the table exists, and then does not find it
         empty = table.spark.createDataFrame([], nullable(schema)).write.format("delta").mode("append")
         empty.partitionBy(*partitions).options(**properties).save(table.path)
         return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _CANCEL_S = _STOP_POLL_S = 0.5
 _LOOK_S = 0.25
-#: Up to so many bytes of a micro-batch, the driver reads its files for their digests by itself, several at a time.
+#: The most bytes of a micro-batch whose files the driver reads for their digests by itself, several at a time.
 BYTES_READ_HERE, _READERS = 128 << 20, 8
 
 

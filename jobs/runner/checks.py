@@ -18,7 +18,7 @@ from spark_eos.sink.preflight import check_cluster
 
 from .lines import say
 
-#: A setting by which Spark brings modules, so that nobody else can import them before it.
+#: A setting by which Spark distributes modules, which cannot be imported before Spark starts.
 PY_FILES = "spark.submit.pyFiles"
 #: Seconds between two requests, and the timeout of each.
 _ASK_S = 1.0
@@ -59,13 +59,13 @@ class Silence:
         self._said = False
 
     def broken(self) -> None:
-        """It has answered."""
+        """Note an answer, and log it after a logged silence."""
         if self._said:
             say(f"{self._servers} answers again, after {self._now() - self._since:.0f} s")
         self._since, self._next, self._said = self._now(), _FIRST_S, False
 
     def goes_on(self) -> None:
-        """It has not answered."""
+        """Note that there is no answer, and log it at growing intervals."""
         if self._now() - self._since >= self._next:
             say(f"no answer from {self._servers} for {self._next} s")
             self._next += min(self._next, _LONGEST_S)

@@ -49,9 +49,9 @@ _EXPONENT = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)[eE][+-]?[0-9]{1,4}$"
 _DATE = "(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = "[T ][0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.][0-9]{1,6}0*)?)?"
 _ZONE = "[A-Za-z0-9:/_+-]"
-#: Letters of a format that stand for a zone.
+#: Letters of a format that mean a zone.
 _ZONE_LETTERS = re.compile("[VzOXxZ]")
-#: Seconds since 1970 of so many digits are a timestamp.
+#: Seconds since 1970 that can be a timestamp, by their number of digits.
 _SECONDS = r"^([0-9]{1,11}|-[0-9]{1,10})$"
 #: A value of JSON without quotes that is no null.
 _JSON_VALUE = r"(?:-?(?:%s)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|[+-]?(?:INF|Infinity)|true|false)"

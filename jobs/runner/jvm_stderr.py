@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from .lines import say
 
-#: Text is passed on in one piece up to a pause as long as this, or up to so many characters.
+#: Text is passed on in one piece until a pause of this length, or this number of characters.
 _QUIET_S = 0.2
 _CHARS = 1 << 16
 _DRAIN_S = 5.0

@@ -32,7 +32,7 @@ from spark_eos.pipelines.copy.from_table.position import from_text
 _OUT = "spark_eos_job_out"
 #: Seconds to wait for the event of a commit that Spark has reported.
 _EVENT_S = 2.0
-#: That of the rows that do not parse and are left out.
+#: The name of the observation of rows that do not parse and are left out.
 _MALFORMED = "spark_eos_job_malformed"
 _LINE = threading.Lock()
 

@@ -95,7 +95,7 @@ class Job(Section):
     #: Client properties of each end that is Kafka, without the prefix `kafka.`, such as `bootstrap.servers`. The same
     #: property in `source` or `sink`, with the prefix, takes precedence.
     kafka: Properties = NO_PROPERTIES
-    #: When micro-batches begin: at an interval, or `availableNow`: until everything that is there now is read.
+    #: When micro-batches begin: at an interval, or `availableNow`: until all data that exists at the start is read.
     trigger: Trigger = "10 seconds"
     restart: Restart = Restart()
     metrics: Metrics | None = None

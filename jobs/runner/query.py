@@ -20,7 +20,7 @@ from spark_eos.spark.reasons import PLAN
 from .lines import say as say
 from .lines import say_at_once
 
-#: Exit codes: the job is done or was stopped; somebody has to change something; starting it again helps (EX_TEMPFAIL).
+#: Exit codes: the job is done or was stopped; a change is needed; starting it again helps (EX_TEMPFAIL).
 DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.

@@ -69,7 +69,7 @@ class Parsed(RegistryColumn):
 
     def decoding(self, subject: str, version: int | Literal["latest"], *, key: bool) -> Decoding:
         """Return the registry's decoding. Raises RegistryError, SchemaError."""
-        from spark_eos.pipelines.registry.decoding import reading  # with Arrow, for who uses it
+        from spark_eos.pipelines.registry.decoding import reading  # imports Arrow, only for a registry
 
         decoding = reading(self.registry, subject, version, message=self.message, key=key)
         _check_kind(self.format, decoding.registered.schema.kind, subject)

@@ -59,7 +59,7 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: 
 
     ``stderr``: a file descriptor for the stderr of the JVM, where this call starts one.
     """
-    # Said by Spark wherever pandas is 3 or newer, though no job needs pandas.
+    # Spark logs it where pandas is 3 or newer, though no job needs pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     # A worker of another interpreter lacks our packages and shows up as "Python worker failed to connect back".
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

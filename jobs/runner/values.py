@@ -132,7 +132,7 @@ Text = Annotated[str, AfterValidator(check_filled)]
 Number = Annotated[int, BeforeValidator(check_digits), Field(le=10**18)]
 AtLeastZero = Annotated[Number, Field(ge=0)]
 AtLeastOne = Annotated[Number, Field(ge=1)]
-#: Of an Iceberg table: random, and larger than any number that somebody counts to.
+#: Of an Iceberg table: random, and larger than any number of a sequence.
 SnapshotId = Annotated[int, BeforeValidator(check_digits), Field(ge=0, le=2**63 - 1)]
 #: Free names, and their values as texts. It prints no secrets.
 Properties = Annotated[Mapping[str, str], AfterValidator(check_properties)]
