@@ -54,7 +54,7 @@ def _at(checkpoint: Checkpoint, cluster: Cluster, watch_s: float, quiet_s: float
         liveness = _by_files(checkpoint, watch_s, quiet_s)
         at = checkpoint_state(logs, cluster)
         return QueryState(query, liveness=liveness, checkpoint=at, table=table_state(query, sink, logs))
-    # The head first: one that is newer than the checkpoint's files would look as if the checkpoint were behind.
+    # Read the head first: with a head newer than its files, the checkpoint would seem to be behind.
     before = _snapshot(cluster, [query], checkpoint, ends=watch_s > 0)
     at = checkpoint_state(logs, cluster)
     after = _later_snapshot(cluster, [query], checkpoint, watch_s)

@@ -66,7 +66,7 @@ class Replay:
         if unfinished.topic is None:
             still()
             heads, left = self._retire(begun)
-        for sink in reversed(heads):  # the one for all sinks comes last
+        for sink in reversed(heads):  # the mark for all sinks comes last
             ports = self._new_ports(sink, unfinished.group)
             begin(ports, unfinished, as_offsets(unfinished.lines), begun[sink.key])
         return left

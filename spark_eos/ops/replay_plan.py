@@ -69,7 +69,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, request: ReplayRequest) -> Re
     or not in this way."""
     logs, old, heads = opened(checkpoint, cluster)
     query = query_of_replay(old, request.to)
-    begun = cluster.head(query)  # within foreachBatch, that of all sinks, whose mark is the first and the last one
+    begun = cluster.head(query)  # within foreachBatch, the head for all sinks, whose mark is the first and the last one
     unfinished = None if begun is None else begun.marks.unfinished
     if begun is not None and unfinished is not None:
         if request != ReplayRequest(request.to):

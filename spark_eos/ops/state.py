@@ -149,7 +149,7 @@ class QueryState:
         """The sink by whose head a start stops, and why. None where it does not stop, or that is not known."""
         for sink in self.sinks:
             judged = self.status(sink)
-            # Only the checkpoint tells whether Spark has passed the micro-batch that was given up.
+            # Only the checkpoint shows whether Spark has passed the micro-batch that was given up.
             if judged is not None and judged.stops and (judged is not Status.GIVEN_UP or self.checkpoint is not None):
                 return sink, judged
         return None
@@ -208,7 +208,7 @@ class QueryState:
         """Return sentences on problems that a start of the query, or a command, has to solve."""
         problems = [f"the ledger cannot be read: {self.unread}"] if self.unread else []
         stop = self.stops_with
-        # A retired query needs no attention until somebody is about to start it.
+        # A retired query needs no attention until it is to be started.
         if stop is not None and (self.checkpoint is not None or stop[1] in _UNFINISHED):
             problems.append(f"the next start {self.next_action}")
         if self.table is not None and self.table.stop is not None:

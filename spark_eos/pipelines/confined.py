@@ -26,7 +26,7 @@ T = TypeVar("T")
 _MAIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from spark_eos.pipelines.confined import main; main()"
 #: The process writes this byte when it is ready for calls.
 _READY = b"."
-#: The ends of a process that its own work has brought about. Of others, such as by SIGKILL, nobody knows.
+#: Signals by which a process ends due to its own work. For others, such as SIGKILL, the cause is unknown.
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 

@@ -43,7 +43,7 @@ class _Checkup:
         if query.writes_topics:
             yield from self._ledger(checks, tools)
         for topic, error in self.unseen.items():
-            if not isinstance(error, Unauthorized):  # of topics that it may not describe, the sink's checks tell
+            if not isinstance(error, Unauthorized):  # the sink's checks report topics that this user may not describe
                 yield Finding("settings", f"topic {topic}", UNKNOWN, error.message, error.hint, (), error.condition)
         if query.writes_topics or options.group_id is not None:
             yield from brokers.readable(cluster)

@@ -72,7 +72,7 @@ class SinkChecks:
         # A producer that is fenced by the end of its transaction has no late batches.
         unsure = "" if broker or self._cluster.fencing else "whether the brokers reject late batches"
         yield self._judged("late batches", "brokers", "the brokers reject late batches", late_batches, unsure=unsure)
-        if broker is not None:  # else only a transaction would tell: `readable` says that this is not known
+        if broker is not None:  # else only a transaction would show it: `readable` reports that this is not known
             check, fine = "transaction.max.timeout.ms", "the brokers allow transactions of this length"
             yield self._judged(check, "query", fine, transaction_timeout, options, broker)
         ids, name = f"transactional ids {options.prefix}-…", doctor_name(options.prefix)

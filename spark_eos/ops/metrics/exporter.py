@@ -220,7 +220,7 @@ class Exporter:
         losses = event["losses"] - self._losses.get(event["source"], 0)
         self._losses[event["source"]] = event["losses"]
         self._metric("source_data_losses", label).inc(max(0, losses))
-        if query in self._queries.running:  # else it has just ended, and nobody would take its lag back
+        if query in self._queries.running:  # else it has just ended, and its lag would never be removed
             self._show_lag(label, event)
 
     def _show_lag(self, label: str, event: Event) -> None:

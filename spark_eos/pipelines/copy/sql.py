@@ -95,7 +95,7 @@ def _names(*lines: str) -> frozenset[str]:
 
 
 #: Functions that DuckDB calls consistent within a query alone because the session's time zone matters to them, which is
-#: UTC here. The others of that class tell the time, or something of the session.
+#: UTC here. The others of that class depend on the time, or on the session.
 _BY_TIME_ZONE = _names(
     "+ - century date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day dayname dayofmonth",
     "dayofweek dayofyear decade era generate_series hour isodow isoyear julian last_day make_timestamptz microsecond",

@@ -24,9 +24,9 @@ from spark_eos.spi import HadoopSettings
 
 #: Columns that an ingest adds: see `spark_eos.pipelines.files.source`.
 ADDED = "_file", "_line"
-#: Rows that are read together: so many, and by the average of their row group about so many bytes.
+#: The most rows, and about the most bytes, by the average of their row group, that are read together.
 _ROWS, _BYTES = 10_000, 16 << 20
-#: A file of so many bytes or less is kept in memory while it is checked, and is not read again for its rows.
+#: A file of at most this many bytes is kept in memory while it is checked, and is not read again for its rows.
 _HELD_BYTES = 32 << 20
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-#: The longest record. A longer one is taken for the rest of the file behind a quote that is not closed.
+#: The longest record. A longer one is taken for the rest of the file after an unclosed quote.
 LONGEST_BYTES = 16 << 20
 
 _BOM = b"\xef\xbb\xbf"

@@ -31,7 +31,7 @@ except ImportError as missing:
     raise not_installed(missing) from None
 
 _NOT_JSON = "it is not JSON"
-#: The most levels of arrays and objects within one another. Python's own limit depends on who calls.
+#: The most levels of arrays and objects within one another. Python's own limit depends on the depth of the call.
 _MOST_LEVELS = 128
 _TOO_DEEP = f"it has more than {_MOST_LEVELS} levels within one another"
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})

@@ -102,7 +102,7 @@ class ProtobufReader(_Message):
         good = np.ones(len(messages), bool)
         suspects = _with_long_varints(messages)
         batch = self._parsed(messages)
-        # Messages one behind the other are a message, which is read at once.
+        # Concatenated messages are one message, which is read at once.
         if batch is None or self._official(b"".join(messages.take(pa.array(suspects)).to_pylist())) is None:
             good[[row for row in suspects if self._official(messages[row].as_py()) is None]] = False
             good[list(damaged(messages, lambda piece: self._parsed(piece) is not None))] = False
@@ -202,7 +202,7 @@ class ProtobufWriter(_Message):
                 known = ", ".join(fields)
                 raise stop("EOS_REGISTRY_SCHEMA.column", column=column.name, record=self.record, fields=known)
             wanted = self.type.field(column.name).type
-            if rows.type.get_field_index(column.name) < 0:  # the name is there twice
+            if rows.type.get_field_index(column.name) < 0:  # the name occurs twice
                 raise stop("EOS_REGISTRY_SCHEMA.type", column=column.name, type=rows.type, wanted=wanted)
             lost = lost_field(column.type, wanted)
             if lost is not None:

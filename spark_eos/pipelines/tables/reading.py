@@ -16,7 +16,7 @@ from spark_eos.pipelines.tables.partitions import NoPartition, value_of
 from spark_eos.pipelines.tables.values import conformed
 from spark_eos.spi import Store
 
-#: A piece has at most so many rows, and by the average of its file about so many bytes.
+#: The most rows of a piece, and about the most bytes, by the average of its file.
 PIECE_ROWS, PIECE_BYTES = 8192, 16 << 20
 
 

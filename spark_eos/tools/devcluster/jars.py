@@ -29,7 +29,7 @@ _LOGGING_4_0 = (
     "org.apache.logging.log4j:log4j-api:2.25.4",
     "org.apache.logging.log4j:log4j-core:2.25.4",
 )
-#: The tools of 4.4.0 could not be resolved; the ones before do for its brokers.
+#: The tools of 4.4.0 could not be resolved; older tools work with its brokers.
 _TOOLS_VERSION = {"4.4.0": "4.3.1"}
 
 
@@ -92,7 +92,7 @@ def download(jar_set: JarSet, folder: Path) -> None:
 
     Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when it cannot be had.
     """
-    # Ivy's own cache goes with the download, so nothing half-done of an earlier one can get into this one.
+    # Ivy's own cache is removed with the download, so that it never has incomplete files of an earlier one.
     with tempfile.TemporaryDirectory(prefix="spark-eos-ivy-", ignore_cleanup_errors=True) as work:
         _run_ivy(jar_set, Path(work), folder)
     for coordinate in jar_set.transitive + jar_set.plain:

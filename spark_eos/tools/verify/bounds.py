@@ -124,7 +124,7 @@ class _Sides:
         at_least = self._all.committed(self._input)
         try:
             return self._committed.committed(self._input, PATIENCE_S)
-        except ConnectionFailed:  # the previous answer said that a transaction is open
+        except ConnectionFailed:  # by the previous answer, a transaction is open
             self._warnings.append(f"an open transaction holds newer offsets of the group {group}")
             return at_least
 

@@ -61,7 +61,7 @@ class IdPlace:
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
-#: Numbers stay as they are in JSON: one double stands for several of them.
+#: Numbers stay as they are in JSON, as several of them equal the same double.
 _AS_TEXT: Mapping[str, Any] = {"parse_float": str, "parse_int": str, "parse_constant": str}
 #: The core of `json.loads`, which takes a third of the time.
 _decode = json.JSONDecoder(**_AS_TEXT).raw_decode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Stands for a position where there is no valid value.
+#: Returned instead of a position where there is no valid value.
 WRONG = -1
 
 #: Bytes of a varint of 64 bits, whose last byte has a single bit.

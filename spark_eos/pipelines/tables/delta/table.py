@@ -28,8 +28,8 @@ from spark_eos.spi import HadoopSettings, Store, absolute, open_store
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-#: Features of a table's protocol that an append of files keeps, or that bind nobody unless a column or a property has
-#: a rule of theirs, which is looked at by itself.
+#: Features of a table's protocol that an append of files keeps, or that have no effect unless a column or a property
+#: uses them, which is checked separately.
 _FEATURES = frozenset(
     {
         *("appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "generatedColumns"),

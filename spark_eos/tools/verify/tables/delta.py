@@ -18,7 +18,7 @@ from spark_eos.errors import stop
 if TYPE_CHECKING:
     from spark_eos.tools.verify.tables import TableAddress
 
-#: How many versions of the history are looked at for removed rows.
+#: The number of versions of the history that are searched for removed rows.
 _VERSIONS = 1000
 _REMOVES = {"DELETE", "MERGE", "RESTORE", "TRUNCATE", "UPDATE"}
 
