@@ -21,7 +21,8 @@ from spark_eos.kafka.codes import (
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a request failed: Kafka's error code, or a negative one of the client's own, its name, and a sentence."""
+    """Cause of a failed request: Kafka's error code, or a negative one of the client's own, its name, and a
+    sentence."""
 
     code: int
     name: str

@@ -14,5 +14,5 @@ SOURCE_CLUSTER = "__spark_eos.source.cluster"
 #: Where a broker refused it.
 TARGET_TOPIC, TARGET_PARTITION = "__spark_eos.target.topic", "__spark_eos.target.partition"
 
-#: How the names of such headers begin, also of those that later versions write.
+#: How the names of such headers begin, also in later versions.
 PREFIXES = ("__streams.errors.", "__spark_eos.source.", "__spark_eos.target.")

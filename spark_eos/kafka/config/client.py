@@ -29,8 +29,8 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Kerberos:
-    """``service``: the first part of the brokers' principals. Without ``principal`` and ``keytab``, Kerberos uses its
-    default credentials."""
+    """Settings of Kerberos. ``service``: the first part of the brokers' principals. Without ``principal`` and
+    ``keytab``, Kerberos uses its default credentials."""
 
     service: str = "kafka"
     principal: str = ""
@@ -61,8 +61,8 @@ class Sasl:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How to connect to the brokers of a cluster. ``servers``: the bootstrap servers; ``family``: the address family;
-    ``silence_s``: seconds for which a broker may be silent that owes a response."""
+    """Settings of connections to the brokers of a cluster. ``servers``: the bootstrap servers; ``family``: the address
+    family; ``silence_s``: seconds for which a broker may be silent that owes a response."""
 
     servers: tuple[Address, ...]
     client_id: str

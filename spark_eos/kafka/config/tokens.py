@@ -47,7 +47,7 @@ class TokenRefused(OSError):
 
 @dataclass(frozen=True)
 class Token:
-    """``expires_at``: seconds since the epoch."""
+    """An OAuth token. ``expires_at``: seconds since 1970."""
 
     value: str = field(repr=False)
     expires_at: float

@@ -43,7 +43,7 @@ class Broker(Record):
 
 
 class DescribedPartition(Record):
-    """``leader_id`` is negative where the partition has no leader."""
+    """Metadata of a partition. ``leader_id`` is negative where the partition has no leader."""
 
     error_code: Int16
     partition_index: Int32
@@ -55,8 +55,8 @@ class DescribedPartition(Record):
 
 
 class DescribedTopic(Record):
-    """``topic_authorized_operations``: a bit for each operation that this user may do; -2^31 if it was not
-    requested."""
+    """Metadata of a topic. ``topic_authorized_operations``: a bit for each operation that this user may do; -2^31 if it
+    was not requested."""
 
     error_code: Int16
     name: String

@@ -11,7 +11,8 @@ from spark_eos.base import system
 
 
 class PooledConnection(Protocol):
-    """``idle``: no response is awaited. ``due``: the broker requires a new authentication soon.
+    """A connection in the pool. ``idle``: no response is awaited. ``due``: the broker requires a new authentication
+    soon.
 
     Of one class, at most ``kept_each`` connections to a broker are kept, and ``kept_in_all`` to all of them.
     """

@@ -52,7 +52,7 @@ class FieldReader:
 
     @property
     def left(self) -> int:
-        """How many bytes were not read yet."""
+        """Number of bytes not read yet."""
         return self._end - self.at
 
     def of(self, form: struct.Struct) -> Sequence[Any]:
@@ -168,7 +168,7 @@ UUID = FieldType(bytes, lambda fields: fields.skip(16))
 
 
 def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """An array; None is written as null, and null is read as an empty array."""
+    """Return the type of an array; None is written as null, and null is read as an empty array."""
 
     def write(values: Sequence[Any] | None) -> bytes:
         return b"\x00" if values is None else varint(len(values) + 1) + b"".join(map(of.write, values))
@@ -183,7 +183,7 @@ def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """An array of a response that has at least one item, for the item that was requested."""
+    """Return the type of an array in a response with at least one item, for the item that was requested."""
     listed = array(of)
 
     def read(fields: FieldReader) -> tuple[T, ...]:
@@ -196,7 +196,7 @@ def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
-    """The fields of a request, as a mapping, in this order. Responses are read as `Record`."""
+    """Return the type of a request's fields, as a mapping, in this order. Responses are read as `Record`."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         if values.keys() != kinds.keys():
@@ -243,7 +243,7 @@ FIXED_STRING = FieldType(_write_fixed_text, _read_fixed_text)
 
 
 def fixed_array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
-    """An array in versions that are not flexible."""
+    """Return the type of an array in versions that are not flexible."""
 
     def write(values: Sequence[Any]) -> bytes:
         return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
@@ -255,7 +255,7 @@ def fixed_array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
 
 
 def fixed_record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
-    """A record in versions that are not flexible: without tagged fields."""
+    """Return the type of a record in versions that are not flexible: without tagged fields."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         return b"".join(kind.write(values[name]) for name, kind in kinds.items())
@@ -401,7 +401,7 @@ def _kind_of(hint: object, flexible: bool) -> FieldType[Any]:
 
 
 def array_of(kind: type[R]) -> FieldType[tuple[R, ...]]:
-    """Records in a tagged field."""
+    """Return the type of an array of records in a tagged field."""
     return array(FieldType(_only_read, kind.read))
 
 

@@ -137,7 +137,7 @@ class ArrowProducer:
 
     @property
     def refused(self) -> int:
-        """After `flush`: the number of rows in the dead-letter topic."""
+        """Number of rows in the dead-letter topic, after `flush`."""
         return self._refusals.rows
 
     def limit(self, topic: str, max_bytes: int) -> None:

@@ -127,7 +127,7 @@ class Sender:
 
     @property
     def lasts(self) -> dict[TopicPartition, int]:
-        """After `wait_until_below(0)`: the last row's sequence number in each partition that has rows."""
+        """Sequence number of the last row in each partition that has rows, after `wait_until_below(0)`."""
         return {partition: queue.last for partition, queue in self._queues.items() if queue.begun}
 
     def bytes_written(self, besides: Collection[str]) -> int:

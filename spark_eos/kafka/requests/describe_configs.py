@@ -34,7 +34,7 @@ class ConfigSynonym(Record):
 
 
 class DescribedConfig(Record):
-    """``value`` is None where it is sensitive."""
+    """A setting of a broker or topic. ``value`` is None where it is sensitive."""
 
     name: String
     value: NullableString

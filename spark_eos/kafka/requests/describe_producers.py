@@ -25,7 +25,7 @@ from spark_eos.kafka.net.schema import (
 
 
 class ActiveProducer(Record):
-    """``current_txn_start_offset`` is -1 where the producer has no open transaction."""
+    """A producer of a partition. ``current_txn_start_offset`` is -1 where the producer has no open transaction."""
 
     producer_id: Int64
     producer_epoch: Int32

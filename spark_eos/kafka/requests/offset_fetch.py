@@ -20,7 +20,7 @@ from spark_eos.kafka.net.schema import (
 
 
 class FetchedOffset(Record):
-    """``committed_offset`` is -1 if there is none."""
+    """A group's offset in a partition. ``committed_offset`` is -1 if there is none."""
 
     partition_index: Int32
     committed_offset: Int64
