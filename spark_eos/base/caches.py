@@ -61,7 +61,7 @@ class _Cached(Generic[P, R]):
 def ttl_cache(ttl_s: float, maxsize: int) -> Callable[[Callable[P, R]], _Cached[P, R]]:
     """Return a decorator that keeps a function's results for ``ttl_s`` seconds, counted from the call.
 
-    At most ``maxsize`` results are kept, those that were used last. Threads that miss the cache together all call the
+    At most ``maxsize`` results are kept, the most recently used ones. Threads that miss the cache together all call the
     function; a forked child does not use its parent's results. Tests call the function's ``cache_clear()``.
     """
     return lambda function: _Cached(function, ttl_s, maxsize)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Events:
-    """Where events go: to the socket at ``path``, or nowhere, which costs nothing."""
+    """Destination of events: the socket at ``path``, or none, which costs nothing."""
 
     path: str | None = None
 
@@ -41,7 +41,7 @@ _told: list[Events] = [NOWHERE]
 
 
 def here() -> Events:
-    """Return where this process sends events: nowhere, until it has metrics."""
+    """Return the destination of this process's events: none, until it has metrics."""
     return _told[-1]
 
 

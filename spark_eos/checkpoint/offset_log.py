@@ -54,8 +54,8 @@ OURS, BUILT_IN, OTHER = "eos-kafka", "kafka", "another"
 
 @dataclass(frozen=True)
 class LeftAt:
-    """Where a query has left partitions of a topic that it no longer reads: partition → offset. ``id``: the topic's;
-    ``epochs``: partition → leader epoch of the record before that offset, where it is known."""
+    """Offsets at which a query has left partitions of a topic that it no longer reads, by partition. ``id``: the
+    topic's; ``epochs``: partition → leader epoch of the record before that offset, where it is known."""
 
     id: str | None
     offsets: dict[int, int]

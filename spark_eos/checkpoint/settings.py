@@ -95,13 +95,13 @@ class HadoopSettings(Settings):
         return " ".join(hidden(text, others, endpoints).split())
 
     def on_this_machine(self) -> HadoopSettings:
-        """Return these settings over those in the files of this machine."""
+        """Return the settings in the files of this machine, overridden by these."""
         return HadoopSettings({**_of_files(os.getpid()), **self})
 
     @classmethod
     def split_off(cls, raw: Mapping[str, str], session: Mapping[str, str]) -> tuple[dict[str, str], HadoopSettings]:
-        """Return the options of a query that are no settings; and its settings, which override those of the
-        ``session``. Raises OptionError for a setting that is given twice, with different values."""
+        """Return the options of a query that are no settings; and its settings, which override the ``session``'s.
+        Raises OptionError for a setting that is given twice, with different values."""
         rest: dict[str, str] = {}
         given: dict[str, str] = {}
         for key, value in raw.items():

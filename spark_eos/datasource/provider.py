@@ -70,8 +70,8 @@ class EosKafkaDataSource(DataSource):
         return EosKafkaBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Never raises, as Spark would report ``UnboundLocalError: reader`` (`python_streaming_source_runner`). For bad
-        options it returns a reader that raises at Spark's first call."""
+        """Return the reader. Never raises, as Spark would report ``UnboundLocalError: reader``
+        (`python_streaming_source_runner`). For bad options it returns a reader that raises at Spark's first call."""
         from spark_eos.datasource.tables import options_of
         from spark_eos.options.parse import stream_options
         from spark_eos.source.reader import EosKafkaStreamReader

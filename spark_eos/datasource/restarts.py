@@ -87,7 +87,7 @@ def restarting(
     on_restart: Callable[[Restart], None],
     explain: Callable[[BaseException], Reason | None] = reason,
 ) -> None:
-    """Do some work, and do it again when it failed and a restart helps. For the parameters, see `run`."""
+    """Call ``work``, and call it again when it failed and a restart helps. For the parameters, see `run`."""
     failed = 0
     while True:
         attempt = Attempt()

@@ -40,7 +40,7 @@ class LeftOut:
         return {topic: of for topic, of in kept.items() if of}
 
     def add(self, partitions: set[tuple[str, str]]) -> None:
-        """Leave these out from now on, until another run asks."""
+        """Leave these partitions out from now on, until another run asks."""
         self._places |= partitions
 
 

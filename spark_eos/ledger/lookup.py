@@ -29,9 +29,9 @@ _ALL = -1
 
 
 class Absences:
-    """How long partitions have been missing, by the looks of this process: a broker that has just started may not know
-    a topic yet, and a process may live through many such starts. Where a topic is missing, a look at one of its
-    partitions counts for all: a look takes a second, and they may be many.
+    """Times for which partitions have been missing, by the requests of this process: a broker that has just started may
+    not know a topic yet, and a process may live through many such starts. Where a topic is missing, a look at one of
+    its partitions counts for all: a look takes a second, and they may be many.
 
     ``least``: for how long a partition has to be missing until it counts as gone. ``gap``: after so long without a
     look, an earlier one says nothing of the time between. Both in the units of the caller's clock.

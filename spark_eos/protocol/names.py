@@ -158,7 +158,7 @@ def query_of_replay(query: str, checkpoint: str) -> str:
 
 
 def joined(*texts: str) -> str:
-    """Texts of users as one, separated by spaces, so that other texts, as many, never give the same one: only the last
-    one keeps its own spaces, which are %20 in the others."""
+    """Join texts of users by spaces, so that the same number of other texts never gives the same result: only the last
+    text keeps its own spaces, which are %20 in the others."""
     *others, last = texts
     return " ".join([*(text.replace("%", "%25").replace(" ", "%20") for text in others), last])

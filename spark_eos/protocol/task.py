@@ -29,7 +29,8 @@ from spark_eos.protocol.status import Status, at_batch
 
 
 class Work(Enum):
-    """``WRITE``: a new micro-batch. ``REPAIR``: write decided rows again that were lost. ``COUNT``: write nothing."""
+    """Work of a task. ``WRITE``: a new micro-batch. ``REPAIR``: write decided rows again that were lost. ``COUNT``:
+    write nothing."""
 
     WRITE = "write"
     REPAIR = "repair"

@@ -77,15 +77,15 @@ def _described(sc: SparkContext, text: str) -> Iterator[None]:
 
 
 def _written(writer: EosKafkaBatchWriter, numbers: Iterable[int]) -> Iterator[Message]:
-    """In a task."""
+    """Write the numbers of rows in a task, and yield its message."""
     yield writer.write(iter([pa.record_batch({"number": pa.array(numbers, pa.int64())})]))
 
 
 def _written_rows(writer: EosKafkaBatchWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task."""
+    """Write rows in a task, and yield its message, pickled."""
     yield pa.record_batch({"message": pa.array([pickle.dumps(writer.write(batches))], pa.binary())})
 
 
 def _written_nothing(writer: EosKafkaBatchWriter, _: Iterable[int]) -> Iterator[Message]:
-    """In a task."""
+    """Write no rows in a task, and yield its message."""
     yield writer.write(iter(()))

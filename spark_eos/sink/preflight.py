@@ -122,7 +122,7 @@ def _is_readable(options: SinkOptions) -> bool:
 
 @contextmanager
 def _going_on_unread(options: SinkOptions) -> Iterator[None]:
-    """Where the checkpoint cannot be read and is not needed, only log that."""
+    """Only log that the checkpoint cannot be read, where it is not needed."""
     try:
         yield
     except CheckpointError as error:

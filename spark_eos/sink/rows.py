@@ -50,7 +50,7 @@ class RowBatch:
         return encode_headers(self.headers_column)
 
     def digest(self, by: Digest) -> int:
-        """See `spark_eos.sink.digests`."""
+        """Return the digest of the rows: see `spark_eos.sink.digests`."""
         return digest(self, by)
 
     @property

@@ -38,8 +38,8 @@ class _Verification:
 
 
 class Session:
-    """``client`` is that of the cluster to which the query writes; ``ports`` use it for the steps of the protocol, and
-    ``coordinator`` is theirs, with methods that only tasks need.
+    """Clients of a query's sink. ``client``: of the cluster to which the query writes; ``ports`` use it for the steps
+    of the protocol, and ``coordinator`` is theirs, with methods that only tasks need.
 
     On the driver, the session works in the background after a commit: it verifies that the commit is visible, takes the
     ledger ahead for the next one, and aborts transactions that late attempts leave open while the query has nothing to

@@ -1,4 +1,4 @@
-"""How far a micro-batch may go so that it reads about so many bytes: ``maxBytesPerTrigger``.
+"""Limits the bytes that a micro-batch reads, about: ``maxBytesPerTrigger``.
 
 Kafka has no request that maps offsets to sizes. So the driver samples the log: at a few offsets it fetches some record
 batches, whose headers have their sizes and offsets. The size of a sample is exact. The stretch from there to the next

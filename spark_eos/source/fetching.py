@@ -1,4 +1,4 @@
-"""How a task reads: with which client, and which rows."""
+"""The client of a task that reads, and the rows that it reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_eos.options.parse import MAX_DECOMPRESSED_BYTES, SourceOptions
 
 @dataclass(frozen=True)
 class Fetching:
-    """How a task reads. ``client``: of the cluster with the topics; ``poll_timeout_s``: seconds without progress after
-    which the task fails; ``max_decompressed_bytes``: of a record batch, decompressed."""
+    """Settings of a task that reads. ``client``: of the cluster with the topics; ``poll_timeout_s``: seconds without
+    progress after which the task fails; ``max_decompressed_bytes``: of a record batch, decompressed."""
 
     client: BrokerClient
     isolation: Isolation = "read_committed"

@@ -57,9 +57,9 @@ class LagWatch:
         return True
 
     def report(self, position: PartitionOffsets, ends: PartitionOffsets, losses: int) -> dict[str, Any]:
-        """``lag``: of each partition, how many offsets the query is behind its last stable offset and behind its high
-        watermark, and for how many milliseconds an open transaction has held back the former. ``losses``: the number of
-        data losses."""
+        """Return, as ``lag``, how many offsets the query is behind each partition's last stable offset and high
+        watermark, and for how many milliseconds an open transaction has held back the former; and as ``losses`` the
+        number of data losses."""
         now = time.monotonic()
         lag: dict[str, dict[str, dict[str, int]]] = {}
         for topic, partitions in sorted(ends.items()):

@@ -217,7 +217,7 @@ def start_is_fixed(options: SourceOptions) -> bool:
 
 @dataclass(frozen=True)
 class _Start:
-    """Where the next micro-batch starts. ``cut``: the partitions whose log was truncated and has grown again, by the
+    """Start of the next micro-batch. ``cut``: the partitions whose log was truncated and has grown again, by the
     question ``log_question`` and its answer ``diverged``."""
 
     position: Position

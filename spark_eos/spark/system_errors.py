@@ -84,7 +84,7 @@ def in_spark(around: str, text: str, stack: str) -> EosError | None:
 
 
 def _quotes_no_row(around: str, text: str) -> bool:
-    """Errors that quote a row come from Python or have one of Spark's conditions."""
+    """Return whether the error quotes no row: errors that do come from Python or have one of Spark's conditions."""
     return "python" not in around.lower() and (not text.startswith("[") or _OF_FILES.match(text) is not None)
 
 

@@ -19,5 +19,5 @@ def spare_collections() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _freeze(process_id: int, modules: int) -> None:
-    """Repeated when more modules were imported: a worker that has read may write next."""
+    """Freeze the current objects, again when more modules were imported: a worker that has read may write next."""
     gc.freeze()
