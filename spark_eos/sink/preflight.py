@@ -113,7 +113,7 @@ def _checkpoint(options: SinkOptions) -> Checkpoint:
 
 @ttl_cache(FRESH_S, maxsize=16)
 def _is_readable(options: SinkOptions) -> bool:
-    """Return whether the store of the checkpoint can be read. If not, later micro-batches do not wait for it again."""
+    """Return whether the store of the checkpoint can be read; cached, so that not every micro-batch waits for it."""
     with _going_on_unread(options):
         _checkpoint(options).query_id()
         return True
