@@ -374,6 +374,6 @@ def test_a_picture_needs_its_extra(file, tmp_path, monkeypatch):
     """Which the error names."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(EosError, match="extra 'plot'") as caught:
+    with pytest.raises(EosError, match=r"\[plot\]") as caught:
         plot(str(file), str(tmp_path / "query.png"))
     assert caught.value.condition == "EOS_NOT_INSTALLED"
