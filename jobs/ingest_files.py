@@ -89,7 +89,7 @@ class IngestFiles(Job):
         return way_of(self.files, self.transform)
 
     def ingest(self) -> Ingest:
-        """Under its name, with every option of its writes."""
+        """Return the ingest under its name, with every option of its writes."""
         return Ingest(self.name, options_of(self.kafka, self.sink), self.notes)
 
 

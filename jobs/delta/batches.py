@@ -216,8 +216,8 @@ def _named_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def _recorded(spark: SparkSession, application: str, note: Note) -> Iterator[None]:
-    """Within, one change of a table is done if its log does not have this micro-batch yet, and is noted there. A second
-    one would be skipped."""
+    """Let one change of a table within the block be done only if its log does not have this micro-batch yet, and be
+    noted there. A second change would be skipped."""
     before: dict[str, Any] = {name: spark.conf.get(name, None) for name in (*_RECORDED, _USER_METADATA)}
     settings = {
         TXN_APP_ID: application,

@@ -70,7 +70,7 @@ def of_write(error: BaseException, table: str) -> EosError | None:
 
 
 def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
-    """Condition and text of the error and its causes, in Python and in Java."""
+    """Yield condition and text of the error and its causes, in Python and in Java."""
     for cause in _chain(error):
         if isinstance(cause, BaseException):
             yield _condition(cause) or "", str(getattr(cause, "_desc", cause))

@@ -173,7 +173,7 @@ class Merger:
         )
 
     def _check_partitions(self, spark: SparkSession, batch: int) -> None:
-        """Since partitions were added to a topic, its producers send keys to other partitions than before."""
+        """Check for partitions that were added to a topic: its producers send keys to other partitions since."""
         if batch == 0:
             return
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))

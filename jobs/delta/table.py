@@ -218,7 +218,7 @@ def create(table: Table, schema: StructType, partitions: Sequence[str], properti
 
 
 def check_names(rows: StructType) -> None:
-    """No two columns have one name, in which Delta does not tell capital letters apart. Raises TableError."""
+    """Check that no two columns have the same name; Delta ignores case. Raises TableError."""
     names = [field.name.lower() for field in rows]
     twice = [field.name for field in rows if names.count(field.name.lower()) > 1]
     if twice:

@@ -126,7 +126,8 @@ class JobCluster:
 
     @contextmanager
     def watched(self, heard: Callable[[], float]) -> Iterator[None]:
-        """Meanwhile, say when the cluster does not answer. ``heard``: when there was the last sign of the query."""
+        """Log, during the block, when the cluster does not answer. ``heard``: when there was the last sign of the
+        query."""
         end = threading.Event()
         watch = threading.Thread(target=self._watch, args=(heard, end), name="cluster", daemon=True)
         watch.start()

@@ -63,7 +63,8 @@ _JSON_OTHERS = (
 
 
 def marked(text: Column, mark: str, options: Mapping[str, str]) -> Column:
-    """JSON with its numbers and booleans as strings that begin with the mark, so that parsers keep them as they are."""
+    """Return JSON with its numbers and booleans as strings that begin with the mark, so that parsers keep them as they
+    are."""
     zeros = options.get("allowNumericLeadingZeros", "false").lower() == "true"
     value = _JSON_VALUE % ("[0-9]+" if zeros else "0|[1-9][0-9]*")
     others = _JSON_OTHERS % value
@@ -156,7 +157,7 @@ class Texts:
         return F.when(value.cast("string") == text, value)
 
     def _token(self, text: Column) -> Column:
-        """Text that is written without quotes in JSON; in CSV, any text."""
+        """Return a text that is written without quotes in JSON; in CSV, any text."""
         return (
             F.when(text.startswith(self.mark), F.substring(text, len(self.mark) + 1, 2**31 - 1)) if self.mark else text
         )

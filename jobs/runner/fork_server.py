@@ -59,7 +59,7 @@ _ALLOCATOR = "jemalloc_bg_thd"
 
 @contextmanager
 def used(settings: Mapping[str, str]) -> Iterator[None]:
-    """While a session with these settings starts, have it start Python processes by a server.
+    """Have a session with these settings, which starts within the block, start Python processes by a server.
 
     Nothing changes where the user has chosen a Python other than this one, where the session is not on this machine, or
     where the system cannot do it.

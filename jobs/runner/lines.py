@@ -208,7 +208,7 @@ class BatchLines(StreamingQueryListener):
         self.idle()
 
     def idle(self) -> None:
-        """There is nothing to read now."""
+        """Note that there is nothing to read now."""
         self.heard = time.monotonic()
         if not self._idle:
             self._idle = True
@@ -220,7 +220,7 @@ class BatchLines(StreamingQueryListener):
             self._changed.notify_all()
 
     def wait(self, run: UUID | str, timeout_s: float) -> None:
-        """Until this run's last event has come, a moment after its end, or for so long."""
+        """Wait until this run's last event has come, a moment after its end, or until the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: str(run) in map(str, self._ended), timeout_s)
 
@@ -255,7 +255,7 @@ def _plural(number: int, noun: str, ending: str = "s") -> str:
 
 
 def _short(number: float) -> str:
-    """1,234,567 as 1.2 M: two digits that count."""
+    """Return 1,234,567 as 1.2 M: with two significant digits."""
     for factor, unit in ((1e6, " M"), (1e3, " k")):
         if number >= 0.9995 * factor:
             scaled = number / factor

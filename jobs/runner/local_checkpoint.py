@@ -78,7 +78,8 @@ class LocalCheckpoint:
             self._note = None
 
     def take(self, spark: SparkSession, location: str, wait_s: float = _WAIT_S) -> None:
-        """Before the first query starts. Waits for a process that is about to end, and else raises CheckpointError."""
+        """Take the lock, before the first query starts. Waits for a process that is about to end, and else raises
+        CheckpointError."""
         folder = _local_folder(spark, location)
         if folder is None or not self._lock(spark, folder, wait_s):
             return

@@ -227,6 +227,6 @@ def decodings(
 
 
 def check_topic(topic: str | None, column: RegistryColumn | None, key: str) -> None:
-    """Without a subject, there has to be one topic to name it by. Raises Rejected."""
+    """Check that, without a subject, there is one topic to name it by. Raises Rejected."""
     if column is not None and column.subject is None and topic is None:
         raise missing([key, "subject"], "is missing, as there is not one topic to name it by.", "Set it.")

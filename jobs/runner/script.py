@@ -10,8 +10,7 @@ from pathlib import Path
 
 
 def begin(file: str, package: str | None) -> None:
-    """Until the job has handlers of its own, a signal ends the process, without a stack trace from an import.
-
+    """Let a signal end the process, without a stack trace from an import, until the job has handlers of its own.
     ``package``: the one that the job was started as a module of. Without one, spark-submit has started its ``file``,
     and Python's path begins with the folder jobs/: then the job is run, to its end, as a module of the package.
     """

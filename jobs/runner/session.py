@@ -155,7 +155,7 @@ def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
 
 
 def _quieten(spark: SparkSession, verbose: bool) -> None:
-    """Log levels for a JVM that spark-submit has started without our settings."""
+    """Set log levels of a JVM that spark-submit has started without our settings."""
     if verbose:
         spark.sparkContext.setLogLevel("INFO")
         return

@@ -22,7 +22,7 @@ _ENTRIES = ("bin", "conf", "jars", "sbin")
 
 @contextmanager
 def without_archives(master: str) -> Iterator[None]:
-    """While the JVM starts, name such a home in its environment.
+    """Name such a home in the environment of the JVM that starts within the block.
 
     Nothing changes where the user has set SPARK_HOME, where ``master`` is not on this machine (YARN sends the archive
     to its executors), or where the folder cannot be made.
