@@ -138,7 +138,8 @@ def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[s
 
 
 def _all_recovered(cluster: Cluster, planned: Sequence[Recovery], wanted: Wanted) -> list[Recovery]:
-    """Carry out the plans. The error of one does not keep the others from being done; an only one is raised."""
+    """Carry out the plans. After an error of one, the others are still carried out; the error of an only plan is
+    raised."""
 
     def tried(plan: SinkPlan) -> SinkPlan:
         try:

@@ -131,7 +131,7 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 with an error, else 2 if something could not be determined, else 0."""
+    """Return 1 with an error, else 2 if something could not be determined, else 0."""
     severities = {each.severity for each in findings}
     return 1 if ERROR in severities else 2 if UNKNOWN in severities else 0
 

@@ -64,7 +64,7 @@ class _Pages:
         self._registry, self._recent = registry, recent
 
     def page(self, path: str, accept: str) -> tuple[int, str, bytes]:
-        """Status, type and content."""
+        """Return status, type and content."""
         if path == "/metrics":
             encode, content_type = choose_encoder(accept)
             return 200, content_type, encode(self._registry)
@@ -99,4 +99,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # so named by the class above
-        """No log line for each scrape."""
+        """Log nothing for a scrape."""

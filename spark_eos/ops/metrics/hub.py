@@ -41,7 +41,7 @@ class Hub:
         self._failed: set[Consumer] = set()
 
     def take(self, event: Event) -> None:
-        """Never raises."""
+        """Pass the event to all consumers. Never raises."""
         with self._lock:
             for consumer in self._consumers:
                 try:

@@ -99,7 +99,7 @@ class Broker:
         self.paused = False
 
     def terminate(self, timeout_s: float) -> None:
-        """SIGTERM, and SIGKILL when that takes longer than `timeout_s` seconds."""
+        """Send SIGTERM, and SIGKILL when that takes longer than `timeout_s` seconds."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
@@ -108,7 +108,7 @@ class Broker:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Send SIGKILL; returns when the process is gone."""
         if self.running and self.pid is None:
             # Interrupted in the middle of `launch`: watchdog.py ends the process when the pipe ends.
             self._close_stdin()

@@ -150,23 +150,23 @@ class DevCluster:
     # One broker
 
     def broker(self, i: int) -> Broker:
-        """Broker i, from 0; its node id is i, too."""
+        """Return broker i, from 0; its node id is i, too."""
         return self._brokers[i]
 
     def kill(self, i: int) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Send SIGKILL; returns when the process is gone."""
         self._brokers[i].kill()
 
     def stop(self, i: int, timeout_s: float = STOP_S) -> None:
-        """SIGTERM, SIGKILL after `timeout_s` seconds; returns when the process is gone."""
+        """Send SIGTERM, and SIGKILL after `timeout_s` seconds; returns when the process is gone."""
         self._brokers[i].terminate(timeout_s)
 
     def pause(self, i: int) -> None:
-        """SIGSTOP: the broker stops where it is; its connections stay open and nobody answers."""
+        """Send SIGSTOP: the broker freezes; its connections stay open without answers."""
         self._brokers[i].send(signal.SIGSTOP)
 
     def resume(self, i: int) -> None:
-        """SIGCONT. Does not wait: a broker that slept long first has to register again, see `wait_ready`."""
+        """Send SIGCONT. Does not wait: a broker that slept long first has to register again, see `wait_ready`."""
         self._brokers[i].send(signal.SIGCONT)
 
     def start(self, i: int, *, wait: bool = True) -> None:
@@ -272,7 +272,8 @@ class DevCluster:
         return self._data_dir.resolve()
 
     def _start_on_free_ports(self) -> None:
-        """Between picking a port and listening on it anybody may take it; then others are picked."""
+        """Start on free ports. Another process may take a port before a broker listens on it; then others are
+        picked."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._prepare()
             try:

@@ -90,7 +90,7 @@ def resolve(jar_set: JarSet) -> list[Path]:
 def download(jar_set: JarSet, folder: Path) -> None:
     """Fetch the set into an empty folder; Ivy compares the repository's checksums.
 
-    Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when it cannot be had.
+    Raises DevClusterError EOS_DEVCLUSTER_DOWNLOAD when it cannot be downloaded.
     """
     # Ivy's own cache is removed with the download, so that it never has incomplete files of an earlier one.
     with tempfile.TemporaryDirectory(prefix="spark-eos-ivy-", ignore_cleanup_errors=True) as work:

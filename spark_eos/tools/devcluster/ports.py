@@ -28,7 +28,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports, free right now. Another process may take one before it is used: be ready to pick again.
+    """Return distinct ports that are free now. Another process may take one before it is used: be ready to pick again.
 
     Raises DevClusterError EOS_DEVCLUSTER_CONFIG where there are fewer.
     """

@@ -39,7 +39,7 @@ class Runtime:
         ]  # fmt: skip
 
     def _logging(self) -> list[str]:
-        """To stderr, by the library that this version of Kafka has."""
+        """Return JVM options for logging to stderr, by the library that this version of Kafka has."""
         here = Path(__file__)
         if self.version.startswith("3."):
             return [f"-Dlog4j.configuration={here.with_name('log4j1.xml').as_uri()}", f"-D{LOG_LEVEL}=INFO"]

@@ -100,7 +100,8 @@ class _Sides:
         )
 
     def _settled(self, ends: PartitionOffsets) -> PartitionOffsets:
-        """Last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past ``ends``."""
+        """Return the last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past
+        ``ends``."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             stable = self._committed.ends(self._output)

@@ -68,7 +68,7 @@ _decode = json.JSONDecoder(**_AS_TEXT).raw_decode
 
 
 def parse_json(value: bytes) -> object:
-    """Like `json.loads`, for UTF-8, with numbers as texts. Raises ValueError, RecursionError."""
+    """Parse like `json.loads`, from UTF-8, with numbers as texts. Raises ValueError, RecursionError."""
     text = value.decode()
     try:
         parsed, end = _decode(text)

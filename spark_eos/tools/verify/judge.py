@@ -199,7 +199,7 @@ def _limits(offsets: Sequence[int], partitions: pa.ChunkedArray) -> pa.ChunkedAr
 
 
 def _counting(count: int) -> pa.Array:
-    """0, 1, 2, …"""
+    """Return 0, 1, 2, …"""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
 
 

@@ -114,7 +114,7 @@ def make_report(
 
 
 def _removals(comparison: Comparison, bounds: Bounds, counts: Mapping[str, int]) -> list[str]:
-    """Other commits that may have removed rows of the table."""
+    """Describe other commits that may have removed rows of the table."""
     fault = "lost" if comparison.input_table is None else "unknown"
     removals = bounds.table.removals() if bounds.table is not None and counts[fault] else []
     table = comparison.output_table or comparison.input_table

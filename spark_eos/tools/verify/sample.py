@@ -99,7 +99,7 @@ def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[t
 
 
 def _shown(name: str) -> str:
-    """Short and in one line; quoted if it could be mistaken for more than a name."""
+    """Return a name, short and in one line; quoted if it could be mistaken for more than a name."""
     name = name if len(name) < _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     return name if _PLAIN.fullmatch(name) and name.isprintable() else repr(name)
 
@@ -119,5 +119,5 @@ def _listed(names: dict[str, Counter[str]], rows: int) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)

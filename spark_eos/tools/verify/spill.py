@@ -62,7 +62,7 @@ class Spill:
             start = end
 
     def finish(self) -> Spill:
-        """End of writing; from now on rows can be read back."""
+        """End writing; from now on rows can be read back."""
         self._flush()
         self._writer.close()
         self._reader = pa.ipc.open_file(pa.OSFile(str(self._path)))
@@ -81,7 +81,8 @@ class Spill:
 
 
 def buckets_of(ids: list[bytes], count: int) -> pa.Array:
-    """Equal ids are in one bucket of ``count``, a power of two. Differs from process to process."""
+    """Return the bucket of each id, out of ``count``, a power of two. Equal ids are in one bucket. Differs from process
+    to process."""
     return pc.bit_wise_and(pa.array(list(map(hash, ids)), pa.int64()), count - 1)
 
 
