@@ -16,10 +16,10 @@ def arrow_type(type_: DataType) -> pa.DataType:
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:
-    """Columns, with timestamps in UTC."""
+    """Return the Arrow schema, with timestamps in UTC."""
     return _in_utc(to_arrow_schema, struct)
 
 
 def _in_utc(convert: Any, of: DataType) -> Any:  # noqa: ANN401  # PySpark's converters have no type
-    """Spark before 4.2 has no parameter for the zone, which is UTC there."""
+    """Convert with UTC as the time zone. Spark before 4.2 has no parameter for it, and always uses UTC."""
     return convert(of, timezone="UTC") if "timezone" in inspect.signature(convert).parameters else convert(of)

@@ -295,7 +295,7 @@ def _on_records(transform: Callable[[Chunk], Transformed], records: pa.RecordBat
 
 
 def _growing(count: int) -> Iterator[int]:
-    """1, 1, 2, 3, 5, 8, … up to ``count`` together."""
+    """Yield 1, 1, 2, 3, 5, 8, … up to ``count`` together."""
     size, next_ = 1, 1
     while count > 0:
         yield min(size, count)

@@ -106,8 +106,8 @@ class Folder:
         return infos
 
     def _walked(self) -> Iterator[FileInfo]:
-        """Folder by folder, without folders for drafts, which come and go meanwhile, and folders with names that are
-        not UTF-8. Raises FileError for a folder that is within itself."""
+        """List folder by folder, without folders for drafts, which come and go meanwhile, and folders with names that
+        are not UTF-8. Raises FileError for a folder that is within itself."""
         waiting: list[tuple[str, tuple[str, ...]]] = [(self._root, (self._root,))]
         while waiting:
             folder, above = waiting.pop()

@@ -69,7 +69,7 @@ class IngestRun:
         return replace(notes, notes=notes_of(ingest.query, ingest.name, ingest.topic, self.batch, splits))
 
     def mark_taken(self, splits: Splits) -> None:
-        """To be called when the write of the next micro-batch has returned: all of it is committed."""
+        """Note that the next micro-batch is taken, when its write has returned: all of it is committed."""
         for file in (file for files in splits for file in files):
             self.taken.add(file)
         self.unfinished = False

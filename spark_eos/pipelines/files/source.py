@@ -199,8 +199,8 @@ def has_rows(file: File, form: Form, settings: HadoopSettings) -> bool:
 
 
 def longest_record(files: Iterable[File], form: Form, settings: HadoopSettings) -> dict[str, object] | None:
-    """URI, line and bytes of the longest record of some files, in Parquet of texts and binaries; None without one.
-    Raises FileError."""
+    """Return URI, line and bytes of the longest record of some files, in Parquet of texts and binaries; None without
+    one. Raises FileError."""
     longest: dict[str, object] | None = None
     most = -1
     for file in files:

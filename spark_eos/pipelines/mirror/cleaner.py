@@ -158,7 +158,8 @@ class MapCleaner:
         self._stopped = threading.Event()
 
     def start_if_due(self) -> None:
-        """To be called often: does nothing until `EVERY_S` seconds after the last start. Neither raises nor waits."""
+        """Start if it is due. To be called often: does nothing until `EVERY_S` seconds after the last start. Neither
+        raises nor waits."""
         busy = self._thread is not None and self._thread.is_alive()
         if busy or self._stopped.is_set() or time.monotonic() < self._next_s:
             return

@@ -97,7 +97,7 @@ def split(entry: MapEntry) -> Iterator[MapEntry]:
 
 
 def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
-    """Key and value, as JSON. Runs are written as the distances from the end of the run before."""
+    """Return key and value, as JSON. Runs are written as the distances from the end of the run before."""
     runs, at, there = [], entry.first, 0
     for run in entry.runs:
         runs.append([run.source - at, run.target - there, run.count])

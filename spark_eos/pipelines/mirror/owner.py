@@ -97,7 +97,7 @@ def key_of(claim: Claim) -> bytes:
 
 
 def to_record(claim: Claim) -> tuple[bytes, bytes]:
-    """Key and value, as JSON."""
+    """Return key and value, as JSON."""
     fields: dict[str, Any] = asdict(claim)
     for name in ("query", "source_id", "target", "at"):
         del fields[name]

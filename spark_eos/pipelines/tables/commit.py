@@ -101,7 +101,8 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def check_kept(self, handle: H, memory: Remembered) -> None:
-        """No RESTORE or rollback has removed the query's last micro-batch. Raises TableError (EOS_OTHER_TABLE)."""
+        """Check that no RESTORE or rollback has removed the query's last micro-batch. Raises TableError
+        (EOS_OTHER_TABLE)."""
 
     @abstractmethod
     def most_hours(self, handle: H) -> float:
@@ -159,7 +160,8 @@ class FilesCommit(ABC, Generic[H]):
             raise stop("EOS_TABLE_FILES_OLD.gone", path=self.path, batch=self.batch.number, file=oldest.path)
 
     def check_there(self, handle: H) -> None:
-        """After the commit: no clean-up has removed the files meanwhile. Raises TableError (EOS_TABLE_FILES_LOST)."""
+        """Check after the commit that no clean-up has removed the files meanwhile. Raises TableError
+        (EOS_TABLE_FILES_LOST)."""
         oldest = self._oldest()
         if oldest is not None and not self.has_file(handle, oldest.path):
             raise stop("EOS_TABLE_FILES_LOST", path=self.path, batch=self.batch.number, file=oldest.path)

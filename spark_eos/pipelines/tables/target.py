@@ -68,7 +68,7 @@ class Target(ABC):
 
     @abstractmethod
     def column_addition(self, schema: pa.Schema) -> ColumnAddition[Any]:
-        """That of columns. See `evolved`."""
+        """Return the commit that adds columns. See `evolved`."""
 
     @abstractmethod
     def with_columns(self, schema: pa.Schema) -> Self:
@@ -112,8 +112,8 @@ class Place(Protocol):
         """Return the table's memory of a query. Raises TableError, also where there is no table."""
 
     def check_kept(self, query: str, batch: int) -> None:
-        """Before the commit of a micro-batch: no RESTORE or rollback has removed the query's last one. Raises
-        TableError (EOS_OTHER_TABLE)."""
+        """Check, before the commit of a micro-batch, that no RESTORE or rollback has removed the query's last one.
+        Raises TableError (EOS_OTHER_TABLE)."""
 
     def new_columns(self, schema: pa.Schema) -> TableColumns:
         """Return the columns of a table that is created for rows with these. Raises SchemaError."""

@@ -63,8 +63,8 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
 
 @contextmanager
 def _named(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
-    """Around the writing of records as they are. Raises RowError (EOS_RECORD_REJECTED) for the first one with a
-    timestamp that the table cannot hold, or a value that cannot be a partition value."""
+    """Check records that are written unchanged within the block. Raises RowError (EOS_RECORD_REJECTED) for the first
+    one with a timestamp that the table cannot hold, or a value that cannot be a partition value."""
     times = records.select([field.name for field in records.schema if pa.types.is_timestamp(field.type)])
     if bad := conformed(times, times.schema).bad:
         raise rejection(records, {place: in_words(reason) for place, reason in bad.items()})

@@ -115,6 +115,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave the files: Spark also calls this after a commit that may be in the table. No reader sees them else."""
+        """Leave the files: Spark also calls this after a commit that may be in the table. Otherwise, no reader sees
+        them."""
         left = sum(len(message.files) for message in messages if isinstance(message, TableMessage))
         logger.warning("batch=%d was not committed; %d files stay that no reader sees", batchId, left)

@@ -65,8 +65,8 @@ def _put(into: dict[str, Any], one: ColumnStatistics, value: Bound | None) -> No
 
 
 def _text(value: dict[str, Any] | Bound) -> str:
-    """JSON with decimals, which the standard library cannot write, and without escapes of characters: delta-rs 1.6.6
-    reads the two escapes ``\\ud86e\\udd7a`` of one character as another one."""
+    """Return JSON with decimals, which the standard library cannot write, and without escapes of characters: delta-rs
+    1.6.6 reads the two escapes ``\\ud86e\\udd7a`` of one character as another one."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{_text(name)}:{_text(one)}' for name, one in value.items())}}}"
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

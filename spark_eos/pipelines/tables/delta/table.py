@@ -256,14 +256,14 @@ def _fields_within(kind: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401  # JSO
 
 
 def columns_of(schema: pa.Schema) -> dict[str, str]:
-    """Name → Delta's type as JSON, and whether it may be null, of columns with Arrow's types."""
+    """Return name → Delta's type as JSON, and whether it may be null, for columns with Arrow's types."""
     from deltalake import Schema
 
     return columns_in(Schema.from_arrow(schema).to_json())
 
 
 def columns_in(text: str) -> dict[str, str]:
-    """Name → type of each column, as `columns_of`, of a schema as Delta's JSON."""
+    """Return name → type of each column, as `columns_of`, for a schema in Delta's JSON."""
     return {each["name"]: json.dumps(_plain(each), sort_keys=True) for each in json.loads(text)["fields"]}
 
 

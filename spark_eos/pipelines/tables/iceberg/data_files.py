@@ -62,7 +62,7 @@ def entry(
 def _counted(
     file: DataFile, schema: Schema, properties: Mapping[str, str]
 ) -> Iterable[tuple[int, ColumnStatistics, PrimitiveType, str]]:
-    """Field id, statistics, type and mode of each column of which manifests have counts: no lists and maps."""
+    """Yield field id, statistics, type and mode of each column of which manifests have counts: no lists and maps."""
     for one in file.statistics:
         field = _field(schema.fields, one.column)
         name = ".".join(one.column)
