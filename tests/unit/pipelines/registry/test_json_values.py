@@ -381,5 +381,5 @@ def test_a_field_that_the_schema_does_not_have_is_refused(row):
 
 def test_a_writer_of_another_kind_is_refused():
     """Its bytes are no JSON."""
-    with pytest.raises(EosError, match="written with a schema of the kind AVRO"):
+    with pytest.raises(EosError, match="written as AVRO, and would be read as"):
         JsonReader(schema(ORDER)).of_writer(Schema("AVRO", '"string"'), ())
