@@ -331,7 +331,7 @@ def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, clock):
     [
         ({"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "pa55word"}, "user 'ann' by PLAIN"),
         ({"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "ann", "sasl.password": "pa55word"}, "user 'ann'"),
-        ({"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "", "sasl.password": "pa55word"}, "user ''"),
+        ({"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": " ", "sasl.password": "pa55word"}, "user ' '"),
         (
             {
                 "sasl.mechanism": "OAUTHBEARER",
