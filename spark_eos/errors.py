@@ -105,6 +105,12 @@ def missing_option(option: str, why: str, value: str) -> EosError:
     return stop("EOS_OPTION_MISSING.value", option=option, why=why, value=value)
 
 
+def option_twice(option: str) -> EosError:
+    """Return the error of an option that is given twice, with different values: "Different values of option …"."""
+    given = f"Different values of option '{option}', in which capital letters make no difference,"
+    return stop("EOS_OPTION_CONFLICT.both", given=given, option=option)
+
+
 def unsupported_option(option: str, given: str, supported: str) -> EosError:
     """The error of a value that Kafka's Java client takes and ours does not: "… Hint: Use SUPPORTED."."""
     return stop("EOS_OPTION_UNSUPPORTED.value", option=option, given=given, supported=supported)

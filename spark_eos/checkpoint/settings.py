@@ -22,7 +22,7 @@ from typing import Any, TypeVar, overload
 
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.printable import hidden
-from spark_eos.errors import invalid_option, stop
+from spark_eos.errors import invalid_option, option_twice
 
 T = TypeVar("T")
 
@@ -109,11 +109,7 @@ class HadoopSettings(Settings):
             if name is None:
                 rest[key] = value
             elif given.setdefault(name, value) != value:
-                raise stop(
-                    "EOS_OPTION_CONFLICT.both",
-                    given=f"Different values of option '{name}', in which capital letters make no difference,",
-                    option=name,
-                )
+                raise option_twice(name)
         return rest, cls({**session, **given})
 
     @classmethod

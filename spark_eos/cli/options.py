@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from spark_eos.base.printable import json_text, printable_lines
-from spark_eos.errors import EosError, invalid_option, stop
+from spark_eos.errors import EosError, invalid_option, option_twice, stop
 
 if TYPE_CHECKING:
     from spark_eos.checkpoint.files import Checkpoint
@@ -103,10 +103,16 @@ class Setting:
 
 def setting(text: str) -> Setting:
     """Parse ``KEY=VALUE``. Raises BadParameter, without the value."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
+    made = _parsed(text)
+    if made is None:
         raise typer.BadParameter("it takes KEY=VALUE")
-    return Setting(key.strip(), value)
+    return made
+
+
+def _parsed(text: str) -> Setting | None:
+    """Parse ``KEY=VALUE``; None for another text."""
+    key, equals, value = text.partition("=")
+    return Setting(key.strip(), value) if equals and key.strip() else None
 
 
 def option(flag: str, metavar: str, help_: str, **more: Any) -> Any:  # noqa: ANN401  # as typer.Option takes and returns
@@ -256,8 +262,7 @@ def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, each in given:
         if values.setdefault(name, each.value) != each.value:
-            both = f"Different values of option '{name}', in which capital letters make no difference,"
-            raise stop("EOS_OPTION_CONFLICT.both", given=both, option=name)
+            raise option_twice(name)
     return values
 
 
@@ -271,11 +276,11 @@ def _settings_in(file: str) -> Iterator[Setting]:
         ) from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            key, equals, value = line.partition("=")
-            if not equals or not key.strip():
+            made = _parsed(line)
+            if made is None:
                 why = f"{file}, whose line {number} is not KEY=VALUE"
                 raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line")
-            yield Setting(key.strip(), value.strip())
+            yield Setting(made.key, made.value.strip())
 
 
 def print_answer(

@@ -13,7 +13,7 @@ from typing import Any
 from spark_eos.base.log import logger
 from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import EosError, invalid_option, missing_option, stop
+from spark_eos.errors import EosError, invalid_option, missing_option, option_twice, stop
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties, shown_address
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.options.bounds import (
@@ -254,11 +254,7 @@ def parse_table(
         lowered = key.lower()
         if lowered.startswith("kafka."):
             if kafka.setdefault(lowered.removeprefix("kafka."), value) != value:
-                raise stop(
-                    "EOS_OPTION_CONFLICT.both",
-                    given=f"Different values of option '{lowered}', in which capital letters make no difference,",
-                    option=lowered,
-                )
+                raise option_twice(lowered)
         elif lowered in by_key:
             option = by_key[lowered]
             values[option.attribute] = parsed(option.name, option.parse, value)
