@@ -259,6 +259,10 @@ class DeadLetters:
     topic: str
     reason: str | None = None
 
+    def has(self, letter: DeadLetter) -> bool:
+        """Return whether it has the requested reason."""
+        return self.reason in (None, letter.reason)
+
     def count(self) -> Answer:
         """Count dead letters by reason and topic, and how many of them were sent again."""
         counts: dict[tuple[str, str], list[int]] = {}
@@ -434,7 +438,7 @@ class _Reader:
 
     def letters(self) -> Iterator[tuple[DeadLetter, bool]]:
         """Yield dead letters like `all`, but only with the requested reason."""
-        return (each for each in self.all() if self._letters.reason in (None, each[0].reason))
+        return ((letter, was_sent) for letter, was_sent in self.all() if self._letters.has(letter))
 
     def planned(self, to: str | None) -> Counter[str]:
         """Count the dead letters to send to each topic. Raises as `targets`."""
@@ -446,7 +450,7 @@ class _Reader:
         there, and TopicError for a topic that is not there, or is not for rows."""
         topic = self._letters.topic
         for letter, was_sent in self.all():
-            if was_sent or self._letters.reason not in (None, letter.reason):
+            if was_sent or not self._letters.has(letter):
                 yield letter, None
                 continue
             place = f"offset {letter.offset} of {topic}-{letter.partition}"

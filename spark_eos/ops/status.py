@@ -36,11 +36,12 @@ def status(
     that have been open for at least that long, and their queries. Raises EosError."""
     named = checkpoint is not None or bool(queries)
     states = query_states(cluster, checkpoint, queries, watch_s=watch_s, quiet_s=quiet_s)
-    code = 1 if any(s.problems for s in states) else 2 if any(s.unknown for s in states) else 0
     if open_for_s is not None:
         states = [replace(s, open=[t for t in s.open if t.open_s >= open_for_s]) for s in states]
         states = [s for s in states if s.open]
         code = 1 if states else 0
+    else:
+        code = 1 if any(s.problems for s in states) else 2 if any(s.unknown for s in states) else 0
     if named:
         states = [with_parts(cluster, state) for state in states]
     if not states and open_for_s is not None:

@@ -97,12 +97,13 @@ def now_of(timeline: Timeline, cluster: Cluster | None = None, at: float | None 
     seconds = max(1.0, at - max(at - _RATE_S, min((run.begin for run in timeline.runs), default=at)))
     run = timeline.runs[-1] if timeline.runs else None
     state = "not started" if run is None else run.how or f"running for {duration(at - run.begin)}"
-    newest = {lag.source: lag.at for lag in timeline.lags}
     lags: list[TopicLag] = []
+    blocking: Sequence[BlockingTransaction] | None = None
     if run is not None and run.how is None:
+        newest = {lag.source: lag.at for lag in timeline.lags}
         lags = [lag for lag in timeline.lags if lag.at == newest[lag.source] and lag.at >= run.begin]
         lags = list({lag.topic: lag for lag in lags}.values())
-    blocking = None if cluster is None or run is None or run.how else blocking_transactions(cluster, lags)
+        blocking = None if cluster is None else blocking_transactions(cluster, lags)
     rows = sum(batch.rows for batch in recent)
     return Now(timeline, at, state, rows / seconds, timeline.count(recent) / seconds, lags, blocking)
 

@@ -69,7 +69,7 @@ _METRICS: Mapping[str, tuple[type[Metric], Sequence[str], str]] = {
     ),
     "source_data_losses": (Counter, _QUERY, "Data losses that the source has reported."),
 }
-_OF_SINK = ("batches", "rows", "bytes", "dead_letters", "dropped_records", "replays", "repairs", "aborts")
+_OF_SINK = tuple(name for name, (kind, labels, _) in _METRICS.items() if kind is Counter and labels == _SINK)
 _OF_TOPIC = tuple(name for name, (_, labels, _) in _METRICS.items() if labels == _TOPIC)
 
 
