@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +40,7 @@ from spark_eos.pipelines.tables.micro_batch import Remembered, landed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
 
 #: VACUUM removes files that are in no commit and older than the table's retention. Files have to be younger than the
 #: retention divided by this number: the rest of the time is for wrong clocks and slow commits.
@@ -61,10 +62,12 @@ _RETRIES = 15
 
 @dataclass(frozen=True)
 class DeltaCommit(FilesCommit["DeltaTable"]):
-    """The commit of one micro-batch. ``after_restore``: the version of a RESTORE that the user has allowed."""
+    """The commit of one micro-batch. ``after_restore``: the version of a RESTORE that the user has allowed; ``added``:
+    the files as actions of the log, the same ones in each try."""
 
     table: Table
     after_restore: int | None
+    added: Sequence[AddAction]
     tries: Iterator[int] = field(default_factory=count, repr=False)
     removed_after = ", more than a quarter of 'delta.deletedFileRetentionDuration', after which VACUUM may remove it"
 
@@ -120,14 +123,12 @@ class DeltaCommit(FilesCommit["DeltaTable"]):
     def append(self, handle: DeltaTable) -> Callable[[], DeltaTable]:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
-        from spark_eos.pipelines.tables.delta.actions import add_action
-
         now_ms = int(system.time_of_day() * 1000)
         named = transactions_of(self.batch, handle.version(), self.table.id)
         transactions = [Transaction(name, number, now_ms) for name, number in named]
         metadata = {"isBlindAppend": True, "userMetadata": note_of(self.batch, self.rows)}
         handle.create_write_transaction(
-            [add_action(file) for file in self.files],
+            list(self.added),
             "append",
             handle.schema(),
             partition_by=list(self.table.partition_by) or None,

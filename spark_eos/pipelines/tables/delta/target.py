@@ -118,9 +118,11 @@ class DeltaTarget(Target):
         return without_secrets(error, self.table.location)
 
     def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> DeltaCommit:
+        from spark_eos.pipelines.tables.delta.actions import add_action
         from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 
-        return DeltaCommit(self.name, batch, files, rows, is_there, self.table, self.after_restore)
+        added = [add_action(file) for file in files]
+        return DeltaCommit(self.name, batch, files, rows, is_there, self.table, self.after_restore, added)
 
     def column_addition(self, schema: pa.Schema) -> DeltaAddition:
         from spark_eos.pipelines.tables.delta.evolution import DeltaAddition
