@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,5 @@ class Spec:
 def answer(result: object) -> None:
     """Print a result, dataclasses in it as their fields, and wait to be ended: of a process that is gone, nobody could
     look up the processor time."""
-    print(json.dumps(result, default=_fields), flush=True)
+    print(json.dumps(result, default=asdict), flush=True)
     sys.stdin.read()
-
-
-def _fields(made: Any) -> dict[str, Any]:  # noqa: ANN401  # any dataclass
-    return asdict(made)

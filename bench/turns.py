@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from bench.result import ModeResult, Series, told
 
-T = TypeVar("T")
 Say = Callable[[str], None]
 #: Runs a contender once, and returns the metrics of that.
 Contender = Callable[[], Mapping[str, Any]]
@@ -32,7 +31,7 @@ class BenchPlan:
         """Whether the case runs."""
         return not self.cases or case in self.cases
 
-    def turns(self, contenders: Sequence[T]) -> Iterator[tuple[int, T]]:
+    def turns(self, contenders: Sequence[str]) -> Iterator[tuple[int, str]]:
         """(turn, contender); a turn counts from 1 on. Each turn is in the reverse order of the one before.
 
         So a machine that gets slower or faster meanwhile affects all of them.
