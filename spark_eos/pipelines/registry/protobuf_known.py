@@ -23,7 +23,7 @@ _ONCE = "once"
 #: Times, with the name that their first field gets: seconds since 1970, and seconds.
 _TIMES = {"google.protobuf.Timestamp": "since", "google.protobuf.Duration": "seconds"}
 #: The range of seconds: the years 1 to 9999, and 10,000 years.
-_RANGES = {"since": (-62_135_596_800, 253_402_300_799), "seconds": (-315_576_000_000, 315_576_000_000)}
+RANGES = {"since": (-62_135_596_800, 253_402_300_799), "seconds": (-315_576_000_000, 315_576_000_000)}
 _NANOS = 999_999_999
 
 
@@ -50,9 +50,9 @@ def is_malformed(column: pa.Array, *, once: bool = False) -> bool:
     if pa.types.is_struct(column.type):
         fields = [field.name for field in column.type]
         children = column.drop_null().flatten()
-        if fields[0] in _RANGES:
+        if fields[0] in RANGES:
             time_s, nanos = (child.to_numpy() for child in children)
-            return _is_out_of_range(time_s, nanos, *_RANGES[fields[0]])
+            return _is_out_of_range(time_s, nanos, *RANGES[fields[0]])
         return any(
             is_malformed(child, once=name.startswith(_ONCE)) for name, child in zip(fields, children, strict=True)
         )

@@ -33,7 +33,6 @@ from spark_eos.pipelines.registry.formats import (
     own_bytes,
 )
 from spark_eos.pipelines.registry.schemas import Schema, not_installed, too_large
-from spark_eos.pipelines.registry.wire import bytes_of
 
 try:
     import ptars
@@ -42,7 +41,7 @@ try:
     from google.protobuf.message_factory import GetMessageClass
 
     from spark_eos.pipelines.registry.protobuf_files import message_at, message_named, path_of
-    from spark_eos.pipelines.registry.protobuf_known import is_malformed, known_fields
+    from spark_eos.pipelines.registry.protobuf_known import RANGES, is_malformed, known_fields
 except ImportError as missing:
     raise not_installed(missing) from None
 
@@ -57,11 +56,6 @@ _WIDER = {
     FieldDescriptor.TYPE_SINT32: {FieldDescriptor.TYPE_SINT64},
     FieldDescriptor.TYPE_STRING: {FieldDescriptor.TYPE_BYTES},
 }
-#: The size in bytes of a varint of more than 32 bits, if its last byte is more than 15.
-_LONG = 5
-#: The range of Timestamp, the years 1 to 9999, and the longest Duration, 10,000 years, in microseconds.
-_TIMES = -62_135_596_800_000_000, 253_402_300_799_999_999
-_LONGEST = 315_576_000_000_000_000
 #: They may lack a year, month or day, and have 24 hours. For these, ptars gives the first of January 1970, or 0:00.
 _PARTIAL = ("google.type.Date", "google.type.TimeOfDay")
 _CONFIG = ptars.PtarsConfig(timestamp_unit="us", duration_unit="us", time_unit="us", enum_repr="string")
@@ -100,11 +94,8 @@ class ProtobufReader(_Message):
     def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
         messages = own_bytes(values, begin)
         good = np.ones(len(messages), bool)
-        suspects = _with_long_varints(messages)
         batch = self._parsed(messages)
-        # Concatenated messages are one message, which is read at once.
-        if batch is None or self._official(b"".join(messages.take(pa.array(suspects)).to_pylist())) is None:
-            good[[row for row in suspects if self._official(messages[row].as_py()) is None]] = False
+        if batch is None:
             good[list(damaged(messages, lambda piece: self._parsed(piece) is not None))] = False
             batch = self._handler.array_to_record_batch(kept(messages, good))
         # ptars reads a null as a message without fields, which is made null again.
@@ -140,7 +131,8 @@ class ProtobufReader(_Message):
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         wrong = any(map(_has_a_key_twice, batch.columns)) or (self._has_rules and _breaks_rule(columns, self._message))
-        return None if wrong else batch
+        # Concatenated messages are one message, which Google's runtime reads at once.
+        return None if wrong or self._official(b"".join(messages.to_pylist())) is None else batch
 
 
 class ProtobufWriter(_Message):
@@ -284,18 +276,6 @@ def _type_of(field: FieldDescriptor) -> str:
     return f"repeated {kind}" if field.is_repeated else kind
 
 
-def _with_long_varints(messages: pa.Array) -> np.ndarray:
-    """Return the indexes of messages with bytes like a tag of more than 32 bits. Google's runtime refuses one, and
-    ptars skips a field; but negative numbers, and texts in other alphabets, have such bytes, too."""
-    texts = bytes_of(messages)
-    data = texts.data[texts.start[0] : texts.end[-1]] if len(messages) else texts.data
-    if len(data) < _LONG:
-        return np.zeros(0, np.int64)
-    high = data >= 0x80  # all bytes of a varint but the last
-    begins = high[: 1 - _LONG] & high[1 : 2 - _LONG] & high[2 : 3 - _LONG] & high[3:-1] & (data[_LONG - 1 :] > 0x0F)
-    return np.unique(np.searchsorted(texts.start, np.flatnonzero(begins) + texts.start[0], "right") - 1)
-
-
 def _has_no_time(column: pa.Array) -> bool:
     """Tell whether a time is out of the range of Timestamp or Duration, which ptars does not check."""
     type_ = column.type
@@ -307,9 +287,10 @@ def _has_no_time(column: pa.Array) -> bool:
         return _has_no_time(column.flatten())
     if not (pa.types.is_timestamp(type_) or pa.types.is_duration(type_)):
         return False
-    least, most = _TIMES if pa.types.is_timestamp(type_) else (-_LONGEST, _LONGEST)
+    is_timestamp = pa.types.is_timestamp(type_)
+    least, most = (seconds * 1_000_000 for seconds in RANGES["since" if is_timestamp else "seconds"])
     ends = pc.min_max(column.cast(pa.int64())).as_py()
-    return ends["min"] is not None and not least <= ends["min"] <= ends["max"] <= most
+    return ends["min"] is not None and not least <= ends["min"] <= ends["max"] <= most + 999_999 * is_timestamp
 
 
 def _has_a_key_twice(column: pa.Array) -> bool:

@@ -341,6 +341,16 @@ def test_a_tag_of_more_than_32_bits_is_bad_alone(around):
         GetMessageClass(message_at(KNOWN, (0,))).FromString(values[1])
 
 
+def test_an_unknown_group_that_ends_as_another_one_is_bad_alone():
+    """The official runtime refuses it; the library skips it, with what is behind it."""
+    begin, other_end = bytes([19 << 3 & 127 | 3 | 128, 1]), bytes([1 << 3 | 4])
+    value = field(20, FIVE) + begin + other_end
+    with pytest.raises(DecodeError):
+        GetMessageClass(message_at(KNOWN, (0,))).FromString(value)
+    found = decoded([field(20, FIVE), value, field(20, FIVE)], KNOWN, KNOWN)
+    assert found.bad == {1: "it is not a message of Protobuf"}
+
+
 def time(seconds: int, nanos: int) -> bytes:
     """A Timestamp or Duration."""
     return Timestamp(seconds=seconds, nanos=nanos).SerializeToString()
