@@ -69,14 +69,7 @@ def make_map(client: BrokerClient, topic: str, replication: int) -> None:
             raise not_made(topic, message or name_of(code))
     policy = topic_config(client, topic)["cleanup.policy"]
     if policy != "compact":
-        raise stop(
-            "EOS_MIRROR_TARGET_SETTINGS",
-            topic=topic,
-            setting="cleanup.policy",
-            value=policy,
-            why="entries of the offset map would be deleted",
-            needed="compact",
-        )
+        raise unfit(topic, "cleanup.policy", policy, "compact", "entries of the offset map would be deleted")
 
 
 class MapWriter:
@@ -110,6 +103,11 @@ def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[byt
     refused = writer.flush(_WRITE_S)
     if refused:
         raise stop("EOS_MIRROR_MAP_NOT_WRITABLE", topic=topic, what=what, refused=refused, then="Nothing was mirrored")
+
+
+def unfit(topic: str, setting: str, has: str, needed: str, why: str) -> EosError:
+    """Return the error of a setting by which the target's topic would lose something of the mirror's."""
+    return stop("EOS_MIRROR_TARGET_SETTINGS", topic=topic, setting=setting, value=has, why=why, needed=needed)
 
 
 def not_made(topic: str, why: str) -> EosError:
@@ -168,7 +166,6 @@ class MapPartition:
                 return fetched
         raise stop(
             "EOS_KAFKA_UNREACHABLE.coordinator",
-            reason="Timed out",
             topic=log.topic,
             who=f"the leader of {log.topic}-{self.number}",
             waited_s=log.seconds,

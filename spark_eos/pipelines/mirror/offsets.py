@@ -359,8 +359,7 @@ class _Translator:
     def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions of the source whose logs begin and end at this offset, and the partitions up to which
         the map has no row."""
-        known = {each: self._in_map[each] for each in idle}
-        rowless = [at for at, offset in idle.items() if (each := known[at]) is not None and each.reaches(offset)]
+        rowless = [at for at, offset in idle.items() if (each := self._in_map[at]) is not None and each.reaches(offset)]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
         begins = begin_offsets(self.source, by_topic(there))
         ends = end_offsets(self.source, by_topic(there), "read_uncommitted")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OWN_NAMES
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.ledger.own_topics import not_for_rows
@@ -21,6 +21,7 @@ from spark_eos.pipelines.mirror.offset_map import (
     make_map,
     not_made,
     origins,
+    unfit,
     write_origin,
 )
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
@@ -245,15 +246,15 @@ def check_settings(topic: str, source: Mapping[str, str], target: Mapping[str, s
     """Raise TopicError (EOS_MIRROR_TARGET_SETTINGS) if a target with these settings would refuse or change rows, or
     compact them where the source does not. How long it keeps them is its owner's choice."""
     if target.get("message.timestamp.type") == "LogAppendTime":
-        raise _unfit(topic, "message.timestamp.type", "LogAppendTime", "CreateTime", "timestamps would be lost")
+        raise unfit(topic, "message.timestamp.type", "LogAppendTime", "CreateTime", "timestamps would be lost")
     if "compact" in target.get("cleanup.policy", "") and "compact" not in source.get("cleanup.policy", ""):
         why = "it would refuse rows without a key, and keep only the newest row of each key"
-        raise _unfit(topic, "cleanup.policy", target["cleanup.policy"], source.get("cleanup.policy", "delete"), why)
+        raise unfit(topic, "cleanup.policy", target["cleanup.policy"], source.get("cleanup.policy", "delete"), why)
     check_numbers(topic, {name: value for name, value in target.items() if name == "max.message.bytes"})
     most, source_most = (int(of.get("max.message.bytes", 0)) for of in (target, source))
     if most < source_most:
         why = "the source may hold larger batches"
-        raise _unfit(topic, "max.message.bytes", str(most), f"at least {source_most}", why)
+        raise unfit(topic, "max.message.bytes", str(most), f"at least {source_most}", why)
 
 
 def not_numbers(settings: Mapping[str, str]) -> list[str]:
@@ -266,8 +267,4 @@ def not_numbers(settings: Mapping[str, str]) -> list[str]:
 def check_numbers(topic: str, overrides: Mapping[str, str]) -> None:
     """Raise TopicError (EOS_MIRROR_TARGET_SETTINGS) for the first of `not_numbers`."""
     for name in not_numbers(overrides):
-        raise _unfit(topic, name, overrides[name], "a whole number", "brokers would refuse it")
-
-
-def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> EosError:
-    return stop("EOS_MIRROR_TARGET_SETTINGS", topic=topic, setting=setting, value=has, why=why, needed=needed)
+        raise unfit(topic, name, overrides[name], "a whole number", "brokers would refuse it")

@@ -271,12 +271,8 @@ def _error_of(error: BaseException, settings: RegistrySettings, subject: str) ->
     if isinstance(error, SchemaRegistryError):
         return _refusal(error.http_status_code, error.error_code, _hidden(error, settings), registry, subject)
     if isinstance(error, OAuthTokenError) and not isinstance(error.__context__, httpx.TransportError):
-        return stop(
-            "EOS_REGISTRY_UNAUTHORIZED",
-            registry=registry,
-            reason=_hidden(error, settings),
-            why=f"no token could be fetched: {_hidden(error, settings)}",
-        )
+        why = f"no token could be fetched: {_hidden(error, settings)}"
+        return stop("EOS_REGISTRY_UNAUTHORIZED", registry=registry, why=why)
     if isinstance(error, OAuthTokenError | httpx.TransportError):
         return stop("EOS_REGISTRY_UNREACHABLE", registry=registry, reason=_hidden(error, settings))
     reason = f"{type(error).__name__}: {_hidden(error, settings)}"
