@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.datasource.restarts import pause
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.files.folder import CompleteFiles, File, Folder, as_it_is_now, with_digest
 from spark_eos.pipelines.files.notes import Splits
@@ -29,7 +30,7 @@ from .writing import writing_of
 if TYPE_CHECKING:
     from ..ingest_files import IngestFiles
 
-_CANCEL_S = _STOP_POLL_S = 0.5
+_CANCEL_S = 0.5
 _LOOK_S = 0.25
 #: The most bytes of a micro-batch whose files the driver reads for their digests by itself, several at a time.
 BYTES_READ_HERE, _READERS = 128 << 20, 8
@@ -61,20 +62,15 @@ class FolderIngest:
             if not self.take():
                 if self.finished:
                     return
-                self._wait()
-
-    def _wait(self) -> None:
-        """Wait until the folder is to be listed again, or the job is asked to stop."""
-        pause_s = min(1.0, self._pause_s) if self._complete.soon else self._pause_s
-        until = time.monotonic() + pause_s
-        while (left_s := until - time.monotonic()) > 0 and not self._context.stop.asked():
-            time.sleep(min(left_s, _STOP_POLL_S))
+                pause(self._pause_s, self._context.stop.asked)
 
     @property
     def _pause_s(self) -> float:
-        if not self._job.available_now:
-            return seconds_of(self._job.trigger)
-        return min(1.0, max(_LOOK_S, self._files.unchanged_s))
+        """For how many seconds to wait until the folder is listed again."""
+        if self._job.available_now:
+            return min(1.0, max(_LOOK_S, self._files.unchanged_s))
+        pause_s = seconds_of(self._job.trigger)
+        return min(1.0, pause_s) if self._complete.soon else pause_s
 
     def take(self) -> bool:
         """List the folder, and write the next micro-batch if there are files to take. Returns whether it wrote one."""

@@ -104,7 +104,7 @@ def restarting(
         restart = Restart(why, failed, attempts, _longer(pause_s, failed - 1))
         _count(restart, attempt.query)
         on_restart(restart)
-        if not _pause(restart.pause_s, stop):
+        if not pause(restart.pause_s, stop):
             return
         _empty_cache()
 
@@ -136,7 +136,7 @@ def _has_finished_a_batch(query: StreamingQuery) -> bool:
     return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
 
 
-def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
+def pause(pause_s: float, stop: Callable[[], bool]) -> bool:
     """Wait; False if the wait was cut short."""
     until = time.monotonic() + pause_s
     while (left := until - time.monotonic()) > 0:

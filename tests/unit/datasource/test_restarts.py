@@ -23,6 +23,6 @@ def test_more_restarts_than_a_float_has_doublings():
     why, pauses = Reason("EOS_X", "", "", True), []
     options: dict[str, Any] = {"explain": lambda _: why, "on_restart": lambda restart: pauses.append(restart.pause_s)}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Failed):
-        patch.setattr(restarts, "_pause", lambda *_: True)
+        patch.setattr(restarts, "pause", lambda *_: True)
         restarts.run(_start, attempts=1_100, pause_s=10, **options)
     assert pauses == [10, 20, 40, 80, 160, *[300] * 1_095]
