@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -218,33 +218,28 @@ def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Ch
     def position(number: int) -> dict[str, object]:
         return {"topic": topic, "partition": partition, "offset": chunk.rows.column(OFFSET)[number].as_py()}
 
-    def differs(number: int, *, at_once: bool) -> EosError:
-        at, count = position(number), chunk.rows.num_rows
-        if at_once:
-            return stop("EOS_TRANSFORM_RESULT.changes", where=_named(at), records=count, **at)
-        return stop(
-            "EOS_TRANSFORM_RESULT.sample", how=f"in pieces instead of together: near {_named(at)}", records=count, **at
-        )
-
-    sample = SampleDescription(f"{topic}-{partition} from offset {chunk.first} on", position, differs)
+    sample = SampleDescription(f"{topic}-{partition} from offset {chunk.first} on", position, _named)
     check_rows(lambda: partial(_on_records, partial(apply, copied(transform))), chunk.rows, until, sample)
-
-
-class Differs(Protocol):
-    """The error for a transform whose rows differ from the row with this number on. ``at_once``: also where it gets the
-    same rows together again."""
-
-    def __call__(self, number: int, *, at_once: bool) -> EosError: ...
 
 
 @dataclass(frozen=True)
 class SampleDescription:
     """How errors name a sample. ``where``: its description; ``position``: returns an error's parameters for one of its
-    rows, by row number."""
+    rows, by row number; ``named``: describes that row by these parameters."""
 
     where: str
     position: Callable[[int], dict[str, object]]
-    differs: Differs
+    named: Callable[[Mapping[str, object]], str]
+
+    def differs(self, number: int, records: int, *, at_once: bool) -> EosError:
+        """Return the error for a transform whose rows differ from the row with this number on. ``at_once``: also where
+        it gets the same rows together again."""
+        at = self.position(number)
+        row = self.named(at)
+        if at_once:
+            return stop("EOS_TRANSFORM_RESULT.changes", where=row, records=records, **at)
+        how = f"in pieces instead of together: near {row}"
+        return stop("EOS_TRANSFORM_RESULT.sample", how=how, records=records, **at)
 
 
 def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, sample: SampleDescription) -> None:
@@ -265,7 +260,7 @@ def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, sa
             return
         message = f"{error.message} It got a sample of records: {sample.where}."
         raise error.reworded(message, error.hint, **sample.position(0) | error.parameters) from None
-    raise sample.differs(first, at_once=at_once)
+    raise sample.differs(first, rows.num_rows, at_once=at_once)
 
 
 def copied(transform: T) -> T:

@@ -56,17 +56,9 @@ def _one(transform: Transform, file: File, row: pa.RecordBatch) -> None:
 
 
 def _described(file: File, rows: pa.RecordBatch) -> SampleDescription:
-    lines, count = rows.column(LINE), rows.num_rows
+    lines = rows.column(LINE)
 
-    def place(number: int) -> dict[str, object]:
+    def position(number: int) -> dict[str, object]:
         return {"file": file.uri, "line": lines[number].as_py()}
 
-    def differs(number: int, *, at_once: bool) -> EosError:
-        where, at = f"line {lines[number].as_py()} of {file.uri}", place(number)
-        if at_once:
-            return stop("EOS_TRANSFORM_RESULT.changes", where=where, records=count, **at)
-        return stop(
-            "EOS_TRANSFORM_RESULT.sample", how=f"in pieces instead of together: near {where}", records=count, **at
-        )
-
-    return SampleDescription(f"the first lines of {file.uri}", place, differs)
+    return SampleDescription(f"the first lines of {file.uri}", position, "line {line} of {file}".format_map)
