@@ -68,7 +68,7 @@ def plan(config: KafkaToIceberg, args: argparse.Namespace) -> Plan:
     """Plan one streaming query from the topics to the table."""
     target, sink = config.target, config.target.options()
     options = located(lambda: table_options(sink, {}), "target", target.key_names(), sink)
-    options.place(options.storage)  # whether pyiceberg is there
+    options.reference(options.storage)  # whether pyiceberg is there
     what = f"appended to {target.table} in the catalog {target.catalog}"
     return table_plan(config, what, lambda spark: config.start_copy(spark, sink), checks=[config.table_check(sink)])
 

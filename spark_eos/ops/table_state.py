@@ -14,7 +14,7 @@ from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.pipelines.copy.table.options import ICEBERG, table_options
 from spark_eos.pipelines.tables.micro_batch import BatchPresence, MicroBatch, Remembered, check_start, presence_of
-from spark_eos.pipelines.tables.target import Place
+from spark_eos.pipelines.tables.target import TableReference
 
 #: Conditions by which a start stops with any options. Other errors only say that the table cannot be asked.
 _STOPS = ("EOS_ICEBERG_TAG", "EOS_OTHER_TABLE", "EOS_TABLE_CHECKPOINT_BEHIND")
@@ -51,13 +51,13 @@ def in_words(sink: Mapping[str, str]) -> str:
     return f"the {kind} table {sink.get('path') or sink.get('table')}{within}"
 
 
-def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> Place:
+def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> TableReference:
     """Return where a query's table is. ``settings``: of its store and its catalog. Raises OptionError and
     UnsupportedError."""
     catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
     storage = {name: settings[name] for name in settings if name not in catalog}
     options = table_options({**sink, **(catalog if sink["format"] == ICEBERG else {})}, storage)
-    return options.place(options.storage)
+    return options.reference(options.storage)
 
 
 def sink_of(logs: Logs) -> Mapping[str, str]:
@@ -86,7 +86,7 @@ def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
         return TableState(sink, last, stop=error) if is_stop else TableState(sink, last, problem=str(error))
 
 
-def _judged(location: Place, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
+def _judged(location: TableReference, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
     """Judge whether the table has the micro-batch that is run again, as a start and the commit of its first micro-batch
     judge it; None where none is. Raises the TableError by which these stop."""
     done, planned = (log[-1] if log else None for log in (logs.done, logs.planned))

@@ -132,7 +132,7 @@ def duplicate_taken_for_an_error(patch: pytest.MonkeyPatch) -> None:
     judge = sender.Sender._judge_one
 
     def judging(self: Any, queue: Any, sealed: Any, answer: Any, now: float) -> None:
-        error = answer.errors[queue.place]
+        error = answer.errors[queue.partition]
         if error == Code.DUPLICATE_SEQUENCE_NUMBER:
             raise self._failure(Cause.of(error))
         judge(self, queue, sealed, answer, now)

@@ -21,7 +21,7 @@ UNKNOWN_OFFSET = -1
 class PartitionQueue:
     """The batches of one partition, from `Sender.add` until they are acknowledged."""
 
-    place: TopicPartition
+    partition: TopicPartition
     #: When a batch was last acknowledged, or the queue began to be busy (monotonic clock).
     moved_at: float
     #: Batches that have not been sent, or are to be sent again; and batches in flight to ``node``, the leader.
@@ -108,9 +108,9 @@ class PartitionQueue:
         assert self.refused is not None
         (refused, code), self.refused = self.refused, None
         if self.maybe_written or self.sent[0] is not refused:
-            raise unclear(self.place, code)
+            raise unclear(self.partition, code)
         after = [*self.sent, *self.waiting][1:]
-        parts = refusals.take(self.place, refused, code)
+        parts = refusals.take(self.partition, refused, code)
         if not parts:
             self.removed += refused.count
             after = [later(sealed, -refused.count) for sealed in after]

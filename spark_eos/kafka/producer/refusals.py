@@ -135,8 +135,8 @@ def _decoded(headers: bytes) -> list[tuple[str, bytes | None]]:
     return read_headers(headers, int(begin), len(headers), int(count))
 
 
-def _why(place: TopicPartition, sealed: Sealed, code: int) -> list[tuple[str, bytes]]:
-    topic, partition = place
+def _why(refused_by: TopicPartition, sealed: Sealed, code: int) -> list[tuple[str, bytes]]:
+    topic, partition = refused_by
     if code == Code.INVALID_RECORD:
         message = f"Partition {partition} of topic {topic} refused the row ({name_of(code)})."
     else:
@@ -150,16 +150,16 @@ def _why(place: TopicPartition, sealed: Sealed, code: int) -> list[tuple[str, by
     return [(name, text.encode()) for name, text in headers.items()]
 
 
-def _refused(place: TopicPartition, sealed: Sealed, code: int) -> EosError:
-    topic, partition = place
+def _refused(refused_by: TopicPartition, sealed: Sealed, code: int) -> EosError:
+    topic, partition = refused_by
     return stop(
         "EOS_DEAD_LETTER_TOPIC.row", topic=topic, bytes=len(sealed.data), reason=name_of(code), partition=partition
     )
 
 
-def unclear(place: TopicPartition, code: int) -> EosError:
+def unclear(refused_by: TopicPartition, code: int) -> EosError:
     """Return the error for a rejection of a batch of which an earlier copy may be in the log."""
-    topic, partition = place
+    topic, partition = refused_by
     return stop("EOS_DELIVERY_FAILED.refusal_unclear", topic=topic, reason=name_of(code), partition=partition)
 
 
@@ -172,10 +172,10 @@ def _told_of_damage(partition: TopicPartition, sealed: Sealed, code: int) -> Ite
         raise _damaged(partition, sealed, code, damage) from None
 
 
-def _damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
+def _damaged(refused_by: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
     """Return the error for a rejected batch that cannot be split: it was copied unchanged, and is damaged or too large
     to decode."""
-    topic, partition = place
+    topic, partition = refused_by
     if isinstance(damage, TooLargeBatch):
         return stop(
             "EOS_SOURCE_BATCH_TOO_LARGE.copy",

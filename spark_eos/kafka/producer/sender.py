@@ -193,13 +193,13 @@ class Sender:
         now = system.monotonic()
         ready = [queue for queue in self._busy.values() if queue.may_send(now)]
         if self._additions is not None:
-            refused = self._additions.add(queue.place for queue in ready)
+            refused = self._additions.add(queue.partition for queue in ready)
             if refused is not None:
                 raise self._failure(refused)
         requests: dict[int, dict[TopicPartition, tuple[PartitionQueue, Sealed]]] = {}
         for queue in ready:
             if self._find_node(queue, now):
-                requests.setdefault(queue.node, {})[queue.place] = queue, queue.waiting[0]
+                requests.setdefault(queue.node, {})[queue.partition] = queue, queue.waiting[0]
         for node, batches in requests.items():
             self._send(self._connections[node], batches)
         return bool(requests)
@@ -238,7 +238,7 @@ class Sender:
         """Return whether the partition's leader is known and connected. It is not looked up while responses are
         awaited, so that it does not change."""
         if not queue.awaited:
-            node = self._leader(queue.place, now)
+            node = self._leader(queue.partition, now)
             if node is None:
                 queue.why = meaning_of(Code.LEADER_NOT_AVAILABLE)
                 self._resend([queue], now)
@@ -259,7 +259,7 @@ class Sender:
             queue.why = f"broker {queue.node} cannot be reached: {error}"
             if (connection := self._connections.pop(queue.node, None)) is not None:
                 connection.close()
-            self._client.forget_leader(*queue.place)
+            self._client.forget_leader(*queue.partition)
             self._resend([queue], now)
             return False
         return True
@@ -272,8 +272,8 @@ class Sender:
         self.offsets.update(answer.offsets)
         for queue, _ in batches:
             queue.awaited -= 1
-            if not queue.begun and queue.place in answer.offsets:  # the first batch is sent alone
-                self.firsts[queue.place] = answer.offsets[queue.place]
+            if not queue.begun and queue.partition in answer.offsets:  # the first batch is sent alone
+                self.firsts[queue.partition] = answer.offsets[queue.partition]
         for queue, sealed in batches:
             self._judge_one(queue, sealed, answer, now)
             queue.settle()
@@ -282,35 +282,35 @@ class Sender:
                 self.size += queue.replace_refused(self.refusals)
                 queue.moved_at = now
             if not queue.sent and not queue.waiting:
-                self._busy.pop(queue.place, None)
+                self._busy.pop(queue.partition, None)
 
     def _judge_one(self, queue: PartitionQueue, sealed: Sealed, answer: ProduceResponse, now: float) -> None:
-        error = answer.errors[queue.place]
+        error = answer.errors[queue.partition]
         if queue.refused is not None:
             self._judge_behind(queue, queue.refused[1], error)
         elif error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
-            offset = answer.offsets.get(queue.place, UNKNOWN_OFFSET)
+            offset = answer.offsets.get(queue.partition, UNKNOWN_OFFSET)
             if sealed in queue.sent and UNKNOWN_OFFSET < offset < queue.end:
                 raise self._failure(_truncated(queue, offset))
             self.size -= queue.written(sealed, now, offset)
             if self._waiting.announced:
-                self._waiting.over(name_of_partition(queue.place))
+                self._waiting.over(name_of_partition(queue.partition))
         elif self.refusals is not None and error in self.refusals.codes:
             if not queue.resending:  # else it is sent again, and refused again
                 queue.refused = sealed, error
         elif error in PRODUCE_RETRIES:
             self._retry(queue, sealed, error, now)
         elif error == Code.MESSAGE_TOO_LARGE:
-            raise too_large(queue.place, sealed.count, len(sealed.data))
+            raise too_large(queue.partition, sealed.count, len(sealed.data))
         elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_in_order(queue):
             raise self._failure(Cause.of(error))
 
     def _judge_behind(self, queue: PartitionQueue, refused: int, error: int) -> None:
         """Handle the response to a batch that was sent after a rejected one: no broker can have appended it."""
         if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
-            raise unclear(queue.place, refused)
+            raise unclear(queue.partition, refused)
         if error in LEADER_MOVED:
-            self._client.forget_leader(*queue.place)
+            self._client.forget_leader(*queue.partition)
         if error not in PRODUCE_RETRIES | REFUSED_FOR_GOOD | {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}:
             raise self._failure(Cause.of(error))
 
@@ -319,7 +319,7 @@ class Sender:
             queue.maybe_written.add(sealed.sequence)
         queue.why = meaning_of(error)
         if error in LEADER_MOVED:
-            self._client.forget_leader(*queue.place)
+            self._client.forget_leader(*queue.partition)
         if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
             queue.unknown_since = queue.unknown_since or now
             if now - queue.unknown_since > _UNKNOWN_PLACE_S:
@@ -349,14 +349,14 @@ class Sender:
     def _tell_delays(self) -> None:
         late = system.monotonic() - ANNOUNCED_AFTER_S
         for queue in self._busy.values():
-            if queue.moved_at <= late and name_of_partition(queue.place) not in self._waiting.announced:
+            if queue.moved_at <= late and name_of_partition(queue.partition) not in self._waiting.announced:
                 self._note_delays(late)
                 return
 
     def _note_delays(self, late: float) -> None:
         """Log the delays of all partitions at once: all have waited for long when one has."""
         delayed = [queue for queue in self._busy.values() if queue.moved_at <= late]
-        partitions = {name_of_partition(queue.place): queue.why or "no answer from the leader" for queue in delayed}
+        partitions = {name_of_partition(queue.partition): queue.why or "no answer from the leader" for queue in delayed}
         self._waiting.note(partitions, min(queue.moved_at for queue in delayed))
 
     def _check_progress(self) -> None:
@@ -381,14 +381,14 @@ class Sender:
             self._lose(batches, now)
         for queue in self._busy.values():
             if queue.node == connection.node:
-                self._client.forget_leader(*queue.place)
+                self._client.forget_leader(*queue.partition)
 
     def _lose(self, batches: Iterable[tuple[PartitionQueue, Sealed]], now: float) -> None:
         """Send batches again of which it is unknown whether they were or will be written."""
         for queue, sealed in batches:
             queue.maybe_written.add(sealed.sequence)
             if queue.refused is not None:
-                raise unclear(queue.place, queue.refused[1])
+                raise unclear(queue.partition, queue.refused[1])
             self._resend([queue], now)
 
     def _resend(self, queues: Iterable[PartitionQueue], now: float) -> None:
@@ -398,6 +398,6 @@ class Sender:
 
 
 def _truncated(queue: PartitionQueue, offset: int) -> Cause:
-    topic, partition = queue.place
+    topic, partition = queue.partition
     text = f"{topic}-{partition} has lost rows up to offset {queue.end} that were acknowledged, and goes on at {offset}"
     return Cause(Code.NONE - 1, "TRUNCATED", text)

@@ -75,17 +75,17 @@ class JsonReader:
     def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
         rows: list[object] = []
         bad: dict[int, str] = {}
-        for place, text in enumerate(own_bytes(values, begin).to_pylist()):
+        for number, text in enumerate(own_bytes(values, begin).to_pylist()):
             try:
                 _check_levels(text)
                 value = json.loads(text.decode(), parse_constant=_no_number, parse_float=_Real)
                 rows.append(_shaped(value, self._shape, ""))
             except _OtherShape as error:
                 rows.append(None)
-                bad[place] = str(error)
+                bad[number] = str(error)
             except ValueError:  # also of texts that are not UTF-8
                 rows.append(None)
-                bad[place] = _NOT_JSON
+                bad[number] = _NOT_JSON
         return Decoded(pa.array(rows, self.type), bad)
 
 
@@ -109,14 +109,14 @@ class JsonWriter:
         texts: list[bytes | None] = []
         fitting, out_of_range = cast(rows, self._shape.type, "value")
         bad = dict.fromkeys(out_of_range, "a number is out of its range")
-        for place, row in enumerate(fitting.to_pylist()):
+        for number, row in enumerate(fitting.to_pylist()):
             try:
                 value = None if row is None else _shaped(_without_nulls(row, self._shape), self._shape, "")
                 text = None if row is None else json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
                 texts.append(None if text is None else prefix + text)
             except (_OtherShape, ValueError) as error:
                 texts.append(None)
-                bad[place] = str(error)
+                bad[number] = str(error)
         return Encoded(pa.array(texts, pa.binary()), bad)
 
 
@@ -131,7 +131,7 @@ def shape_of(schema: Schema) -> Shape:
     except RecursionError:
         raise too_large("JSON", MOST_LEVELS, _NESTED) from None
     try:
-        return _Shapes(documents).of(root, "", _place_in(root))
+        return _Shapes(documents).of(root, "", _scope_of(root))
     except (AttributeError, TypeError, ValueError):  # such as a list where an object belongs
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is no JSON Schema") from None
     except RecursionError:
@@ -149,94 +149,94 @@ class _OtherShape(Exception):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Scope:
     """A location in a JSON document. ``resolver``: resolves references from there; ``dialect``: the version of JSON
     Schema, which says how schemas name themselves."""
 
     resolver: Any
     dialect: Specification[Any]
 
-    def at(self, schema: dict[str, Any]) -> _Place:
+    def at(self, schema: dict[str, Any]) -> _Scope:
         """Return the location of a schema within this one."""
-        return _Place(self.resolver.in_subresource(self.dialect.create_resource(schema)), self.dialect)
+        return _Scope(self.resolver.in_subresource(self.dialect.create_resource(schema)), self.dialect)
 
 
-def _place_in(document: Any) -> _Place:  # noqa: ANN401  # JSON
+def _scope_of(document: Any) -> _Scope:  # noqa: ANN401  # JSON
     """Return the location at the begin of a document. References to other documents are unknown there."""
     named = document.get("$schema", "") if isinstance(document, dict) else ""
     dialect = specification_with(named, default=DRAFT7)
-    return _Place(Registry().with_resource("", dialect.create_resource(document)).resolver(), dialect)
+    return _Scope(Registry().with_resource("", dialect.create_resource(document)).resolver(), dialect)
 
 
 class _Shapes:
     """Derives shapes. ``documents``: the JSON of the schema's references, by name."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
-        self._begins = {name: _place_in(document) for name, document in documents.items()}
+        self._begins = {name: _scope_of(document) for name, document in documents.items()}
         #: By the id of the schema that is referred to; None while it is being derived.
         self._referred: dict[int, Shape | None] = {}
 
-    def of(self, schema: Any, path: str, place: _Place) -> Shape:  # noqa: ANN401  # JSON
-        """Derive the shape of a part of the schema. ``path``: where it is, for messages; ``place``: the location that
+    def of(self, schema: Any, path: str, scope: _Scope) -> Shape:  # noqa: ANN401  # JSON
+        """Derive the shape of a part of the schema. ``path``: where it is, for messages; ``scope``: the location that
         encloses it."""
         if not isinstance(schema, dict):
             raise _refused(path, "is true or false, which says nothing of its type")
-        place = place.at(schema)
+        scope = scope.at(schema)
         combining = [word for word in _COMBINING if word in schema]
         has_own = any(word in schema for word in _OF_TYPES) or isinstance(schema.get("additionalProperties"), dict)
         if combining and (has_own or len(combining) > 1):
             raise _refused(path, f"has '{combining[0]}' and its own properties or items, or other schemas, beside it")
         if "$ref" in schema:
-            return self._at(str(schema["$ref"]), path, place)
+            return self._at(str(schema["$ref"]), path, scope)
         for word in ("oneOf", "anyOf"):
             if word in schema:
-                return self._one_of(schema[word], path, place)
+                return self._one_of(schema[word], path, scope)
         if "allOf" in schema:
             raise _refused(path, "is 'allOf' of several schemas")
         names = _types_of(schema)
         nullable, names = "null" in names, [name for name in names if name != "null"]
         if len(names) != 1:
             raise _refused(path, "has no single type")
-        return self._typed(schema, names[0], nullable, path, place)
+        return self._typed(schema, names[0], nullable, path, scope)
 
-    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, place: _Place) -> Shape:
+    def _typed(self, schema: dict[str, Any], name: str, nullable: bool, path: str, scope: _Scope) -> Shape:
         if name in _SIMPLE:
             return Shape(_SIMPLE[name], nullable)
         if name == "array":
-            items = self.of(schema.get("items"), f"{path}[]", place)
+            items = self.of(schema.get("items"), f"{path}[]", scope)
             return Shape(pa.list_(items.type), nullable, items=items, size=Size.around([items.size], "JSON"))
         if name != "object":
             raise _refused(path, f"is of the type '{name}'")
         properties = schema.get("properties", {})
         if not properties and isinstance(schema.get("additionalProperties"), dict):
-            values = self.of(schema["additionalProperties"], f"{path}{{}}", place)
+            values = self.of(schema["additionalProperties"], f"{path}{{}}", scope)
             size = Size.around([Size.around([Size(), values.size], "JSON")], "JSON")
             return Shape(pa.map_(pa.string(), values.type), nullable, items=values, size=size)
         if not properties:
             raise _refused(path, "is an object without properties")
         required = set(schema.get("required", ()))
         inner = f"{path}." if path else ""
-        fields = tuple((k, self.of(v, inner + k, place), k in required) for k, v in properties.items())
+        fields = tuple((k, self.of(v, inner + k, scope), k in required) for k, v in properties.items())
         size = Size.around((shape.size for _, shape, _ in fields), "JSON")
         return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields, size=size)
 
-    def _one_of(self, schemas: list[Any], path: str, place: _Place) -> Shape:
+    def _one_of(self, schemas: list[Any], path: str, scope: _Scope) -> Shape:
         """Return the shape of ``oneOf`` or ``anyOf``: null or one other schema."""
         others = [one for one in schemas if not (isinstance(one, dict) and _types_of(one) == ["null"])]
         if len(others) != 1:
             raise _refused(path, "is one of several schemas")
-        shape = self.of(others[0], path, place)
+        shape = self.of(others[0], path, scope)
         return replace(shape, nullable=shape.nullable or len(others) < len(schemas))
 
-    def _at(self, reference: str, path: str, place: _Place) -> Shape:
+    def _at(self, reference: str, path: str, scope: _Scope) -> Shape:
         """Return the shape of the schema that is referred to, which is derived once: schemas may use one another
         twice."""
         name, _, fragment = reference.partition("#")
         known = next((each for each in (name, unquote(name)) if each in self._begins), None)
         if known is not None:
-            place, name = self._begins[known], ""
+            scope, name = self._begins[known], ""
         try:
-            target = place.resolver.lookup(reference if name else f"#{fragment}")
+            target = scope.resolver.lookup(reference if name else f"#{fragment}")
         except Unresolvable:
             where = (
                 f"'{name}', which is not among the schema's references"
@@ -247,7 +247,7 @@ class _Shapes:
         key = id(target.contents)
         if key not in self._referred:
             self._referred[key] = None
-            self._referred[key] = self.of(target.contents, path, _Place(target.resolver, place.dialect))
+            self._referred[key] = self.of(target.contents, path, _Scope(target.resolver, scope.dialect))
         shape = self._referred[key]
         if shape is None:
             raise _refused(path, f"contains itself ('{reference}')")

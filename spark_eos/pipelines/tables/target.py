@@ -1,7 +1,7 @@
 """The port to a table, of any kind, that a query writes to.
 
 =================  ===================================================================================
-`Place`            where a table is or will be: on the driver, when a query starts
+`TableReference`   where a table is or will be: on the driver, when a query starts
 `Target`           the table, as its query knows it from then on: on the driver, and in tasks
 =================  ===================================================================================
 
@@ -91,14 +91,14 @@ class Target(ABC):
         return until_known(once, batch, self.name, self.cause, patience_s)
 
     def evolved(self, schema: pa.Schema, *, patience_s: float = PATIENCE_S) -> Self:
-        """Add the columns that the table lacks by a commit of their own (`Place.widened`), on the driver, and return
-        the table with exactly these columns. Raises TableError where it then has others, and EOS_TABLE_UNCLEAR as
+        """Add the columns that the table lacks by a commit of their own (`TableReference.widened`), on the driver, and
+        return the table with exactly these columns. Raises TableError where it then has others, and EOS_TABLE_UNCLEAR as
         `commit`."""
         until_known(self.column_addition(schema).once, None, self.name, self.cause, patience_s)
         return self.with_columns(schema)
 
 
-class Place(Protocol):
+class TableReference(Protocol):
     """Where a table is or will be."""
 
     @property

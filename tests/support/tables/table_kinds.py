@@ -34,7 +34,7 @@ from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.table import location_of
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
-from spark_eos.pipelines.tables.target import Place, Target
+from spark_eos.pipelines.tables.target import TableReference, Target
 from spark_eos.tools.verify import TableAddress
 from tests.support.tables.delta_files import SCHEMA, looked_after, records
 from tests.support.waiting import TIMEOUT
@@ -56,9 +56,9 @@ class TableKind(ABC):
     def sink(self) -> dict[str, Any]:
         """The query's options."""
 
-    def place(self, **more: str) -> Place:
+    def place(self, **more: str) -> TableReference:
         """As a query with the options sees it. ``more``: further ones."""
-        return table_options(self.sink() | more, {}).place(HadoopSettings())
+        return table_options(self.sink() | more, {}).reference(HadoopSettings())
 
     def target(self, schema: pa.Schema = SCHEMA, **more: str) -> Target:
         """The table, which is created where it is not there."""

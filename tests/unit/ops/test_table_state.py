@@ -216,10 +216,10 @@ def test_an_extra_that_is_missing(kind, monkeypatch) -> None:
     commit(kind, batch(0))
     write_checkpoint(kind, 0, 0)
 
-    def place(*_: object) -> None:
+    def reference(*_: object) -> None:
         raise options.stop("EOS_NOT_INSTALLED.extra", use="The table", modules="deltalake", extra="tables")
 
-    monkeypatch.setattr(options.TableOptions, "place", place)
+    monkeypatch.setattr(options.TableOptions, "reference", reference)
     assert asked(kind).code == 2 and "[EOS_NOT_INSTALLED]" in asked(kind).text
 
 

@@ -11,7 +11,7 @@ from spark_eos.errors import invalid_option, missing_option, stop
 from spark_eos.spi import HadoopSettings, absolute
 
 if TYPE_CHECKING:
-    from spark_eos.pipelines.tables.target import Place
+    from spark_eos.pipelines.tables.target import TableReference
 
 #: The values of the sink's option ``format`` for a table.
 DELTA, ICEBERG = "delta", "iceberg"
@@ -25,18 +25,18 @@ _DELTA_PROPERTY, _CATALOG_PROPERTY = "delta.", "catalog."
 @dataclass(frozen=True)
 class TableOptions:
     """Options of a table as the sink. ``mark``: the options that identify the table, for the offset log; ``storage``:
-    settings ``fs.…``; ``evolves``: columns that the table lacks are added; ``place_in``: see `place`, without secrets
-    in its text."""
+    settings ``fs.…``; ``evolves``: columns that the table lacks are added; ``reference_in``: see `reference`, without
+    secrets in its text."""
 
     mark: Mapping[str, str]
     storage: HadoopSettings
     evolves: bool
-    place_in: Callable[[HadoopSettings], Place] = field(repr=False)
+    reference_in: Callable[[HadoopSettings], TableReference] = field(repr=False)
 
-    def place(self, storage: HadoopSettings) -> Place:
+    def reference(self, storage: HadoopSettings) -> TableReference:
         """Return where the table is. ``storage``: the settings, merged with this machine's. Raises OptionError and
         UnsupportedError."""
-        return self.place_in(storage)
+        return self.reference_in(storage)
 
 
 def table_options(raw: Mapping[str, str], session: Mapping[str, str]) -> TableOptions:
@@ -55,14 +55,14 @@ def _delta(options: Mapping[str, str], storage: HadoopSettings) -> TableOptions:
     path, restored, partition_by = values.parse_text("path", given["path"]), given.get("afterRestore"), _listed(given)
     after_restore = None if restored is None else values.parse_batch("afterRestore", restored)
 
-    def place(storage: HadoopSettings) -> Place:
+    def reference(storage: HadoopSettings) -> TableReference:
         from spark_eos.pipelines.tables.delta.table import location_of
-        from spark_eos.pipelines.tables.delta.target import DeltaPlace
+        from spark_eos.pipelines.tables.delta.target import DeltaReference
 
         created_with = {_DELTA_PROPERTY + name: value for name, value in properties.items()}
-        return DeltaPlace(location_of(path, storage), partition_by, created_with, after_restore)
+        return DeltaReference(location_of(path, storage), partition_by, created_with, after_restore)
 
-    return TableOptions({"format": DELTA, "path": absolute(path)}, storage, _evolves(given), place)
+    return TableOptions({"format": DELTA, "path": absolute(path)}, storage, _evolves(given), reference)
 
 
 def _iceberg(options: Mapping[str, str], storage: HadoopSettings) -> TableOptions:
@@ -87,13 +87,13 @@ def _iceberg(options: Mapping[str, str], storage: HadoopSettings) -> TableOption
     )
     after_rollback = None if removed is None else values.parse_batch("afterRollback", removed)
 
-    def place(_: HadoopSettings) -> Place:
-        from spark_eos.pipelines.tables.iceberg.target import place_of
+    def reference(_: HadoopSettings) -> TableReference:
+        from spark_eos.pipelines.tables.iceberg.target import reference_to
 
-        return place_of(table, catalog, properties, partition_by, after_rollback)
+        return reference_to(table, catalog, properties, partition_by, after_rollback)
 
     mark = {"format": ICEBERG, "table": table, "catalog": catalog}
-    return TableOptions(mark, storage, _evolves(given), place)
+    return TableOptions(mark, storage, _evolves(given), reference)
 
 
 def _given(options: Mapping[str, str], names: Collection[str], prefix: str) -> tuple[dict[str, str], dict[str, str]]:

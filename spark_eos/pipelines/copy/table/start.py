@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spark_eos.pipelines.copy.table.plan import TablePlan
     from spark_eos.pipelines.copy.table.rows import TableTransform
     from spark_eos.pipelines.copy.transforming import Chunk
-    from spark_eos.pipelines.tables.target import Place
+    from spark_eos.pipelines.tables.target import TableReference
     from spark_eos.spi import BrokerClient, SourceOptions
 
 
@@ -55,10 +55,10 @@ def planned(
 
     reads, client = _reads(source)
     reads, cluster = replace(reads, sink=options.mark), cluster_id(client)
-    place, kept = _ends(options, checkpoint)
-    fitted, columns, there = _columns(transform, client, reads, place, evolves=options.evolves)
-    table = place.target(columns if there is None else there, create=kept.last_batch("commits") is None)
-    last = _check_last(place, kept)
+    reference, kept = _ends(options, checkpoint)
+    fitted, columns, there = _columns(transform, client, reads, reference, evolves=options.evolves)
+    table = reference.target(columns if there is None else there, create=kept.last_batch("commits") is None)
+    last = _check_last(reference, kept)
     if there is not None:
         table = table.evolved(columns)
         fitted = None if fitted is None else replace(fitted, schema=table.layout.schema)
@@ -75,20 +75,20 @@ def check(
 ) -> None:
     """Check as `planned` does, without a session and without writing anything. ``decodes``: the columns are not known
     yet, as they come from a registry. Raises EosError."""
-    place, kept = _ends(options, checkpoint)
-    there = place.columns()
+    reference, kept = _ends(options, checkpoint)
+    there = reference.columns()
     is_new = there is None and kept.last_batch("commits") is None
     if decodes:
         if is_new:
-            place.check_new(None)
+            reference.check_new(None)
         return
     reads, client = _reads(source)
-    _, columns, known = _columns(transform, client, reads, place, evolves=options.evolves)
+    _, columns, known = _columns(transform, client, reads, reference, evolves=options.evolves)
     if is_new:
-        place.check_new(columns)
+        reference.check_new(columns)
     else:
-        place.target(columns if known is None else known, create=False)
-        _check_last(place, kept)
+        reference.target(columns if known is None else known, create=False)
+        _check_last(reference, kept)
 
 
 def _reads(source: Mapping[str, str]) -> tuple[SourceOptions, BrokerClient]:
@@ -101,30 +101,35 @@ def _reads(source: Mapping[str, str]) -> tuple[SourceOptions, BrokerClient]:
     return reads, broker_client(reads.kafka)
 
 
-def _ends(options: TableOptions, checkpoint: str) -> tuple[Place, Checkpoint]:
+def _ends(options: TableOptions, checkpoint: str) -> tuple[TableReference, Checkpoint]:
     """Return where the table is, and the checkpoint of its query."""
     from spark_eos.checkpoint.files import Checkpoint
 
     storage = options.storage.on_this_machine()
-    return options.place(storage), Checkpoint(checkpoint, storage)
+    return options.reference(storage), Checkpoint(checkpoint, storage)
 
 
 def _columns(
-    transform: RowTransform | None, client: BrokerClient, reads: SourceOptions, place: Place, *, evolves: bool
+    transform: RowTransform | None,
+    client: BrokerClient,
+    reads: SourceOptions,
+    reference: TableReference,
+    *,
+    evolves: bool,
 ) -> tuple[TableTransform | None, pa.Schema, pa.Schema | None]:
     """Return the transform with the table, the columns that are written, and the current columns of a table that lacks
     some of them."""
     from spark_eos.source.schema import arrow_schema
 
-    fitted = None if transform is None else fitting(transform, client, reads, place, evolves=evolves)
+    fitted = None if transform is None else fitting(transform, client, reads, reference, evolves=evolves)
     columns = arrow_schema(reads.include_headers) if fitted is None else fitted.schema
-    there = place.columns() if evolves else None
+    there = reference.columns() if evolves else None
     if there is None or not set(there.schema.names) <= set(columns.names):
         return fitted, columns, None  # columns that nobody writes are refused as without the option
     return fitted, columns, there.schema
 
 
-def _check_last(place: Place, checkpoint: Checkpoint) -> int | None:
+def _check_last(reference: TableReference, checkpoint: Checkpoint) -> int | None:
     """Return the query's last micro-batch in the table, which goes with its checkpoint. Raises TableError, also for a
     query whose rows have passed through Spark."""
     from spark_eos.checkpoint.offset_log import source_line
@@ -133,19 +138,24 @@ def _check_last(place: Place, checkpoint: Checkpoint) -> int | None:
     newest = checkpoint.last_batch("offsets")
     lines = () if newest is None else map(source_line, checkpoint.sources(newest))
     if not all(line.position.copy or line.damaged for line in lines):  # the source names the damaged file
-        raise stop("EOS_OTHER_TABLE.through_spark", path=place.name)
+        raise stop("EOS_OTHER_TABLE.through_spark", path=reference.name)
     query = checkpoint.query_id()
-    last = None if query is None else place.remembered(query).last
+    last = None if query is None else reference.remembered(query).last
     if query is not None:
-        check_start(place.name, last, finished=checkpoint.last_batch("commits"), planned=newest)
+        check_start(reference.name, last, finished=checkpoint.last_batch("commits"), planned=newest)
     return last
 
 
 def fitting(
-    transform: RowTransform, client: BrokerClient, reads: SourceOptions, place: Place, *, evolves: bool = False
+    transform: RowTransform,
+    client: BrokerClient,
+    reads: SourceOptions,
+    reference: TableReference,
+    *,
+    evolves: bool = False,
 ) -> TableTransform:
-    """Return the transform with its table: the existing one at ``place``, or a new one with the columns that it returns
-    for no records. ``evolves``: columns that an existing table lacks are to be added.
+    """Return the transform with its table: the existing one at ``reference``, or a new one with the columns that it
+    returns for no records. ``evolves``: columns that an existing table lacks are to be added.
 
     Where a column of the empty result has no type, a sample of the topics gives it one. Raises RowError and
     SchemaError, also for results of the sample, and TableError.
@@ -164,8 +174,8 @@ def fitting(
     if not rows.schema.names:
         raise stop("EOS_TABLE_COLUMNS.empty")
     sample = taken(client, reads)
-    there = place.columns()
-    columns = place.new_columns(typed(rows.schema, transform, sample)) if there is None else there
+    there = reference.columns()
+    columns = reference.new_columns(typed(rows.schema, transform, sample)) if there is None else there
     schema, partition_by, keys = columns.schema, columns.partition_by, columns.keys
     if there is not None:
         if ERROR in result.schema.names and ERROR in schema.names:
@@ -173,7 +183,7 @@ def fitting(
         if ERROR in result.schema.names and OFFSET not in schema.names:
             rows = rows.drop_columns([OFFSET])
         if evolves:
-            schema = place.widened(schema, typed(rows.schema, transform, sample))
+            schema = reference.widened(schema, typed(rows.schema, transform, sample))
         conformed(rows, schema, partition_by)
     names = frozenset(result.schema.names)
     fitted = TableTransform(
@@ -193,7 +203,7 @@ def typed(schema: pa.Schema, transform: RowTransform, sample: Sequence[Chunk]) -
     if not any(pa.types.is_null(column.type) for column in schema):
         return schema
     for other in types_by_sample(transform, sample):
-        for place, column in enumerate(schema):
+        for number, column in enumerate(schema):
             if pa.types.is_null(column.type) and column.name in other.names:
-                schema = schema.set(place, other.field(column.name))
+                schema = schema.set(number, other.field(column.name))
     return schema

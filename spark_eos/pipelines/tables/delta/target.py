@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DeltaPlace:
-    """See `spark_eos.pipelines.tables.target.Place`. ``partition_by`` and ``properties`` are for a table that is
-    created; ``after_restore``: see
-    `spark_eos.pipelines.tables.delta.commit.DeltaCommit`."""
+class DeltaReference:
+    """See `spark_eos.pipelines.tables.target.TableReference`. ``partition_by`` and ``properties`` are for a table
+    that is created; ``after_restore``: see `spark_eos.pipelines.tables.delta.commit.DeltaCommit`."""
 
     location: Location
     partition_by: tuple[str, ...] = ()

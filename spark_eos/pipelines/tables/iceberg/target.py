@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _STORE = ("s3.", "client.")
 
 
-def place_of(
+def reference_to(
     table: str,
     catalog: str,
     properties: Mapping[str, str],
     partition_by: tuple[str, ...] = (),
     after_rollback: int | None = None,
-) -> IcebergPlace:
+) -> IcebergReference:
     """Return the location of a table, ``NAMESPACE.NAME``. Raises UnsupportedError where pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401  # whether it is there
@@ -44,12 +44,12 @@ def place_of(
         raise stop(
             "EOS_NOT_INSTALLED.extra", use="Writing to an Iceberg table", modules="pyiceberg", extra="iceberg"
         ) from None
-    return IcebergPlace(TableName(table, catalog, Properties(properties)), partition_by, after_rollback)
+    return IcebergReference(TableName(table, catalog, Properties(properties)), partition_by, after_rollback)
 
 
 @dataclass(frozen=True)
-class IcebergPlace:
-    """See `spark_eos.pipelines.tables.target.Place`. ``partition_by`` is for a table that is created;
+class IcebergReference:
+    """See `spark_eos.pipelines.tables.target.TableReference`. ``partition_by`` is for a table that is created;
     ``after_rollback``: see `spark_eos.pipelines.tables.iceberg.catalog.KnownTable`."""
 
     table: TableName

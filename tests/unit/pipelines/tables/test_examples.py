@@ -59,7 +59,7 @@ def test_the_page_tells_how_far_a_table_is_and_finds_a_row(library: str, tmp_pat
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     sink = {name: value.replace("/data", str(tmp_path)) for name, value in SINKS[library].items()}
-    target = table_options(sink, {}).place(HadoopSettings()).target(SCHEMA, create=True)
+    target = table_options(sink, {}).reference(HadoopSettings()).target(SCHEMA, create=True)
     for batch in BATCHES:
         rows = [{"topic": topic, "partition": p, "offset": offset} for topic, p, offset in records(batch)]
         with FileWriter(target.store(), target.layout, Attempt(QUERY, batch.number, 0, 0)) as writer:

@@ -34,7 +34,7 @@ from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.tables.delta.table import known, location_of
-from spark_eos.pipelines.tables.delta.target import DeltaPlace, DeltaTarget
+from spark_eos.pipelines.tables.delta.target import DeltaReference, DeltaTarget
 from spark_eos.pipelines.tables.files import Attempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.values import table_schema
@@ -189,7 +189,7 @@ SQL = (
 def fitted(folder: Path, function: Function | str, partition_by: tuple[str, ...] = ()) -> TableTransform:
     made = SqlTransform(function) if isinstance(function, str) else function
     location = location_of(str(folder / "table"), HadoopSettings())
-    place = DeltaPlace(location, partition_by)
+    place = DeltaReference(location, partition_by)
     return fitting(RowTransform(made, "f"), broker_client(READS.kafka), READS, place)
 
 

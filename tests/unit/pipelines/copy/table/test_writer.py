@@ -28,9 +28,9 @@ from spark_eos.pipelines.copy.table.rows import TableTransform
 from spark_eos.pipelines.copy.table.writer import TableStreamWriter
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.tables.delta.table import location_of
-from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.pipelines.tables.iceberg.catalog import Properties, TableName
-from spark_eos.pipelines.tables.iceberg.target import IcebergPlace
+from spark_eos.pipelines.tables.iceberg.target import IcebergReference
 from spark_eos.sink.job import Identity
 from spark_eos.source.schema import arrow_schema
 from tests.support.tables.table_kinds import KINDS, TableKind
@@ -207,7 +207,9 @@ def test_options_of_a_table() -> None:
     found = table_options(given | storage, {"fs.s3a.access.key": "session's"})
     assert found.storage == HadoopSettings({"fs.s3a.access.key": "own"}) and not found.evolves
     location = location_of("s3a://b/t", found.storage)
-    assert found.place(found.storage) == DeltaPlace(location, ("topic", "partition"), {"delta.appendOnly": "true"}, 7)
+    assert found.reference(found.storage) == DeltaReference(
+        location, ("topic", "partition"), {"delta.appendOnly": "true"}, 7
+    )
     assert found.mark == {"format": "delta", "path": "s3a://b/t"}
 
 
@@ -217,8 +219,8 @@ def test_options_of_an_iceberg_table() -> None:
     found = table_options(given | {"catalog.token": "secret", "afterRollback": "7"}, {})
     assert found.mark == {"format": "iceberg", "table": "a.b", "catalog": "lake"}
     table = TableName("a.b", "lake", Properties({"token": "secret"}))
-    assert found.place(HadoopSettings()) == IcebergPlace(table, ("topic", "day(timestamp)"), 7)
-    assert "secret" not in repr(found) + repr(found.place(HadoopSettings()))
+    assert found.reference(HadoopSettings()) == IcebergReference(table, ("topic", "day(timestamp)"), 7)
+    assert "secret" not in repr(found) + repr(found.reference(HadoopSettings()))
 
 
 @pytest.mark.parametrize(

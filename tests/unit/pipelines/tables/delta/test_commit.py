@@ -19,7 +19,7 @@ from spark_eos.pipelines.tables.delta.actions import add_action
 from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 from spark_eos.pipelines.tables.delta.creation import retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
-from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.tables.delta_files import (
     QUERY,
     SCHEMA,
@@ -168,7 +168,7 @@ def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
 
 def last_in(table: Table) -> int | None:
     """What a start of the query finds."""
-    return DeltaPlace(table.location).remembered(QUERY).last
+    return DeltaReference(table.location).remembered(QUERY).last
 
 
 @pytest.mark.parametrize("removed", ["_delta_log", ""])

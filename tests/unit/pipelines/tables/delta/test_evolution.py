@@ -16,7 +16,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta import evolution
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
-from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
 from tests.support.tables.delta_files import QUERY, SCHEMA, add_columns, files_of, micro_batch, on_disk, targeted
 from tests.support.waiting import TIMEOUT
@@ -45,7 +45,7 @@ def actions(table: Table) -> list[dict]:
 def refusal(table: Table, given: pa.Schema) -> EosError:
     """Why the columns are not added. The table stays as it is."""
     before = actions(table)
-    place = DeltaPlace(table.location)
+    place = DeltaReference(table.location)
     with pytest.raises(EosError) as error:
         there = place.columns()
         assert there is not None

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta.table import check_kept, check_put_if_absent, known, location_of, without_secrets
-from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
 from tests.support.servers.s3_stand_in import s3_stand_in
 from tests.support.tables.delta_files import SCHEMA
@@ -378,7 +378,7 @@ def test_no_table_is_made_of_what_is_none(made, says, tmp_path: Path) -> None:
     path.parent.mkdir()
     made(path)
     before = sorted(tmp_path.rglob("*"))
-    place = DeltaPlace(location(str(path)))
+    place = DeltaReference(location(str(path)))
     for refused in (lambda: known(location(str(path)), SCHEMA), lambda: place.check_new(SCHEMA)):
         with pytest.raises(TableError) as error:
             refused()
@@ -390,5 +390,5 @@ def test_a_table_is_made_beside_what_readers_and_vacuum_leave_alone(tmp_path: Pa
     """Such as the query's own checkpoint."""
     for name in ("_checkpoint", ".sync"):
         (tmp_path / name).mkdir()
-    DeltaPlace(location(str(tmp_path))).check_new(SCHEMA)
+    DeltaReference(location(str(tmp_path))).check_new(SCHEMA)
     assert known(location(str(tmp_path)), SCHEMA).id

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
-from spark_eos.pipelines.tables.delta.target import DeltaPlace
+from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.servers.s3_stand_in import s3_stand_in
@@ -49,7 +49,7 @@ def expected(batches: list[MicroBatch]) -> Counter:
 
 def left_by_a_task(location: Location, batch: int) -> Path:
     """A file of a task that was killed."""
-    place = DeltaPlace(location).target(SCHEMA, create=False)
+    place = DeltaReference(location).target(SCHEMA, create=False)
     rows = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 0}], SCHEMA)
     writer = FileWriter(place.store(), place.layout, Attempt(QUERY, batch, 0, 1))
     writer.write(rows)
@@ -138,7 +138,7 @@ def test_the_bounds_of_a_compacted_column_with_infinity_hide_rows_unless_it_has_
     schema = pa.schema([("v", pa.float64()), ("n", pa.int64())])
     properties = {"delta.dataSkippingStatsColumns": "n"} if is_named else {}
     location = location_of(str(tmp_path / "t"), HadoopSettings())
-    target = DeltaPlace(location, (), properties).target(schema, create=True)
+    target = DeltaReference(location, (), properties).target(schema, create=True)
     for number, values in enumerate([[1.0, float("nan")], [7.0, float("inf")]]):
         rows = pa.RecordBatch.from_pydict({"v": values, "n": [number, number]}, schema)
         target.commit(micro_batch(number, (0, number, number + 1)), [written(target, rows)], 2)
