@@ -92,8 +92,8 @@ class Target(ABC):
 
     def evolved(self, schema: pa.Schema, *, patience_s: float = PATIENCE_S) -> Self:
         """Add the columns that the table lacks by a commit of their own (`TableReference.widened`), on the driver, and
-        return the table with exactly these columns. Raises TableError where it then has others, and EOS_TABLE_UNCLEAR as
-        `commit`."""
+        return the table with exactly these columns. Raises TableError where it then has others, and EOS_TABLE_UNCLEAR
+        as `commit`."""
         until_known(self.column_addition(schema).once, None, self.name, self.cause, patience_s)
         return self.with_columns(schema)
 
