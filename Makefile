@@ -21,7 +21,7 @@ NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistakes.py test_ledger_mistakes.py source)
 # The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
 WIRE := tests/wire
-MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
+MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol tests/simulation/scenarios \
 	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
 # What needs neither Java nor a broker keeps two processes busy, which take tests from each other at the end; unit tests
 # of time limits wait, so they and the rest have three.

@@ -22,10 +22,10 @@ from spark_eos.protocol.end import Broken
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import QUERY
+from tests.simulation.scenarios.test_broken import in_two_partitions
+from tests.simulation.scenarios.test_whole import taken_by_retention
 from tests.support.models.dying_driver import Killed, kill
 from tests.support.waiting import TIMEOUT
-from tests.unit.protocol.test_broken import in_two_partitions
-from tests.unit.protocol.test_whole import taken_by_retention
 
 CLUSTER: Any = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None)
 PAIRS = [Pair(f"p-q-1-{number}", 1, 1) for number in range(2)]

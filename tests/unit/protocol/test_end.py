@@ -20,8 +20,8 @@ from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, st
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
+from tests.simulation.scenarios.test_whole import aborted_by_hand, decided, taken_by_retention, visible
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_whole import aborted_by_hand, decided, taken_by_retention, visible
 
 PAIR = Pair("id", 17, 3)
 NEXT = replace(PAIR, epoch=4)

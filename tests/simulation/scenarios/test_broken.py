@@ -17,9 +17,9 @@ from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, st
 from tests.simulation.client import Producer
 from tests.simulation.codes import OK
 from tests.simulation.ledger import LEDGER, QUERY
+from tests.simulation.scenarios.test_whole import aborted_by_hand, taken_by_retention
 from tests.support.models.dying_driver import Killed, kill
 from tests.unit.protocol.test_end import open_once_more
-from tests.unit.protocol.test_whole import aborted_by_hand, taken_by_retention
 
 BESIDE = ("output", 1)
 WEEK_MS = 8 * 24 * 3_600_000

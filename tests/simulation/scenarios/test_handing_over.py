@@ -12,8 +12,8 @@ from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
 from spark_eos.protocol.ports import State
 from tests.simulation.by_hand import Brokers, on_brokers
 from tests.simulation.ledger import PREFIX, QUERY
+from tests.simulation.scenarios.test_replaying import decided_and_dead, state, stopped
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_replaying import decided_and_dead, state, stopped
 
 HEIR = Successor("another", "/new")
 

@@ -20,8 +20,8 @@ from spark_eos.protocol.verify import Verified, marked, starts_of, unverified_st
 from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
+from tests.simulation.scenarios.test_whole import aborted_by_hand, visible
 from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_whole import aborted_by_hand, visible
 
 MISSING = "EOS_ROWS_MISSING"
 

@@ -1,0 +1,1 @@
+"""Scenarios whose steps a test takes one by one, on the model of brokers."""
