@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import EosError
+from spark_eos.kafka.transactions import NEVER_MS
+from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Pair, Probe, Write, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
+from tests.support.models.dying_driver import Killed, kill
 
 from .client import Producer
 from .codes import NOT_AVAILABLE
@@ -23,7 +26,7 @@ from .coordinator import Cluster
 from .ledger import LEDGER, PREFIX, QUERY, ports
 from .world import Reply, World
 
-OUTPUT = ("output", 0)
+OUTPUT, BESIDE = ("output", 0), ("output", 1)
 TIMEOUT_MS = 100_000
 
 
@@ -64,6 +67,23 @@ class Brokers:
         second = replace(second, partition=1, written=replace(second.written, partition=1))
         return MicroBatch(head.run, 0, (first, second))
 
+    def prepared_in_two_partitions(self) -> tuple[Pair, MicroBatch]:
+        """A micro-batch of run r1 whose one transaction has a row in each of two partitions."""
+        batch = self.prepared(self.open("r1"))
+        (report,), (written,) = batch.reports, batch.written
+        producer = Producer(self.world, self.cluster, written.pair.id, TIMEOUT_MS, written.endtxn_version)
+        producer._pair = written.pair
+        producer.produce(BESIDE, (0, 1))
+        written = replace(written, begins=(written.probe, Probe(*BESIDE, 0)))
+        return written.pair, replace(batch, reports=(replace(report, written=written),))
+
+    def another_program(self) -> Producer:
+        """A transaction of another program, which is open in the output and keeps readers from what comes after it."""
+        other = Producer(self.world, self.cluster, "another program", NEVER_MS)
+        other.init()
+        other.produce(OUTPUT, ("other", 0))
+        return other
+
     def attempt(self, name: str, batch: int = 0) -> Pair:
         """An attempt of a task that has written one row, and left its transaction open."""
         version = self.ports().coordinator.endtxn_version()
@@ -71,6 +91,32 @@ class Brokers:
         producer.init()
         producer.produce(OUTPUT, (batch, 0))
         return producer.pair
+
+    def dies(self, at: str, batch: MicroBatch) -> MicroBatch:
+        """A micro-batch whose driver is killed at this point of its commit."""
+        with pytest.raises(Killed):
+            commit(self.ports(at, kill), batch)
+        return batch
+
+    def decided(self, at: str = "commit.decided") -> Written:
+        """The one transaction of a micro-batch whose driver was killed at this point, by default before its commit."""
+        (written,) = self.dies(at, self.prepared(self.open("r1"))).written
+        return written
+
+    def aborted_by_hand(self, pair: Pair) -> None:
+        """As ``kafka-transactions.sh abort`` does it: a marker in one partition; the coordinator hears nothing."""
+        self.cluster.log(OUTPUT).mark(pair.producer_id, pair.epoch, commit=False)
+        assert self.state(pair) is State.ONGOING
+
+    def taken_by_retention(self, pair: Pair | None = None) -> None:
+        """Retention does not wait for a commit."""
+        log = self.cluster.log(OUTPUT)
+        log.begin = log.end
+
+    def visible(self) -> int:
+        """Rows that a read_committed reader sees."""
+        log = self.cluster.log(OUTPUT)
+        return sum(bool(record.visible) for record in log.records[log.begin :])
 
     def end(self, pair: Pair, *, commit: bool) -> None:
         version = self.ports().coordinator.endtxn_version()
@@ -115,6 +161,21 @@ def on_brokers(test: Callable[..., None]) -> Callable[..., None]:
     _, *parameters = inspect.signature(test).parameters.values()
     played.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # by which pytest knows fixtures
     return played
+
+
+def meanwhile(port: Any, name: str, happens: Callable[[], object], *, answered: bool = False) -> None:
+    """Let this happen at each call of the port's method: before it, or when it is answered."""
+    asked = getattr(port, name)
+
+    def late(*given: Any, **more: Any) -> Any:
+        if not answered:
+            happens()
+        answer = asked(*given, **more)
+        if answered:
+            happens()
+        return answer
+
+    setattr(port, name, late)
 
 
 def stopped(condition: str, call: Callable[[], object]) -> EosError:

@@ -6,36 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import VALID_MS, abort_broken, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.task import MicroBatch
-from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
-from tests.simulation.client import Producer
+from tests.simulation.by_hand import BESIDE, OUTPUT, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.codes import OK
-from tests.simulation.ledger import LEDGER, QUERY
-from tests.simulation.scenarios.test_whole import aborted_by_hand, taken_by_retention
-from tests.support.models.dying_driver import Killed, kill
-from tests.unit.protocol.test_end import open_once_more
+from tests.simulation.ledger import QUERY
+from tests.simulation.scenarios.test_once_more import open_once_more
 
-BESIDE = ("output", 1)
 WEEK_MS = 8 * 24 * 3_600_000
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
-
-
-def in_two_partitions(brokers: Brokers) -> tuple[Pair, MicroBatch]:
-    """A micro-batch whose one transaction has a row in each of two partitions."""
-    batch = brokers.prepared(brokers.open("r1"))
-    (pair,), (report,) = batch.pairs, batch.reports
-    version = FENCING_END if brokers.cluster.transaction_version == 2 else PLAIN_END
-    producer = Producer(brokers.world, brokers.cluster, pair.id, TIMEOUT_MS, version)
-    producer._pair = pair
-    producer.produce(BESIDE, (0, 1))
-    begins = (report.written.probe, Probe(*BESIDE, 0))
-    return pair, replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
 
 
 def visible(brokers: Brokers) -> list[int]:
@@ -52,10 +34,9 @@ def late_add(brokers: Brokers, pair: Pair) -> int:
 def test_what_was_aborted_in_one_partition_and_committed_is_not_written_again(brokers: Brokers, version: int):
     """The other partition shows the commit. To take it for lost would write that one's row twice."""
     brokers.cluster.transaction_version = version
-    pair, batch = in_two_partitions(brokers)
-    aborted_by_hand(brokers, pair)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.ended", kill), batch)
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.aborted_by_hand(pair)
+    brokers.dies("commit.ended", batch)
     assert visible(brokers) == [0, 1]
     if version == 1:
         assert late_add(brokers, pair) == OK
@@ -70,10 +51,9 @@ def test_what_was_aborted_in_one_partition_and_committed_is_not_written_again(br
 def test_what_retention_has_taken_of_an_open_transaction_is_written_again(brokers: Brokers, version: int):
     """The abort of the rest is told by its marker, which comes after what was taken."""
     brokers.cluster.transaction_version = version
-    pair, batch = in_two_partitions(brokers)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
-    taken_by_retention(brokers, pair)
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
+    brokers.taken_by_retention()
     stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
     assert dict(settle_decided(brokers.ports(), QUERY, and_abort_broken=True).verdicts) == {pair: Verdict.LOST}
     assert brokers.open("r3").decision.written[0].verdict is Verdict.LOST
@@ -84,10 +64,10 @@ def test_what_retention_has_taken_of_an_open_transaction_is_written_again(broker
 def test_who_still_commits_what_an_operator_has_aborted_is_told(brokers: Brokers, version: int):
     """A driver that is alive between its decision and the end. A late request opens nothing that it could commit."""
     brokers.cluster.transaction_version = version
-    pair, batch = in_two_partitions(brokers)
+    pair, batch = brokers.prepared_in_two_partitions()
 
     def meanwhile() -> None:
-        aborted_by_hand(brokers, pair)
+        brokers.aborted_by_hand(pair)
         abort_broken(brokers.ports(), batch.written)
         assert late_add(brokers, pair) != OK
 
@@ -99,10 +79,9 @@ def test_who_still_commits_what_an_operator_has_aborted_is_told(brokers: Brokers
 def test_all_that_are_broken_are_aborted_at_once(brokers: Brokers):
     """Also where the leader has forgotten its producers, so that the log has to tell of each."""
     batch = brokers.prepared_by_two(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     for pair in batch.pairs:
-        aborted_by_hand(brokers, pair)
+        brokers.aborted_by_hand(pair)
     own, began_ms = brokers.ports(), brokers.world.now
     own.data.partition = lambda *_: None
     ended = settle_decided(own, QUERY, and_abort_broken=True)
@@ -115,11 +94,10 @@ def test_what_is_open_in_any_partition_was_not_committed(brokers: Brokers):
     """Retention has passed one, and an operator has aborted the other; where the end does not fence, an open one in
     which nothing is open may have been committed before."""
     brokers.cluster.transaction_version = 1
-    pair, batch = in_two_partitions(brokers)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
     brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
-    taken_by_retention(brokers, pair)
+    brokers.taken_by_retention()
     stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
     assert brokers.state(pair) is State.ONGOING
 
@@ -128,9 +106,8 @@ def test_what_is_open_in_any_partition_was_not_committed(brokers: Brokers):
 def test_a_decision_behind_an_earlier_transaction_without_its_marker_is_left_to_an_operator(brokers: Brokers):
     """It begins before its task's first row. It has all its rows, and whatever ends it ends the earlier one, too, of
     which nobody knows the outcome."""
-    pair, batch = in_two_partitions(brokers)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
     log = brokers.cluster.log(BESIDE)
     later = [replace(w, begins=tuple(_one_on(probe) for probe in w.begins)) for w in batch.written]
     error = stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), later))
@@ -165,7 +142,7 @@ def test_a_stall_between_the_looks_at_two_clocks(brokers: Brokers):
 
     def later() -> None:
         brokers.world.now += VALID_MS - 15_000
-        aborted_by_hand(brokers, pair)
+        brokers.aborted_by_hand(pair)
 
     own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)
     stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
@@ -174,16 +151,14 @@ def test_a_stall_between_the_looks_at_two_clocks(brokers: Brokers):
 @on_brokers
 def test_who_was_overtaken_while_it_began_does_not_say_that_the_ledger_is_lost(brokers: Brokers):
     """It has taken the ledger and read nothing; before it asks what the coordinators know, another start publishes."""
-    own = brokers.ports()
-    known, asked = own.coordinator.known, []
+    own, asked = brokers.ports(), []
 
-    def overtaken() -> object:
-        asked.append(brokers.cluster.log(LEDGER).end)
+    def overtaken() -> None:
+        asked.append(True)
         if len(asked) == 2:
             brokers.prepared(brokers.open("r1"))
-        return known()
 
-    own.coordinator.known = overtaken  # type: ignore[method-assign]
+    meanwhile(own.coordinator, "known", overtaken)
     assert brokers.open("r2", own=own).run == "r2"
     assert len(asked) == 2
 
@@ -192,9 +167,8 @@ def test_who_was_overtaken_while_it_began_does_not_say_that_the_ledger_is_lost(b
 def test_a_commit_shows_in_any_partition_of_its_transaction(brokers: Brokers):
     """Where retention has emptied the one with its first record, another one tells."""
     brokers.cluster.transaction_version = 1
-    pair, batch = in_two_partitions(brokers)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.ended", kill), batch)
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.ended", batch)
     open_once_more(brokers, pair)
-    taken_by_retention(brokers, pair)
+    brokers.taken_by_retention()
     assert brokers.open("r2").decision.written[0].verdict is Verdict.COMMITTED

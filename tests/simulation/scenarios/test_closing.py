@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from spark_eos.errors import CommandError, Superseded, Unclear
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import abort_undecided, closes, recover, settle_decided
+from spark_eos.protocol.commands import abort_undecided, closes, recover, retire, settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, Verdict, is_waiting
+from spark_eos.protocol.head import NOBODY, Successor, Verdict, is_waiting
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
-from tests.support.models.dying_driver import Killed, kill
-
-
-def decided(brokers: Brokers) -> tuple[str, str]:
-    """A driver that dies with its decision published: its transaction, and one of another attempt."""
-    head = brokers.open("r1")
-    batch = brokers.prepared(head)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
-    (pair,) = batch.pairs
-    return pair.id, head.run
 
 
 @on_brokers
 def test_what_is_decided_is_committed_by_an_operator(brokers: Brokers):
     """And the run is not disturbed: whoever carries out a decision, it is the same."""
-    name, run = decided(brokers)
+    name = brokers.decided().pair.id
     own = brokers.ports()
     assert is_waiting(own.ledger.read().decision, name)
     ended = settle_decided(own, QUERY)
     assert [(pair.id, verdict) for pair, verdict in ended.verdicts] == [(name, Verdict.COMMITTED)]
-    assert own.ledger.read().run == run
+    assert own.ledger.read().run == "r1"
     assert settle_decided(own, QUERY).verdicts == ended.verdicts
 
 
 @on_brokers
 def test_what_begins_under_an_id_of_a_settled_decision_can_be_aborted(brokers: Brokers):
     """An attempt that came late took the id when its transaction was committed: nothing else would end that one."""
-    name, _ = decided(brokers)
+    name = brokers.decided().pair.id
     own = brokers.ports()
     settle_decided(own, QUERY)
     assert not is_waiting(own.ledger.read().decision, name)
@@ -57,7 +48,7 @@ def test_what_begins_under_an_id_of_a_settled_decision_can_be_aborted(brokers: B
 @on_brokers
 def test_what_is_decided_is_not_aborted_by_an_operator(brokers: Brokers):
     """The query is closed, and what waits for its commit stays."""
-    name, _ = decided(brokers)
+    name = brokers.decided().pair.id
     own = brokers.ports()
     ended = abort_undecided(own, QUERY)
     assert (ended.head.run, ended.left) == (NOBODY, frozenset())
@@ -96,7 +87,7 @@ def test_a_run_is_closed_unless_it_has_decided_something_since_it_was_judged(bro
 @on_brokers
 def test_who_recovers_closes_the_query_once(brokers: Brokers):
     """And notes what was committed; nothing has begun since that would have to be closed once more."""
-    decided(brokers)
+    brokers.decided()
     before = len(brokers.heads)
     ended = recover(brokers.ports(), QUERY)
     assert (ended.head, ended.left) == (brokers.ports().ledger.read(), frozenset())
@@ -117,7 +108,7 @@ def test_a_ledger_that_a_dead_driver_holds(brokers: Brokers):
 @on_brokers
 def test_a_query_that_the_ledger_does_not_know(brokers: Brokers):
     """Nobody can tell what of it is decided, so nothing is ended."""
-    for act in (abort_undecided, settle_decided):
+    for act in (abort_undecided, settle_decided, partial(retire, successor=Successor("another", "/new"))):
         with pytest.raises(CommandError, match=QUERY) as caught:
             act(brokers.ports(), QUERY)
         assert caught.value.condition == "EOS_QUERY_UNKNOWN"

@@ -80,8 +80,7 @@ def test_a_decision_that_comes_first_is_kept(brokers: Brokers):
 def test_what_was_decided_last_waits_for_the_next_start(brokers: Brokers):
     """A micro-batch before, whose commit was interrupted: its transaction is left alone, and the head keeps it."""
     batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     (pair,) = batch.pairs
     halted = halt(brokers.ports(), SECOND)
     assert brokers.state(pair) is State.ONGOING

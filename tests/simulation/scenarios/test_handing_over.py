@@ -10,9 +10,8 @@ from spark_eos.protocol.commands import Standing, halt, hand_over, standing
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
 from spark_eos.protocol.ports import State
-from tests.simulation.by_hand import Brokers, on_brokers
+from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import PREFIX, QUERY
-from tests.simulation.scenarios.test_replaying import decided_and_dead, state, stopped
 from tests.support.models.dying_driver import Killed, kill
 
 HEIR = Successor("another", "/new")
@@ -33,7 +32,7 @@ def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
     assert isinstance(error, Superseded)
     assert "/new" in error.message
     assert not error.restart_helps
-    assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
+    assert brokers.state(next(iter(batch.pairs))) is State.COMPLETE_ABORT
     for number in (0, 1, 2):
         stopped("EOS_QUERY_RETIRED", lambda number=number: brokers.open("r2", number))
     assert brokers.ports().ledger.read().decision.batch == 0
@@ -42,31 +41,14 @@ def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
 @on_brokers
 def test_what_is_decided_counts_before_anybody_looks_at_it(brokers: Brokers):
     """A run has died before it committed: who looks at how the query stands commits that first."""
-    pair = decided_and_dead(brokers)
+    pair = brokers.decided().pair
     seen = standing(brokers.ports())
     assert {w.verdict for w in seen.decision.written} == {Verdict.COMMITTED}
-    assert state(brokers.ports(), pair) is State.COMPLETE_COMMIT
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
     assert taken(brokers, seen)
     head = brokers.ports().ledger.read()
     assert (head.run, head.marks.successor, head.decision) == (NOBODY, HEIR, seen.decision)
     assert standing(brokers.ports()) == Standing(seen.decision, retired=True, successor="another")
-
-
-@pytest.mark.parametrize("first", [True, False])
-@on_brokers
-def test_a_decision_since_the_look(brokers: Brokers, first):
-    """What was read by then is out of date: nothing is changed, and the query goes on."""
-    head = brokers.open("r1")
-    if not first:
-        commit(brokers.ports(), brokers.prepared(head))
-    seen = standing(brokers.ports())
-    number = 0 if first else 1
-    commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
-    before = brokers.heads
-    assert not taken(brokers, seen)
-    assert brokers.heads == before
-    commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number + 1))
-    assert taken(brokers)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -86,43 +68,10 @@ def test_a_decision_since_the_look_and_another_taker_first(brokers: Brokers, fir
     before = brokers.heads
     assert not taken(brokers, seen)
     assert brokers.heads == before
-    assert state(brokers.ports(), left) is State.COMPLETE_ABORT
+    assert brokers.state(left) is State.COMPLETE_ABORT
     again = standing(brokers.ports())
     assert (again.retired, again.successor) == (True, "a third")
     assert taken(brokers, again)
-
-
-@pytest.mark.parametrize("point", ["commit.entered", "commit.taken", "commit.verified", "commit.decided"])
-@on_brokers
-def test_at_each_step_of_a_commit(brokers: Brokers, point):
-    """Either the decision comes first, and the taker has to look again; or the query decides nothing more."""
-    batch = brokers.prepared(brokers.open("r1"))
-    seen = standing(brokers.ports())
-    found = []
-    own = brokers.ports(point, lambda: found or found.append(taken(brokers, seen)))
-    if point == "commit.decided":
-        assert commit(own, batch).transactions == 1
-        assert found == [False]
-    else:
-        gone = "EOS_TRANSACTION_EXPIRED" if point == "commit.taken" else "EOS_QUERY_RETIRED"
-        stopped(gone, lambda: commit(own, batch))
-        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2"))
-        assert found == [True]
-        assert brokers.ports().ledger.read().decision is None
-
-
-@pytest.mark.parametrize("point", ["open.taken", "open.settled", "open.published"])
-@on_brokers
-def test_at_each_step_of_a_start(brokers: Brokers, point):
-    """A run that opens is fenced, or finds the mark; one that has opened has not decided anything yet."""
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-    own = brokers.ports(point, lambda: taken(brokers))
-    if point == "open.published":
-        batch = brokers.prepared(brokers.open("r2", 1, own), 1)
-        stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
-    else:
-        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, own))
-    assert brokers.ports().ledger.read().decision.batch == 0
 
 
 @on_brokers
@@ -141,9 +90,9 @@ def test_killed_when_it_was_published(brokers: Brokers):
     with pytest.raises(Killed):
         hand_over(brokers.ports("mirror.retired", kill), HEIR, Standing(None), PREFIX)
     (pair,) = batch.pairs
-    assert state(brokers.ports(), pair) is State.ONGOING
+    assert brokers.state(pair) is State.ONGOING
     assert taken(brokers)
-    assert state(brokers.ports(), pair) is State.COMPLETE_ABORT
+    assert brokers.state(pair) is State.COMPLETE_ABORT
 
 
 @on_brokers

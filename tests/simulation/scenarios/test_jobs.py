@@ -14,14 +14,13 @@ from spark_eos.protocol.head import NOBODY, BatchWrite, Decision, ForeachBatchWr
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
-from spark_eos.protocol.task import MicroBatch, assign, check_target, check_time
+from spark_eos.protocol.task import check_target, check_time
 from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer, Refused
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply
-from tests.support.models.dying_driver import Killed, kill
 
 JOB = BatchWrite("the job", "t")
 SINK = ForeachBatchWrite("q", "s")
@@ -35,11 +34,6 @@ def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
 
 def open_job(brokers: Brokers, run: str, job: BatchWrite = JOB) -> Head:
     return open_run(brokers.ports(), run, BATCH, endtxn_version=5, prefix=PREFIX, write=job)
-
-
-def one(brokers: Brokers, head: Head, batch: int) -> MicroBatch:
-    """Its micro-batch, written and not decided."""
-    return brokers.prepared(head, batch)
 
 
 class Forgetful:
@@ -58,30 +52,14 @@ class Forgetful:
         return {}
 
 
-def dies(call: Callable[[], object]) -> None:
-    with pytest.raises(Killed):
-        call()
-
-
 @on_brokers
 def test_a_sink_within_foreach_batch_begins_anywhere_and_leaves_out_what_it_likes(brokers: Brokers):
     """A stream's ledger would ask who has written the micro-batches before."""
     stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=7))
     head = open_one(brokers, "r1", 7)
-    commit(brokers.ports(), one(brokers, head, 7))
-    assert commit(brokers.ports(), one(brokers, head, 9)).transactions == 1
+    commit(brokers.ports(), brokers.prepared(head, 7))
+    assert commit(brokers.ports(), brokers.prepared(head, 9)).transactions == 1
     assert open_one(brokers, "r2", 12).decision.batch == 9
-
-
-@on_brokers
-def test_what_a_swallowed_error_left_decided_is_committed_before_the_next_decision(brokers: Brokers):
-    """A write within foreachBatch may fail without Spark's hearing of it."""
-    head = open_one(brokers, "r1")
-    first = one(brokers, head, 0)
-    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-    commit(brokers.ports(), one(brokers, head, 1))
-    (pair,) = first.pairs
-    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
 @on_brokers
@@ -89,30 +67,20 @@ def test_what_is_decided_and_open_is_never_passed(brokers: Brokers):
     """Spark passes a micro-batch of a stream only when its commit has returned, with all of it ended."""
     head = brokers.open("r1")
     first = brokers.prepared(head)
-    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    brokers.dies("commit.decided", first)
     stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
     (pair,) = first.pairs
     assert brokers.state(pair) is State.ONGOING
 
 
 @on_brokers
-def test_a_run_settles_what_spark_has_passed(brokers: Brokers):
-    """It does not take for granted that it was committed."""
-    first = one(brokers, open_one(brokers, "r1"), 0)
-    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
-    open_one(brokers, "r2", 1)
-    (pair,) = first.pairs
-    assert brokers.state(pair) is State.COMPLETE_COMMIT
-
-
-@on_brokers
 def test_rows_that_were_lost_and_passed_stop_every_write(brokers: Brokers):
     """By the same run, and by every later one."""
     head = open_one(brokers, "r1")
-    first = one(brokers, head, 0)
+    first = brokers.prepared(head, 0)
     own = brokers.ports("commit.decided", lambda: brokers.world.sleep(2 * TIMEOUT_MS))
     stopped("EOS_TRANSACTION_LOST", lambda: commit(own, first))
-    error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 1)))
+    error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
     assert "micro-batch 0 lost 1 of its 1 transactions" in error.message
     stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r2", 1))
     assert not error.restart_helps
@@ -121,13 +89,13 @@ def test_rows_that_were_lost_and_passed_stop_every_write(brokers: Brokers):
 @on_brokers
 def test_what_was_given_up_and_passed_stops_every_write(brokers: Brokers):
     """Until that micro-batch is written, by its replay."""
-    one(brokers, open_one(brokers, "r1", 3), 3)
+    brokers.prepared(open_one(brokers, "r1", 3), 3)
     abort(brokers.ports(), "r1", 3)
-    for run, condition in (("r1", "EOS_WRITE_LEFT_BEHIND"), ("r2", "EOS_WRITE_LEFT_BEHIND")):
-        error = stopped(condition, lambda run=run: open_one(brokers, run, 4))
+    for run in ("r1", "r2"):
+        error = stopped("EOS_WRITE_LEFT_BEHIND", lambda run=run: open_one(brokers, run, 4))
         assert "The write of micro-batch 3 failed, and was not repeated" in error.message
     stopped("EOS_RUN_CLOSED", lambda: open_one(brokers, "r1", 3))
-    commit(brokers.ports(), one(brokers, open_one(brokers, "r2", 3), 3))
+    commit(brokers.ports(), brokers.prepared(open_one(brokers, "r2", 3), 3))
     assert open_one(brokers, "r3", 4).unwritten is None
 
 
@@ -138,40 +106,14 @@ def test_a_write_that_failed_before_any_run_was_opened_stops_every_later_one(bro
     assert brokers.ports().ledger.read().write == SINK
     error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r1", 4))
     assert "The write of micro-batch 3 failed, and was not repeated" in error.message
-    commit(brokers.ports(), one(brokers, open_one(brokers, "r1", 3), 3))
+    commit(brokers.ports(), brokers.prepared(open_one(brokers, "r1", 3), 3))
     assert open_one(brokers, "r2", 4).unwritten is None
-
-
-@on_brokers
-def test_a_run_that_goes_on_after_a_write_failed_writes_no_more(brokers: Brokers):
-    """No task had begun, so that nobody has closed the run: it may repeat that write, and decide nothing later."""
-    commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-    note_unwritten(brokers.ports(), 1, FIRST)
-    head = brokers.ports().ledger.read()
-    assert (head.run, head.unwritten) == ("r1", 1)
-    stopped("EOS_WRITE_LEFT_BEHIND", lambda: assign(head, 2, 0, 0))
-    stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 2)))
-    commit(brokers.ports(), one(brokers, head, 1))
-    commit(brokers.ports(), one(brokers, head, 2))
-
-
-@on_brokers
-def test_the_first_write_that_failed_stays_noted(brokers: Brokers):
-    """Whatever fails after it, and whoever aborts that; what is decided was written."""
-    commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-    note_unwritten(brokers.ports(), 0, FIRST)
-    assert brokers.ports().ledger.read().given_up is None
-    for batch in (2, 3):
-        note_unwritten(brokers.ports(), batch, FIRST)
-    abort(brokers.ports(), "r1", 4)
-    note_unwritten(brokers.ports(), 5, FIRST)
-    assert brokers.ports().ledger.read().unwritten == 2
 
 
 @on_brokers
 def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink(brokers: Brokers):
     """Its first head would hide the loss from the next start."""
-    commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+    commit(brokers.ports(), brokers.prepared(open_one(brokers, "r1"), 0))
     brokers.cluster.logs[LEDGER] = PartitionLog()
     stopped("EOS_LEDGER_HEAD_LOST", lambda: note_unwritten(brokers.ports(), 1, FIRST))
     stopped("EOS_LEDGER_HEAD_LOST", lambda: open_one(brokers, "r2", 2))
@@ -180,8 +122,8 @@ def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink(brokers: Brok
 @on_brokers
 def test_what_was_given_up_after_its_decision_is_written(brokers: Brokers):
     """Spark aborts after every commit that raised."""
-    first = one(brokers, open_one(brokers, "r1"), 0)
-    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    first = brokers.prepared(open_one(brokers, "r1"), 0)
+    brokers.dies("commit.decided", first)
     abort(brokers.ports(), "r1", 0)
     assert open_one(brokers, "r2", 1).unwritten is None
 
@@ -251,15 +193,6 @@ def test_a_run_that_a_task_opens_after_the_abort_is_closed_by_the_next_look(brok
     assert brokers.state(pair) is State.COMPLETE_ABORT
 
 
-@pytest.mark.parametrize("opens", [open_one, open_job])
-@on_brokers
-def test_a_write_that_only_the_brokers_know_is_a_lost_ledger(brokers: Brokers, opens):
-    """Beginning anew would write it a second time."""
-    commit(brokers.ports(), brokers.prepared(opens(brokers, "r1")))
-    brokers.cluster.logs[LEDGER] = PartitionLog()
-    stopped("EOS_LEDGER_HEAD_LOST", lambda: opens(brokers, "r2"))
-
-
 @on_brokers
 def test_what_is_decided_keeps_its_topic(brokers: Brokers):
     """A run that is to write elsewhere is told so; one that finds nothing decided writes where it likes."""
@@ -298,7 +231,7 @@ def test_what_spark_has_passed_within_foreach_batch_is_not_taken_for_committed(
 ):
     """Its commit may not have returned: while nobody can tell, the next start stops. A stream's has."""
     first = brokers.prepared(opens(brokers, "r1"))
-    dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+    brokers.dies("commit.decided", first)
     end, names = brokers.cluster.end, {pair.id for pair in first.pairs}
     brokers.cluster.end = (  # type: ignore[method-assign]
         lambda name, *of, **how: Reply(NOT_AVAILABLE) if name in names else end(name, *of, **how)

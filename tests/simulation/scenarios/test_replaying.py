@@ -6,36 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import CommandError, EosError, ReplayError, Superseded
 from spark_eos.protocol.checks import check_halts, finish_command
 from spark_eos.protocol.commands import (
     Ended,
     abort_undecided,
     begin,
-    check_not_halted,
     intend,
     retire,
-    rows_lost,
 )
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import (
     NOBODY,
     WHOLE,
-    Decision,
     ForeachBatchWrite,
     Head,
     Marks,
-    Pair,
-    Probe,
     Successor,
     Unfinished,
     Verdict,
-    Written,
 )
-from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import Ports, State
-from tests.simulation.by_hand import Brokers, on_brokers
+from spark_eos.protocol.ports import State
+from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.support.models.dying_driver import Killed, kill
 
@@ -44,39 +36,20 @@ UNFINISHED = Unfinished(QUERY, "/old", "/new", 0, ('{"in":{"0":4}}',), ("v1", "{
 HEIR = Successor("another", "/new")
 
 
-def stopped(condition: str, step) -> EosError:
-    with pytest.raises(EosError) as caught:
-        step()
-    assert caught.value.condition == condition
-    return caught.value
-
-
-def decided_and_dead(brokers: Brokers) -> Pair:
-    """A run that has died between its decision and the commit."""
-    batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
-    return next(iter(batch.pairs))
-
-
-def state(own: Ports, pair: Pair) -> State:
-    return own.coordinator.describe([pair.id])[pair.id].state
-
-
 # Retired
 
 
 @on_brokers
 def test_what_is_decided_is_committed_and_what_is_not_is_aborted(brokers: Brokers):
     """Nobody else would do either, as the query never starts again."""
-    pair = decided_and_dead(brokers)
+    pair = brokers.decided().pair
     left = brokers.prepared(replace(brokers.ports().ledger.read(), run="r1"), batch=1)
     own = brokers.ports()
     head = retire(own, QUERY, HEIR).head
     assert (head.run, head.marks.successor) == (NOBODY, HEIR)
     assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
-    assert state(own, pair) is State.COMPLETE_COMMIT
-    assert state(own, next(iter(left.pairs))) is State.COMPLETE_ABORT
+    assert brokers.state(pair) is State.COMPLETE_COMMIT
+    assert brokers.state(next(iter(left.pairs))) is State.COMPLETE_ABORT
     assert own.ledger.read() == head
 
 
@@ -89,30 +62,7 @@ def test_what_stays_open_of_a_retired_query_is_told(brokers: Brokers):
     del brokers.cluster.end
     head = abort_undecided(brokers.ports(), QUERY).head
     assert head.marks.successor == HEIR
-    assert {state(brokers.ports(), pair) for pair in batch.pairs} == {State.COMPLETE_ABORT}
-
-
-@on_brokers
-def test_no_start_gets_past_a_retired_head(brokers: Brokers):
-    """Whatever its checkpoint says; the error names who goes on."""
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-    retire(brokers.ports(), QUERY, HEIR)
-    for batch in (0, 1, 2):
-        error = stopped("EOS_QUERY_RETIRED", lambda batch=batch: brokers.open("r2", batch))
-        assert "/new" in error.message
-        assert not error.restart_helps
-    stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, begin_at=1))
-
-
-@on_brokers
-def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
-    """It has prepared its micro-batch by then, and is told who goes on."""
-    batch = brokers.prepared(brokers.open("r1"))
-    retire(brokers.ports(), QUERY, HEIR)
-    error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
-    assert isinstance(error, Superseded)
-    assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
-    assert brokers.ports().ledger.read().decision is None
+    assert {brokers.state(pair) for pair in batch.pairs} == {State.COMPLETE_ABORT}
 
 
 @on_brokers
@@ -134,29 +84,22 @@ def test_killed_when_it_was_published(brokers: Brokers):
     with pytest.raises(Killed):
         retire(brokers.ports("replay.halted", kill), QUERY, HEIR)
     own = brokers.ports()
-    assert state(own, next(iter(batch.pairs))) is State.ONGOING
+    assert brokers.state(next(iter(batch.pairs))) is State.ONGOING
     head = own.ledger.read()
     assert retire(own, QUERY, HEIR) == Ended(head)
-    assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
+    assert brokers.state(next(iter(batch.pairs))) is State.COMPLETE_ABORT
     stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
 
 
 @on_brokers
 def test_lost_rows_are_repaired_first(brokers: Brokers):
     """Only the query's own replay of that micro-batch writes them."""
-    pair = decided_and_dead(brokers)
+    pair = brokers.decided().pair
     brokers.end(pair, commit=False)
     before = brokers.ports().ledger.read()
     error = stopped("EOS_REPLAY_ROWS_LOST", lambda: retire(brokers.ports(), QUERY, HEIR))
     assert "availableNow" in error.hint
     assert brokers.ports().ledger.read() == before
-
-
-@on_brokers
-def test_a_query_that_the_ledger_does_not_know(brokers: Brokers):
-    """It is not retired: nobody could tell what of it is decided."""
-    with pytest.raises(CommandError):
-        retire(brokers.ports(), QUERY, HEIR)
 
 
 @on_brokers
@@ -252,27 +195,3 @@ def test_writes_within_foreach_batch_begin_anywhere(brokers: Brokers):
 
 
 # As text
-
-
-def test_marks_are_read_as_they_were_written():
-    """Each by itself, and through a change of runs."""
-    for marks in (
-        Marks(),
-        Marks(unfinished=UNFINISHED),
-        Marks(successor=HEIR),
-        Marks(topic="t"),
-    ):
-        head = Head("r", 1, (), 5, marks=marks)
-        assert decode(encode(head)) == head
-        assert head.succeeded_by("s", 5).marks == marks
-
-
-def test_errors_about_heads():
-    """A head without marks halts nobody."""
-    check_halts(None, None)
-    check_halts(Head("r", 1, (), 5), None)
-    check_not_halted(Head("r", 1, (), 5))
-    lost = Written(0, Pair("id", 1, 1), 1, 1, Probe("t", 0, 0), Verdict.LOST)
-    error = rows_lost(Decision(3, 0, 1, 1, 1, None, (lost,)))
-    assert isinstance(error, ReplayError)
-    assert "Micro-batch 3" in error.message

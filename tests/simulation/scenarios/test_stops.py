@@ -4,38 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from spark_eos.errors import ProtocolStop, Superseded, Unclear, stop
-from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.abort import abort, abort_all, clear_listed, close, sweep, undecided
-from spark_eos.protocol.checks import superseded
-from spark_eos.protocol.commit import CommitReport, commit
-from spark_eos.protocol.end import age_ms
-from spark_eos.protocol.head import ForeachBatchWrite, Head, Pair, Verdict
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import ForeachBatchWrite, Pair, Verdict
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.protocol.ports import Description, EndTxnAnswer, Ports, State
+from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
-from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
-from tests.simulation.client import Producer
+from tests.simulation.by_hand import TIMEOUT_MS, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS
 from tests.simulation.faults import Fault, Strike
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
-from tests.support.models.dying_driver import Killed, kill
-
-
-@on_brokers
-def test_nothing_stops_a_run_that_nothing_happens_to(brokers: Brokers):
-    """The steps that every other test here disturbs end in a committed transaction."""
-    batch = brokers.prepared(brokers.open("r1"))
-    report = commit(brokers.ports(), batch)
-    assert isinstance(report, CommitReport)
-    assert (report.transactions, report.replayed, batch.dropped) == (1, False, 0)
-    (pair,) = batch.pairs
-    assert brokers.state(pair) is State.COMPLETE_COMMIT
 
 
 @on_brokers
@@ -59,15 +42,6 @@ def test_a_run_that_was_replaced_decides_nothing(brokers: Brokers):
     error = stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
     assert (error.parameters["run"], error.parameters["by"]) == ("r1", "r2")
     assert commit(brokers.ports(), brokers.prepared(newer)).transactions == 1
-
-
-def test_what_was_started_twice_is_named():
-    """An ingest has neither checkpoint nor job."""
-    head = Head("r2", 3, (), 5, write=ForeachBatchWrite("ingest invoices", "t"))
-    error = superseded("r1", head)
-    assert error.message == "Run r1 of ingest invoices into t was replaced by run r2 (generation 3)."
-    assert "started twice under the same name" in error.hint and "checkpoint" not in error.hint
-    assert "The same checkpoint" in superseded("r1", replace(head, write=None)).hint
 
 
 @on_brokers
@@ -142,8 +116,7 @@ def decided_and_repeated(brokers: Brokers, *, other_is_open: bool = False) -> tu
     if other_is_open:
         brokers.attempt("another-program")
     batch = brokers.prepared(head)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     return batch, replace(batch, reports=(TaskReport(Work.COUNT, 0, 1, 1),))
 
 
@@ -213,26 +186,6 @@ def test_a_transaction_with_too_little_time_left_is_not_decided(brokers: Brokers
 
 
 @on_brokers
-def test_a_beginning_counts_for_its_micro_batch_only(brokers: Brokers):
-    """Left on, it does not hide later that the ledger was lost."""
-    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5))
-    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5, begin_at=4))
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1", batch=5, begin_at=5), batch=5))
-    assert brokers.open("r2", batch=6, begin_at=5).generation == 2
-    brokers.cluster.logs[LEDGER] = PartitionLog()
-    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r3", batch=6, begin_at=5))
-
-
-@on_brokers
-def test_a_ledger_that_was_lost_with_the_first_decision(brokers: Brokers):
-    """There is no head, but the coordinator knows that there was one: micro-batch 0 may be visible already."""
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-    brokers.cluster.logs[LEDGER] = PartitionLog()
-    stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
-    assert brokers.open("r3", begin_at=0).generation == 2
-
-
-@on_brokers
 def test_a_ledger_that_was_lost_before_any_task_had_begun(brokers: Brokers):
     """Only the ledger's own id tells of the head that was there, and to take the ledger would end that: so each start
     stops before it does."""
@@ -247,17 +200,6 @@ def test_a_first_run_that_published_nothing_is_no_loss(brokers: Brokers):
     """It took the ledger and died."""
     brokers.take_the_ledger()
     assert brokers.open("r2").generation == 1
-
-
-@on_brokers
-def test_a_transaction_that_expired_is_not_decided(brokers: Brokers):
-    """What the broker has aborted by its timeout is noticed before the decision."""
-    batch = brokers.prepared(brokers.open("r1"))
-    before = brokers.heads
-    brokers.world.sleep(2 * TIMEOUT_MS)
-    error = stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(brokers.ports(), batch))
-    assert isinstance(error, ProtocolStop)
-    assert brokers.heads == before
 
 
 @pytest.mark.parametrize(
@@ -314,48 +256,15 @@ def test_a_checkpoint_that_passed_a_lost_transaction_stops(brokers: Brokers):
 def test_a_transaction_that_was_lost_stays_so_where_nobody_can_tell_of_another_one(brokers: Brokers):
     """Another program keeps readers from that one, and its coordinator has forgotten it. It counts as committed, as
     Spark has passed it; the lost one does not."""
-    other = Producer(brokers.world, brokers.cluster, "another program", NEVER_MS)
-    other.init()
-    other.produce(OUTPUT, ("other", 0))
+    brokers.another_program()
     batch = brokers.prepared_by_two(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     brokers.end(batch.written[0].pair, commit=False)
     decision = brokers.open("r2").decision
     assert decision is not None and [w.verdict for w in decision.written] == [Verdict.LOST, None]
     brokers.world.now += WEEK_MS + 1
     brokers.cluster.expire()
     stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r3", batch=1))
-
-
-@pytest.mark.parametrize(
-    ("by_task", "by_coordinator", "passed", "age"),
-    [
-        (5_000, 4_900, 7_000, 5_000),
-        (5_000, 3_604_900, 7_000, 5_000),  # the broker's clock is an hour behind
-        (5_000, -3_595_100, 7_000, 5_000),  # the broker's clock is an hour ahead
-        (-3_595_000, -3_595_100, 7_000, 0),  # the driver's clock is an hour behind
-        (3_605_000, 3_604_900, 7_000, 7_000),  # the driver's clock is an hour ahead
-        (3_605_000, 4_900, 7_000, 7_000),  # the executor's clock is an hour behind
-        (-3_595_000, 4_900, 7_000, 4_900),  # the executor's clock is an hour ahead
-        (3_605_000, 3_604_900, 3_607_000, 3_605_000),  # it is old
-        (5_000, 4_900, 3_607_000, 5_000),  # the stages before took an hour
-        (3_605_000, 3_604_900, None, 3_605_000),
-        (-1, 0, None, 0),
-    ],
-)
-def test_a_clock_that_is_off_does_not_make_a_transaction_old(by_task, by_coordinator, passed, age):
-    """The longest time that can be; one that cannot be is that of a clock."""
-    assert age_ms(by_task, by_coordinator, passed) == age
-
-
-@pytest.mark.parametrize(("executors", "driver"), [(-1_200_000, 0), (0, 1_200_000), (600_000, 1_200_000)])
-@on_brokers
-def test_clocks_that_are_off_stop_no_start(brokers: Brokers, executors, driver):
-    """By more than transactions live, whosever they are: what has passed for the driver alone says that it is fresh."""
-    batch = off(brokers, executors)
-    brokers.world.sleep(5_000)
-    assert commit(ahead(brokers, driver), batch).transactions == 1
 
 
 @pytest.mark.parametrize(("executors", "driver"), [(-1_200_000, 0), (0, 1_200_000), (600_000, 1_200_000)])
@@ -415,15 +324,8 @@ def test_a_decision_that_its_own_commit_has_not_heard_of_is_not_aborted(brokers:
 def test_a_run_that_is_replaced_while_it_is_closed_leaves_the_other_one_alone(brokers: Brokers):
     """Spark's abort comes late: the next start has opened the query by the time that the ledger is taken."""
     brokers.open("r1")
-    own = brokers.ports()
-    of_ledger, heads = own.coordinator.of_ledger, []
-
-    def meanwhile() -> Description | None:
-        if not heads:
-            heads.append(brokers.open("r2"))
-        return of_ledger()
-
-    own.coordinator.of_ledger = meanwhile  # type: ignore[method-assign]
+    own, heads = brokers.ports(), []
+    meanwhile(own.coordinator, "of_ledger", lambda: heads or heads.append(brokers.open("r2")))
     assert abort(own, "r1", 0) == ()
     assert brokers.ports().ledger.read() == heads[0]
     assert commit(brokers.ports(), brokers.prepared(heads[0])).transactions == 1
@@ -438,8 +340,7 @@ def test_what_is_decided_before_the_query_is_closed_is_not_cleared(brokers: Brok
     (pair,) = batch.pairs
     found = undecided(brokers.ports(), head)
     assert found == {left, pair}
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     closed = close(brokers.ports(), "r1")
     assert closed is not None
     assert not clear_listed(brokers.ports(), closed, found)
@@ -451,16 +352,14 @@ def test_a_sweep_leaves_alone_what_the_run_writes_while_it_lists(brokers: Broker
     """The micro-batch after the next uses the slot again, and may be decided in the next moment."""
     head = brokers.open("r1")
     commit(brokers.ports(), brokers.prepared(head))
-    own = brokers.ports()
-    ongoing, written = own.coordinator.ongoing, []
+    own, written = brokers.ports(), []
 
-    def late(**which: Any) -> Collection[Description]:
+    def late() -> None:
         if not written:
             commit(brokers.ports(), brokers.prepared(head, 1))
             written.append(brokers.prepared(head, 2))
-        return ongoing(**which)
 
-    own.coordinator.ongoing = late  # type: ignore[method-assign]
+    meanwhile(own.coordinator, "ongoing", late)
     assert sweep(own, "r1", 0) is None
     assert commit(brokers.ports(), written[0]).transactions == 1
 

@@ -17,7 +17,6 @@ from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, st
 from tests.simulation.client import Producer
 from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS
 from tests.simulation.ledger import LEDGER, PREFIX, SimulatedCoordinator
-from tests.simulation.partition_log import PartitionLog
 from tests.simulation.plan import QUERY
 
 CONDITION = "EOS_LEDGER_TRUNCATED"
@@ -212,18 +211,6 @@ def test_another_producer_id_at_epoch_0_proves_nothing(brokers: Brokers):
     assert found is not None and (found.pair.epoch, found.state) == (0, State.COMPLETE_COMMIT)
     stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 0))
     stopped(CONDITION, lambda: brokers.open("r2"))
-
-
-@on_brokers
-def test_nothing_is_missed_where_nothing_was_lost(brokers: Brokers):
-    """Whatever run has decided, and after a ledger that was begun anew in the place of a lost one."""
-    decide(brokers, "r1", 0, 1)
-    decide(brokers, "r2", 2)
-    decide(brokers, "r3", 3)
-    brokers.cluster.logs[LEDGER] = PartitionLog()
-    assert brokers.open("r4", 4, begin_at=4).generation == 4
-    decide(brokers, "r5", 4)
-    assert brokers.open("r6", 5).generation == 6
 
 
 @on_brokers

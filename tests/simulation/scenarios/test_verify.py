@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -13,15 +12,11 @@ from spark_eos.protocol import verify as verify_module
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commands import hand_over, retire, settle_decided, standing
 from spark_eos.protocol.commit import CommitReport, commit
-from spark_eos.protocol.head import NOBODY, Decision, Successor, TransactionStart, Verdict
-from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.ports import Ports, Visibility
+from spark_eos.protocol.head import NOBODY, Decision, Successor, Verdict
+from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.verify import Verified, marked, starts_of, unverified_starts, verify_last, verify_visible
-from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
-from tests.simulation.client import Producer
+from tests.simulation.by_hand import OUTPUT, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
-from tests.simulation.scenarios.test_whole import aborted_by_hand, visible
-from tests.support.models.dying_driver import Killed, kill
 
 MISSING = "EOS_ROWS_MISSING"
 
@@ -31,30 +26,15 @@ def committed(brokers: Brokers, *, aborted: bool, run: str = "r1", number: int =
     head = brokers.open(run, number)
     batch = brokers.prepared(head, number)
     (pair,) = batch.pairs
-    own = brokers.ports("commit.decided", lambda: aborted and aborted_by_hand(brokers, pair))
+    own = brokers.ports("commit.decided", lambda: aborted and brokers.aborted_by_hand(pair))
     return commit(own, batch)
 
 
-def counted(brokers: Brokers) -> tuple[Ports, list[Collection[TransactionStart]]]:
-    """Ports, and the places that were asked for by each request through them."""
-    own = brokers.ports()
-    asked: list[Collection[TransactionStart]] = []
-    look_each = own.data.look_each
-
-    def counting(places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
-        asked.append(tuple(places))
-        return look_each(places)
-
-    own.data.look_each = counting  # type: ignore[method-assign]
+def counted(brokers: Brokers) -> tuple[Ports, list[None]]:
+    """Ports, and an item for each request for places through them."""
+    own, asked = brokers.ports(), list[None]()
+    meanwhile(own.data, "look_each", lambda: asked.append(None))
     return own, asked
-
-
-def held_by_another(brokers: Brokers) -> Producer:
-    """Another program's transaction, which is open in the output before anything is written to it."""
-    other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
-    other.init()
-    other.produce(OUTPUT, ("other", 0))
-    return other
 
 
 @on_brokers
@@ -62,15 +42,15 @@ def test_a_young_transaction_that_was_aborted_in_its_partition_is_told(brokers: 
     """The commit itself cannot tell. The error names the place; from then on, neither a commit nor a start gets past
     it, whatever the log still knows."""
     report = committed(brokers, aborted=True)
-    assert visible(brokers) == 0
+    assert brokers.visible() == 0
     error = stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
     assert "micro-batch 0" in error.message and f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
     assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*OUTPUT, 0)
     assert "spark-eos verify" in error.hint
     assert not error.restart_helps
     assert marked(brokers.ports(), "r1", error) is error
-    log, before = brokers.cluster.log(OUTPUT), brokers.heads
-    log.begin = log.end  # retention
+    before = brokers.heads
+    brokers.taken_by_retention()
     stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1)))
     assert brokers.heads == before
     abort(brokers.ports(), "r1", 1)
@@ -149,8 +129,7 @@ def test_a_look_waits_for_the_markers(brokers: Brokers):
 def test_a_start_waits_for_markers_but_not_for_long(brokers: Brokers, late_ms: int, verdict: Verdict | None):
     """What cannot be read by then is left to its commits, without a verdict."""
     batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     brokers.cluster.next_markers = (late_ms, late_ms)
     began_ms = brokers.world.now
     assert [w.verdict for w in brokers.open("r2").decision.written] == [verdict]
@@ -161,7 +140,7 @@ def test_a_start_waits_for_markers_but_not_for_long(brokers: Brokers, late_ms: i
 @on_brokers
 def test_what_others_hold_is_looked_at_later(brokers: Brokers, aborted: bool):
     """A transaction of another program may be open for long; a look does not wait for its end, and forgets nothing."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     report = committed(brokers, aborted=aborted)
     places = starts_of(report.decision)
     began_ms = brokers.world.now
@@ -177,7 +156,7 @@ def test_what_others_hold_is_looked_at_later(brokers: Brokers, aborted: bool):
 @on_brokers
 def test_a_commit_hands_on_what_others_hold(brokers: Brokers):
     """Of the decision before, which another process has made."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     first = committed(brokers, aborted=True).decision
     report = commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1))
     assert report.unverified == starts_of(first)
@@ -188,7 +167,7 @@ def test_a_commit_hands_on_what_others_hold(brokers: Brokers):
 @on_brokers
 def test_a_start_leaves_to_its_commits_what_others_hold(brokers: Brokers):
     """Without a verdict in the head, as nobody has looked."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     first = committed(brokers, aborted=True).decision
     head = brokers.open("r2", 1)
     assert [w.verdict for w in head.decision.written] == [None]
@@ -212,7 +191,7 @@ def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
 @on_brokers
 def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decision(brokers: Brokers):
     """Whoever waits for the end of the query learns of them there, and so does its next start."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     first, second = two_decisions(brokers)
     head = brokers.ports().ledger.read()
     assert (head.decision, head.unverified) == (second, starts_of(first))
@@ -230,7 +209,7 @@ def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decisi
 @on_brokers
 def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
     """As soon as others keep nobody from it any more."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     first = committed(brokers, aborted=False).decision
     batch = brokers.prepared(brokers.ports().ledger.read(), 1)
     commit(brokers.ports(), batch, verified=Verified(first, starts_of(first)))
@@ -246,20 +225,9 @@ def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
 
 
 @on_brokers
-def test_a_commit_looks_at_the_places_in_the_head(brokers: Brokers):
-    """It is in another process than the one that has left them; nothing of its own is decided then."""
-    other = held_by_another(brokers)
-    two_decisions(brokers)
-    other.end(commit=True)
-    head = brokers.ports().ledger.read()
-    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 2)))
-    assert brokers.ports().ledger.read().decision == head.decision
-
-
-@on_brokers
 def test_a_replay_knows_of_the_places_in_the_head(brokers: Brokers):
     """The process that runs it looks at them in the background, as after any commit."""
-    held_by_another(brokers)
+    brokers.another_program()
     first, second = two_decisions(brokers)
     batch = brokers.prepared(brokers.open("r2", 1), 1)
     counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
@@ -271,7 +239,7 @@ def test_a_replay_knows_of_the_places_in_the_head(brokers: Brokers):
 @on_brokers
 def test_an_operator_who_settles_looks_at_the_places_in_the_head(brokers: Brokers):
     """And leaves there what is still to be looked at."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     first, second = two_decisions(brokers)
     settle_decided(brokers.ports(), QUERY)
     head = brokers.ports().ledger.read()
@@ -283,7 +251,7 @@ def test_an_operator_who_settles_looks_at_the_places_in_the_head(brokers: Broker
 @on_brokers
 def test_who_retires_a_query_waits_for_the_places_in_its_head(brokers: Brokers):
     """Nobody would ever look at them after that: nothing is changed until they were."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     two_decisions(brokers)
     heir, own = Successor("another", "/new"), brokers.ports()
     for retires in (
@@ -301,7 +269,7 @@ def test_who_retires_a_query_waits_for_the_places_in_its_head(brokers: Brokers):
 @on_brokers
 def test_a_replay_hands_on_what_its_start_could_not_look_at(brokers: Brokers):
     """After that of a batch write nobody else would look, as it notes that all is done."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     first = committed(brokers, aborted=True)
     batch = brokers.prepared(brokers.open("r2"))
     counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
@@ -314,7 +282,7 @@ def test_a_replay_hands_on_what_its_start_could_not_look_at(brokers: Brokers):
 @on_brokers
 def test_whoever_waits_for_the_end_waits_for_others(brokers: Brokers):
     """Until their transactions end; after a minute, it is told that nobody knows."""
-    other = held_by_another(brokers)
+    other = brokers.another_program()
     committed(brokers, aborted=False)
     error = stopped("EOS_OUTCOME_UNCLEAR", lambda: verify_last(brokers.ports()))
     assert isinstance(error, Unclear) and error.restart_helps
@@ -363,7 +331,7 @@ def test_a_run_that_had_nothing_to_do_finds_no_head_of_a_query_that_had_one(brok
 def test_too_many_places_that_wait_stop_the_query(brokers: Brokers, monkeypatch: pytest.MonkeyPatch):
     """Something holds readers for hours, and they would never be looked at."""
     monkeypatch.setattr(verify_module, "MOST_BLOCKED", 0)
-    held_by_another(brokers)
+    brokers.another_program()
     report = committed(brokers, aborted=False)
     stopped("EOS_OUTCOME_UNCLEAR", lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
 
@@ -372,8 +340,7 @@ def test_too_many_places_that_wait_stop_the_query(brokers: Brokers, monkeypatch:
 def test_retention_after_the_commit_is_no_loss(brokers: Brokers):
     """Readers had their time."""
     report = committed(brokers, aborted=False)
-    log = brokers.cluster.log(OUTPUT)
-    log.begin = log.end
+    brokers.taken_by_retention()
     assert verify_visible(brokers.ports(), starts_of(report.decision)) == {}
 
 
@@ -391,28 +358,6 @@ def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verd
 
 
 @on_brokers
-def test_the_mark_is_read_back(brokers: Brokers):
-    """By whoever reads the ledger next."""
-    committed(brokers, aborted=True)
-    stopped(MISSING, lambda: brokers.open("r2", 1))
-    head = brokers.ports().ledger.read()
-    assert decode(encode(head)) == head
-    assert head.marks.missing is not None
-
-
-@on_brokers
-def test_a_commit_that_dies_in_its_look_is_safe_to_repeat(brokers: Brokers):
-    """What the look of a start finds is found again."""
-    batch = brokers.prepared(brokers.open("r1"))
-    (pair,) = batch.pairs
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.ended", kill), batch)
-    aborted_by_hand_late = brokers.cluster.log(OUTPUT).open.get(pair.producer_id)
-    assert aborted_by_hand_late is None  # there is nothing left to abort
-    assert brokers.open("r2", 1).decision.written[0].verdict is Verdict.COMMITTED
-
-
-@on_brokers
 def test_other_errors_are_not_noted(brokers: Brokers):
     """Only rows that are missing are."""
     brokers.open("r1")
@@ -420,15 +365,6 @@ def test_other_errors_are_not_noted(brokers: Brokers):
     error = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
     assert marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
     assert brokers.heads == before
-
-
-@on_brokers
-def test_decisions_compare_without_their_places(brokers: Brokers):
-    """By which a commit knows the one that its process has looked at, from the one that it has read."""
-    decision = committed(brokers, aborted=False).decision
-    read = brokers.ports().ledger.read().decision
-    assert isinstance(read, Decision)
-    assert read == decision
 
 
 @on_brokers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,39 +11,10 @@ from spark_eos.errors import Unclear
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import AGED_MS, VALID_MS, settle
-from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict, Written
-from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
-from tests.simulation.by_hand import OUTPUT, Brokers, on_brokers, stopped
-from tests.simulation.client import Producer
+from spark_eos.protocol.head import ForeachBatchWrite, Pair, Verdict
+from spark_eos.protocol.ports import Ports, State
+from tests.simulation.by_hand import BESIDE, OUTPUT, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.ledger import QUERY
-from tests.support.models.dying_driver import Killed, kill
-
-
-def aborted_by_hand(brokers: Brokers, pair: Pair) -> None:
-    """As ``kafka-transactions.sh abort`` does it: a marker in one partition; the coordinator hears nothing."""
-    brokers.cluster.log(OUTPUT).mark(pair.producer_id, pair.epoch, commit=False)
-    assert brokers.state(pair) is State.ONGOING
-
-
-def taken_by_retention(brokers: Brokers, pair: Pair) -> None:
-    """Retention does not wait for a commit."""
-    log = brokers.cluster.log(OUTPUT)
-    log.begin = log.end
-
-
-def visible(brokers: Brokers) -> int:
-    """Rows that a read_committed reader sees."""
-    log = brokers.cluster.log(OUTPUT)
-    return sum(bool(record.visible) for record in log.records[log.begin :])
-
-
-def decided(brokers: Brokers, *, ended: bool = False) -> Written:
-    """The one transaction of a decision whose driver has died, before or after it was committed."""
-    batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.ended" if ended else "commit.decided", kill), batch)
-    (written,) = batch.written
-    return written
 
 
 def cut_off(brokers: Brokers, pair: Pair) -> None:
@@ -61,8 +32,8 @@ def created_anew(brokers: Brokers, pair: Pair) -> None:
 TAKEN = pytest.mark.parametrize(
     ("take", "said"),
     [
-        (aborted_by_hand, "it was aborted there"),
-        (taken_by_retention, "retention has moved"),
+        (Brokers.aborted_by_hand, "it was aborted there"),
+        (Brokers.taken_by_retention, "retention has moved"),
         (created_anew, "the topic was deleted"),
         (cut_off, "the partition has lost its newest records"),
     ],
@@ -82,7 +53,7 @@ def test_rows_that_are_gone_are_not_decided_on(brokers: Brokers, take: Callable[
     assert error.restart_helps
     assert brokers.state(pair) is State.COMPLETE_ABORT
     commit(brokers.ports(), brokers.prepared(brokers.open("r2")))
-    assert visible(brokers) == 1
+    assert brokers.visible() == 1
 
 
 @TAKEN
@@ -91,7 +62,7 @@ def test_a_decision_whose_rows_are_gone_is_not_committed(
     brokers: Brokers, take: Callable[[Brokers, Pair], None], said: str
 ):
     """However soon the next run comes. When the rest is aborted, as the hint says, the replay writes all of it."""
-    pair = decided(brokers).pair
+    pair = brokers.decided().pair
     take(brokers, pair)
     error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
     assert said in error.message
@@ -109,8 +80,7 @@ def test_rows_with_old_timestamps_are_looked_for_at_once(brokers: Brokers):
     """Retention goes by timestamps: it may take rows of a transaction that has just begun."""
     brokers.world.now += AGED_MS
     batch = brokers.prepared(brokers.open("r1"))
-    (pair,) = batch.pairs
-    taken_by_retention(brokers, pair)
+    brokers.taken_by_retention()
     aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
     error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), replace(batch, reports=aged)))
     assert "retention.ms" in error.hint
@@ -122,18 +92,17 @@ def test_a_partition_whose_rows_were_all_refused(brokers: Brokers, noted: bool):
     """It is in the transaction, and was never open there. Without that note nobody could tell it from one in which
     somebody has aborted the transaction: neither the commit nor the next run."""
     batch = brokers.prepared(brokers.open("r1"))
-    (pair,), beside = batch.pairs, ("output", 1)
-    assert brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, beside).code == 0
-    brokers.cluster.log(beside).mark(1, 0, commit=True)  # somebody else has written there
+    (pair,) = batch.pairs
+    assert brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, BESIDE).code == 0
+    brokers.cluster.log(BESIDE).mark(1, 0, commit=True)  # somebody else has written there
     (report,) = batch.reports
-    written = replace(report.written, empty=(beside,) if noted else ())
+    written = replace(report.written, empty=(BESIDE,) if noted else ())
     batch = replace(batch, reports=(replace(report, written=written),))
     brokers.world.now += VALID_MS
     if not noted:
         stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
         return
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    brokers.dies("commit.decided", batch)
     brokers.open("r2")
     assert brokers.state(pair) is State.COMPLETE_COMMIT
 
@@ -144,17 +113,10 @@ def test_rows_that_were_looked_for_are_not_looked_for_twice(brokers: Brokers):
     brokers.world.now += AGED_MS
     batch = brokers.prepared(brokers.open("r1"))
     aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
-    looks = []
-    own = brokers.ports()
-    partition = own.data.partition
-
-    def counted(topic: str, number: int) -> PartitionState | None:
-        looks.append((topic, number))
-        return partition(topic, number)
-
-    own.data.partition = counted
+    looks, own = [], brokers.ports()
+    meanwhile(own.data, "partition", lambda: looks.append(OUTPUT))
     assert commit(own, replace(batch, reports=aged)).transactions == 1
-    assert looks == [OUTPUT]
+    assert len(looks) == 1
 
 
 @pytest.mark.parametrize("set_back_ms", [0, VALID_MS])
@@ -166,7 +128,7 @@ def test_a_commit_that_slept_after_its_decision_looks_again(brokers: Brokers, se
 
     def sleep() -> None:
         brokers.world.now += VALID_MS
-        aborted_by_hand(brokers, pair)
+        brokers.aborted_by_hand(pair)
 
     decided_ms = brokers.world.now
     own = replace(
@@ -177,23 +139,10 @@ def test_a_commit_that_slept_after_its_decision_looks_again(brokers: Brokers, se
 
 
 @on_brokers
-def test_rows_that_are_missing_after_the_commit_are_told(brokers: Brokers):
-    """Whoever committed it did not notice; the place of its first record shows it."""
-    pair = decided(brokers).pair
-    aborted_by_hand(brokers, pair)
-    brokers.cluster.end(pair.id, pair.producer_id, pair.epoch, commit=True, version=5, who="test")
-    error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
-    assert not error.restart_helps
-
-
-@on_brokers
 def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop(brokers: Brokers):
     """They were visible."""
-    batch = brokers.prepared(brokers.open("r1"))
-    (pair,) = batch.pairs
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.ended", kill), batch)
-    taken_by_retention(brokers, pair)
+    brokers.decided("commit.ended")
+    brokers.taken_by_retention()
     (written,) = brokers.open("r2").decision.written
     assert written.verdict is Verdict.COMMITTED
 
@@ -201,16 +150,9 @@ def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop(brokers
 @on_brokers
 def test_rows_that_retention_took_around_the_commit_cannot_be_told(brokers: Brokers):
     """They were there when it began, and readers may have seen them after: nobody can say that they are missing."""
-    pair = decided(brokers).pair
+    brokers.decided()
     own = brokers.ports()
-    end = own.coordinator.end
-
-    def ends(pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-        answers = end(pairs, commit=commit)
-        taken_by_retention(brokers, pair)
-        return answers
-
-    own.coordinator.end = ends  # type: ignore[method-assign]
+    meanwhile(own.coordinator, "end", brokers.taken_by_retention, answered=True)
     error = stopped("EOS_OUTCOME_GONE", lambda: brokers.open("r2", own=own))
     assert not error.restart_helps
 
@@ -218,7 +160,7 @@ def test_rows_that_retention_took_around_the_commit_cannot_be_told(brokers: Brok
 @on_brokers
 def test_a_leader_that_does_not_answer_is_no_proof(brokers: Brokers):
     """Neither that the rows are there, nor that they are not."""
-    decided(brokers)
+    brokers.decided()
     own = brokers.ports()
     own.data.partition = lambda *_: None
     error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
@@ -228,30 +170,28 @@ def test_a_leader_that_does_not_answer_is_no_proof(brokers: Brokers):
 @on_brokers
 def test_a_leader_that_has_forgotten_its_producers(brokers: Brokers):
     """A day after an operator has aborted it there, and nothing else was written: the log tells."""
-    pair = decided(brokers).pair
-    aborted_by_hand(brokers, pair)
+    pair = brokers.decided().pair
+    brokers.aborted_by_hand(pair)
     own = brokers.ports()
     own.data.partition = lambda *_: None
     stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2", own=replace(own)))
 
 
-def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = VALID_MS) -> Ports:
+def ending_late(brokers: Brokers, happens: Callable[[], object], ms: int = VALID_MS) -> Ports:
     """Whose EndTxn is under way for so long, by default for a minute, in which something happens."""
     own = brokers.ports()
-    end = own.coordinator.end
 
-    def late(pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-        if commit:
-            brokers.world.now += ms
-            meanwhile()
-        return end(pairs, commit=commit)
+    def late() -> None:
+        brokers.world.now += ms
+        happens()
 
-    own.coordinator.end = late  # type: ignore[method-assign]
+    meanwhile(own.coordinator, "end", late)
     return own
 
 
 @pytest.mark.parametrize(
-    ("take", "condition"), [(aborted_by_hand, "EOS_ROWS_MISSING"), (taken_by_retention, "EOS_OUTCOME_GONE")]
+    ("take", "condition"),
+    [(Brokers.aborted_by_hand, "EOS_ROWS_MISSING"), (Brokers.taken_by_retention, "EOS_OUTCOME_GONE")],
 )
 @on_brokers
 def test_an_end_that_comes_late_is_not_believed(
@@ -265,15 +205,13 @@ def test_an_end_that_comes_late_is_not_believed(
     error = stopped(condition, lambda: commit(own, batch))
     assert not error.restart_helps
     assert brokers.state(pair) is State.COMPLETE_COMMIT
-    assert visible(brokers) == 0
+    assert brokers.visible() == 0
 
 
 @on_brokers
 def test_a_micro_batch_of_just_under_a_minute(brokers: Brokers):
     """Whose end takes it beyond that: it is looked at before, so that others who hold readers are no reason to stop."""
-    other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
-    other.init()
-    other.produce(OUTPUT, ("other", 0))
+    brokers.another_program()
     batch = brokers.prepared(brokers.open("r1"))
     brokers.world.now += VALID_MS - 5_000
     assert commit(ending_late(brokers, lambda: None, 6_000), batch).transactions == 1
@@ -283,28 +221,17 @@ def test_a_micro_batch_of_just_under_a_minute(brokers: Brokers):
 def test_an_end_right_after_the_look(brokers: Brokers):
     """What the look finds aborted in one partition, and another run's request commits before the look is over, was not
     held as a whole: all places of the decision are looked at."""
-    batch = brokers.prepared(brokers.open("r1"))
-    (pair,) = batch.pairs
-    beside = ("output", 1)
-    producer = Producer(brokers.world, brokers.cluster, pair.id, 100_000, 5)
-    producer._pair = pair
-    producer.produce(beside, (0, 1))
-    (report,) = batch.reports
-    begins = (report.written.probe, Probe(*beside, 0))
-    batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
-    brokers.cluster.log(beside).mark(pair.producer_id, pair.epoch, commit=False)
-    own = brokers.ports()
-    describe, asked = own.coordinator.describe, []
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
+    brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
+    own, asked = brokers.ports(), []
 
-    def describing(ids: Collection[str]) -> Mapping[str, Description]:
-        asked.append(ids)
+    def second() -> None:
+        asked.append(pair)
         if len(asked) == 2:
             brokers.end(pair, commit=True)
-        return describe(ids)
 
-    own.coordinator.describe = describing  # type: ignore[method-assign]
+    meanwhile(own.coordinator, "describe", second)
     error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2", own=own))
     assert "output-1" in error.message
 
@@ -318,20 +245,17 @@ def test_the_next_commit_of_several_writes_looks_at_one_place(brokers: Brokers):
     begins = tuple(replace(report.written.probe, partition=number) for number in range(30))
     batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
     commit(brokers.ports(), batch)
-    own = brokers.ports()
-    looks, look = [], own.data.look
-    own.data.look = lambda pair, probe: looks.append(probe) or look(pair, probe)  # type: ignore[method-assign,func-returns-value]
+    own, looks = brokers.ports(), []
+    meanwhile(own.data, "look", lambda: looks.append(True))
     commit(own, brokers.prepared(brokers.open("r1", 1, write=sink), 1))
-    assert looks == [report.written.probe]
+    assert len(looks) == 1
 
 
 @pytest.mark.parametrize("held", [True, False])
 @on_brokers
 def test_an_end_that_comes_late_where_nobody_can_look(brokers: Brokers, held: bool):
     """Another program's transaction holds readers, for longer than a commit waits; without it, the rows are seen."""
-    other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
-    other.init()
-    other.produce(OUTPUT, ("other", 0))
+    other = brokers.another_program()
     batch = brokers.prepared(brokers.open("r1"))
     own = ending_late(brokers, lambda: None if held else other.end(commit=False))
     if not held:
@@ -348,17 +272,15 @@ def test_an_end_that_comes_late_where_nobody_can_look(brokers: Brokers, held: bo
 @on_brokers
 def test_what_others_have_ended_while_it_was_looked_at_is_no_longer_held(brokers: Brokers):
     """Its leader shows that it is open no more, as another run has committed it: retention may have its rows."""
-    written = decided(brokers)
+    written = brokers.decided()
     own = brokers.ports()
-    partition = own.data.partition
 
-    def late(topic: str, number: int) -> PartitionState | None:
+    def late() -> None:
         if brokers.state(written.pair) is State.ONGOING:
             brokers.end(written.pair, commit=True)
-            taken_by_retention(brokers, written.pair)
-        return partition(topic, number)
+            brokers.taken_by_retention()
 
-    own.data.partition = late  # type: ignore[method-assign]
+    meanwhile(own.data, "partition", late)
     assert settle(own, [written]) == {written.pair: Verdict.COMMITTED}
 
 
@@ -367,7 +289,6 @@ def test_rows_that_are_about_to_be_old_are_looked_for_before_their_end(brokers: 
     """However young their transaction is: retention may take them between the decision and that."""
     brokers.world.now += AGED_MS - 5_000
     batch = brokers.prepared(brokers.open("r1"))
-    (pair,) = batch.pairs
     aging = tuple(replace(report, oldest_ms=0) for report in batch.reports)
-    own = brokers.ports("commit.decided", lambda: taken_by_retention(brokers, pair))
+    own = brokers.ports("commit.decided", brokers.taken_by_retention)
     stopped("EOS_DECISION_BROKEN", lambda: commit(own, replace(batch, reports=aging)))

@@ -17,14 +17,10 @@ from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.recover import Part, SinkPlan, Wanted
 from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.protocol.commands import abort_undecided
-from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import Broken
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import QUERY
-from tests.simulation.scenarios.test_broken import in_two_partitions
-from tests.simulation.scenarios.test_whole import taken_by_retention
-from tests.support.models.dying_driver import Killed, kill
 from tests.support.waiting import TIMEOUT
 
 CLUSTER: Any = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None)
@@ -154,13 +150,12 @@ def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
 def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, broken: bool, abort_broken: bool):
     """Whatever it publishes: of a run that was killed after its decision, or was closed since, with and without rows
     that are lost. That it closes the query comes first."""
-    pair, batch = in_two_partitions(brokers)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
     if closed:
         abort_undecided(brokers.ports(), QUERY)
     if broken:
-        taken_by_retention(brokers, pair)
+        brokers.taken_by_retention()
     plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Part.ALL)
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
     wanted = Wanted(yes=True, abort_broken=abort_broken)
@@ -177,9 +172,8 @@ def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, bro
 def test_a_recovery_of_another_head_changes_nothing(brokers: Brokers, abort_broken: bool):
     """The query was started, and has decided, since the plan was made."""
     plan = recovery._plan(QUERY, None, brokers.open("r1"), [], Part.ALL)
-    _, batch = in_two_partitions(brokers)
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.decided", kill), batch)
+    _, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
     before = brokers.ports().ledger.read()
     wanted = Wanted(yes=True, abort_broken=abort_broken)

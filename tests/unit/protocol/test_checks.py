@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear, phrase, stop
+from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, phrase, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (
     OFFSETS_CHARS,
     as_json,
     checkpoint_ahead,
     checkpoint_behind,
+    superseded,
 )
-from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import Decision, ForeachBatchWrite, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import EndTxnAnswer, Visibility
 from spark_eos.protocol.replay import compare
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.source.losses import data_loss
@@ -161,29 +161,6 @@ def test_another_prefix():
     )
 
 
-def test_an_outcome_that_nobody_knows():
-    """Only a look at the output tells whether rows are missing, which the group is past."""
-    last = decided(None)
-
-    def retrying() -> Iterator[None]:
-        yield None
-
-    ports: Any = SimpleNamespace(
-        retrying=retrying,
-        ledger=SimpleNamespace(read=lambda: Head("r", 1, (), 5, decision=last), check_topic=lambda: None),
-        coordinator=SimpleNamespace(
-            end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.INCONCLUSIVE), describe=lambda ids: {}
-        ),
-        data=SimpleNamespace(look=lambda pair, probe: Visibility.EXPIRED),
-        now_ms=lambda: 0,
-        elapsed_ms=lambda: 0,
-    )
-    with pytest.raises(Unclear) as caught:
-        open_run(ports, "s", 3, endtxn_version=5)
-    assert caught.value.condition == "EOS_OUTCOME_GONE"
-    says(caught.value, "spark-eos verify", "If no row is missing", phrase("from_group"), "write them first")
-
-
 def test_data_that_is_gone():
     """A group's offsets are no way round it: the same checkpoint goes on with what is left."""
     error = data_loss("flights", 0, 6, 8, "its log now starts at 8")
@@ -203,6 +180,15 @@ def test_a_ledger_that_does_not_know_the_query():
         "'ledger.begin' to 3",
         "each in 'offsets' is in 'commits', too, except 3",
     )
+
+
+def test_what_was_started_twice_is_named():
+    """An ingest has neither checkpoint nor job."""
+    head = Head("r2", 3, (), 5, write=ForeachBatchWrite("ingest invoices", "t"))
+    error = superseded("r1", head)
+    assert error.message == "Run r1 of ingest invoices into t was replaced by run r2 (generation 3)."
+    assert "started twice under the same name" in error.hint and "checkpoint" not in error.hint
+    assert "The same checkpoint" in superseded("r1", replace(head, write=None)).hint
 
 
 def says(error: EosError, *texts: str) -> None:

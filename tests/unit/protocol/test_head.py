@@ -23,9 +23,11 @@ from spark_eos.protocol.head import (
     ForeachBatchWrite,
     Head,
     Marks,
+    Missing,
     Pair,
     Probe,
     Successor,
+    Unfinished,
     Verdict,
     Written,
 )
@@ -33,6 +35,7 @@ from spark_eos.protocol.head_codec import FORMAT, MOST_UNVERIFIED, decode, encod
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)
+texts = st.lists(names, max_size=2).map(tuple)
 pairs = st.builds(Pair, id=names, producer_id=counts, epoch=st.integers(0, 2**15 - 1))
 probes = st.builds(Probe, topic=names, partition=st.integers(0, 2**31 - 1), offset=counts)
 written = st.builds(
@@ -43,6 +46,7 @@ written = st.builds(
     digest=st.integers(0, 2**64 - 1),
     probe=probes,
     verdict=st.sampled_from([None, *Verdict]),
+    endtxn_version=st.sampled_from([PLAIN_END, FENCING_END]),
     dead_letters=st.integers(0, 99),
     empty=st.lists(st.tuples(names, st.integers(0, 99)), max_size=2).map(tuple),
     extra=st.binary(max_size=50),
@@ -64,6 +68,13 @@ decisions = st.builds(
     two_phase=st.booleans(),
     extra=st.none() | st.builds(Extra, kind=names, body=st.binary(max_size=300), lasting=st.booleans()),
 )
+marks = st.builds(
+    Marks,
+    unfinished=st.none() | st.builds(Unfinished, names, names, names, counts, texts, texts, texts, st.none() | names),
+    successor=st.none() | st.builds(Successor, names, names),
+    topic=st.none() | names,
+    missing=st.none() | st.builds(Missing, names, names, counts, counts),
+)
 heads = st.builds(
     Head,
     run=names | st.just(NOBODY),
@@ -82,13 +93,16 @@ heads = st.builds(
     unverified=st.dictionaries(st.tuples(pairs, probes), counts, max_size=5),
     topics=st.lists(names, max_size=3, unique=True).map(sorted).map(tuple),
     more_topics=st.booleans(),
+    marks=marks,
 )
 
 
 @given(heads)
 def test_a_head_is_read_as_it_was_written(head):
-    """Producer ids and digests are 64 bits wide: not a bit may go astray."""
+    """Producer ids and digests are 64 bits wide: not a bit may go astray. The text is JSON with the format's number, by
+    which a later version can refuse or read it."""
     assert decode(encode(head)) == head
+    assert json.loads(encode(head))["format"] == FORMAT
 
 
 def test_a_head_names_so_many_places_of_earlier_decisions():
@@ -113,12 +127,6 @@ def test_a_head_says_which_topics_its_places_are_of():
     (w,) = again.decision.written
     assert [probe.topic_id for probe in (w.probe, *w.begins)] == ["id", "id", ""]
     assert [probe.topic_id for _, probe in again.unverified] == ["id before"]
-
-
-@given(heads)
-def test_its_text_is_json_that_every_version_can_tell_apart(head):
-    """The format's number is in it, so that a later version can refuse or read it."""
-    assert json.loads(encode(head))["format"] == FORMAT
 
 
 @given(st.binary(max_size=50) | heads.map(lambda head: encode(head)[:-1]))
@@ -222,17 +230,6 @@ def test_what_another_version_has_written_is_not_somebody_elses(path, by):
     assert "Install spark-eos 9.8.7" in caught.value.hint
 
 
-def test_each_transaction_has_its_own_version_of_endtxn():
-    """Workers may differ in what they know of the cluster, so that one micro-batch has transactions of both kinds."""
-    written = tuple(
-        Written(p, Pair("id", 1, p), 1, 1, Probe("t", 0, 0), None, version)
-        for p, version in enumerate((PLAIN_END, FENCING_END))
-    )
-    head = decode(encode(Head("r", 1, (), PLAIN_END, Decision(1, 0, 2, 2, 1, None, written))))
-    assert head.decision is not None
-    assert [(w.endtxn_version, w.end_fences) for w in head.decision.written] == [(4, False), (5, True)]
-
-
 def test_a_head_says_where_transactions_begin_while_that_is_short():
     """In each partition, as long as they may have to be looked for; a head stays far below a record's limit."""
 
@@ -278,9 +275,10 @@ def test_a_head_names_its_sink_within_foreach_batch_without_being_read_whole(wri
 
 @given(heads, names)
 def test_a_successor_knows_whom_it_replaced(head, run):
-    """The decision goes on with it; the generation counts up, so that no transactional id is used by two runs."""
+    """Decision and marks go on with it; the generation counts up, so that no transactional id is used by two runs."""
     after = head.succeeded_by(run, 5)
-    assert (after.run, after.generation, after.decision) == (run, head.generation + 1, head.decision)
+    assert (after.run, after.generation) == (run, head.generation + 1)
+    assert (after.decision, after.marks) == (head.decision, head.marks)
     assert head.run in (NOBODY, *after.earlier)
     assert NOBODY not in after.earlier or NOBODY in head.earlier
     assert len(after.earlier) <= EARLIER_RUNS

@@ -126,4 +126,6 @@ def test_a_task_does_what_the_status_says():
             with pytest.raises(EosError, match=found.value):
                 assign(head, batch, 0, 0)
         else:
-            assert assign(head, batch, 0, 0).work is works.get(found, Work.WRITE)
+            assignment = assign(head, batch, 0, 0)
+            assert assignment.work is works.get(found, Work.WRITE)
+            assert (assignment.name is None) is (assignment.work is Work.COUNT)  # so nothing decided can be fenced

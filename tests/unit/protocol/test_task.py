@@ -41,12 +41,6 @@ def test_a_batch_after_the_last_decision_is_written():
         assert assign(head, 8, 2, attempt=4) == Assignment(Work.WRITE, TaskId(3, 2, 0, 4))
 
 
-def test_a_batch_that_is_decided_and_committed_is_only_counted():
-    """Nothing is initialised, so that nothing that is decided can be fenced."""
-    work = assign(decided(7, COMMITTED, COMMITTED), 7, 1, attempt=0)
-    assert (work.work, work.name) == (Work.COUNT, None)
-
-
 def test_a_replay_digests_and_deals_as_the_decision_did():
     """Whatever this version, or the user, would do now; a new micro-batch goes by that."""
     head = decided(7, COMMITTED, LOST)
@@ -75,13 +69,6 @@ def test_only_what_was_lost_is_written_again():
 def test_a_batch_that_was_lost_as_a_whole_is_rewritten_by_any_number_of_tasks():
     """Nothing of it is visible, so nothing binds it to the tasks that there were."""
     assert {assign(decided(7, LOST, LOST), 7, p, attempt=0).work for p in range(9)} == {Work.REPAIR}
-
-
-def test_a_checkpoint_older_than_the_output_stops():
-    """With both micro-batches in the message."""
-    with pytest.raises(ProtocolStop, match=r"micro-batch 6.*micro-batch 7") as caught:
-        assign(decided(7, COMMITTED), 6, 0, attempt=0)
-    assert caught.value.condition == "EOS_CHECKPOINT_BEHIND"
 
 
 def owner_is_checked(head: Head | None, work: Work = Work.WRITE) -> str | None:
