@@ -9,6 +9,17 @@ Contenders run with the defaults of their libraries, in one session, which is as
 turn in the reverse order of the one before, after a warm-up that does not count. Every row is counted by a
 ``read_committed`` consumer, or in the table: one that is missing or there twice ends the benchmark with an error.
 
+- **Ours**: ``spark_eos.copy`` without a transform, or with one that changes the first byte of each value; the job
+  ``mirror``, with its offset map.
+- **Spark's own** sink, with librdkafka's producer defaults, which ours has as well: ``linger.ms`` 5 (ours sends at
+  once), ``batch.size`` 1,000,000.
+- **Loops in Java and Go** consume, produce, and commit rows and offsets in one transaction, by Kafka's own clients in
+  4 threads, or by franz-go.
+- **Flink** with ``EXACTLY_ONCE``, **Kafka Streams** with ``exactly_once_v2``, **MirrorMaker 2**, and **Kafka Connect**
+  with Iceberg's sink: exactly once, a slot, thread or task for each partition, commits every second, large fetches.
+- Delta has no other contender: none of eight versions of its sink for Flink could be resolved from Maven Central, and
+  it has none for Kafka Connect.
+
 - **Throughput** is ``availableNow`` with ``maxOffsetsPerTrigger`` at an eighth of the rows; rows/s and µs/row are
   of the last 6 of 8 micro-batches. *client* is the driver's JVM, in which tasks run, and Spark's Python processes,
   or the other program; *broker* is the broker's JVM. For Flink, Kafka Streams, MirrorMaker 2 and Iceberg's sinks,

@@ -10,17 +10,16 @@ DOCS = Path(__file__).parent
 RELEASED = DOCS.parent / "tests" / "unit" / "public_names.txt"
 sys.path.insert(0, str(DOCS))
 
-from _pages import api, errors, failpoints, keys, llms, options  # noqa: E402
+from _pages import api, errors, keys, llms, options  # noqa: E402
 
 PAGES = {
     "api.md": api.page,
     "errors.md": errors.page,
-    "failpoints.md": failpoints.page,
     "keys.md": keys.page,
     "llms.txt": llms.page,
     "options.md": options.page,
 }
-conditions, strikes, killed_at = errors.conditions, failpoints.strikes, failpoints.killed_at
+conditions = errors.conditions
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

@@ -1,1 +1,1 @@
-"""The pages that are made from the code, one module each: errors, failpoints, options."""
+"""The pages that are made from the code, one module each: errors, options."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos import errors
@@ -14,25 +14,12 @@ Every error has a condition name, a message and a hint:
 
     [EOS_TOPIC_MISSING] localhost:9092 has no topic or partition flights. Hint: Create it, or correct the name. …
 
-In Spark it is at the end of a `StreamingQueryException`, or of an `AnalysisException` of `load` and `start`;
-`spark_eos.reason(error)` extracts it:
+In Spark it is at the end of a `StreamingQueryException`, or of an `AnalysisException` of `load` and `start`, from which
+[`spark_eos.reason(error)`](api.md#reason) extracts it.
 
-```python
-spark.sparkContext.setLogLevel("OFF")  # or by SPARK_CONF_DIR, as in the quickstart
-try:
-    query = rows.writeStream.format("eos-kafka").options(**options).start()
-    query.awaitTermination()
-except PySparkException as error:  # from pyspark.errors
-    sys.exit(str(spark_eos.reason(error) or error))
-```
-
-An error of spark-eos is a single line without a stack trace. The lines around it come from Spark, which logs the stack
-trace of its JVM and adds the query's plan to the exception.
-
-A condition stands for what is to be done about it. This page lists them with the first sentence that they may say,
-where `{names}` in braces are filled in; the message and the hint that a query prints say the rest, and
-`spark_eos/conditions.toml` has all of them. [stopped.md](stopped.md) says what to do about errors that end a query, by
-the state of the query."""
+A condition stands for what is to be done about it. A sentence stands beside those that have a single message, where
+`{names}` in braces are filled in; the others have several. `spark_eos/conditions.toml` has all messages and hints, and
+[stopped.md](stopped.md) says what to do about errors that end a query, by the state of the query."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +50,21 @@ def page() -> str:
 
 
 def _index() -> Iterator[str]:
-    """Two lists of all conditions, by whether a restart helps; each with the first sentence of its first message."""
+    """Two lists of all conditions, by whether a restart helps."""
     by_name = sorted(conditions(), key=lambda condition: condition.name)
     yield from ("", "## A restart helps", "")
     yield "At once, or as soon as the cluster is healthy, with nothing changed. In code: `reason(error).restart_helps`."
-    yield from ("", *(_item(condition) for condition in by_name if condition.restart))
+    yield from ("", *_items([condition for condition in by_name if condition.restart]))
     yield from ("", "## Something has to be changed first", "")
-    yield from (_item(condition) for condition in by_name if not condition.restart)
+    yield from _items([condition for condition in by_name if not condition.restart])
 
 
-def _item(condition: Condition) -> str:
-    return f"- `{condition.name}`: {_sentence(condition.texts[0][0])}"
+def _items(listed: Sequence[Condition]) -> Iterator[str]:
+    """Each condition with one message, with its first sentence; then the names of those with several messages."""
+    for condition in listed:
+        if len(condition.texts) == 1:
+            yield f"- `{condition.name}`: {_sentence(condition.texts[0][0])}"
+    yield f"- Several messages: {', '.join(f'`{condition.name}`' for condition in listed if len(condition.texts) > 1)}"
 
 
 def _sentence(text: str) -> str:

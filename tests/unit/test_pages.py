@@ -11,11 +11,12 @@ import pytest
 
 from spark_eos.base.failpoints import POINTS
 from spark_eos.options.table import SINK, SOURCE
+from tests.support.kills import strikes
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from _pages import code, failpoints, site  # noqa: E402
+from _pages import code, site  # noqa: E402
 from _pages.elsewhere import ELSEWHERE  # noqa: E402
 
 MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
@@ -31,8 +32,8 @@ fetchOffset.retryIntervalMs kafkaConsumer.pollTimeoutMs groupIdPrefix includeHea
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_is_killed_at_every_failpoint(point: str) -> None:
-    """By at least one test, as docs/failpoints.md says."""
-    assert MADE["killed_at"](point)
+    """By at least one test on real brokers, as docs/testing.md says."""
+    assert strikes.killed_at(point)
 
 
 STRIKES = """
@@ -90,7 +91,7 @@ def test_where_tests_strike() -> None:
     """By parameters, tables and texts; a kill is a call or the action `die`, everything else is another fault."""
     module = code.Module("test_m", "tests/chaos/test_m.py", ast.parse(STRIKES))
     every = set(POINTS)
-    assert {strike.test: (set(strike.points), set(strike.kills)) for strike in failpoints.in_module(module)} == {
+    assert {strike.test: (set(strike.points), set(strike.kills)) for strike in strikes.in_module(module)} == {
         "test_pauses": ({"open.taken", "open.settled"}, set()),
         "test_kills_everywhere": (every, every),
         "test_kills_somewhere": (every, every),

@@ -38,18 +38,18 @@ def copy(
     """Start a query from topics to topics or a table (Delta, Iceberg), or from a Delta table to topics, exactly once,
     whose rows never pass through the JVM.
 
-    ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` the options of ``writeStream``. Without a
+    ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
     ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
     names, or of that with the same name in another cluster; with ``partition="key"``, to the one that its key chooses,
     by the sink's ``kafka.partitioner``. A ``transform`` is a function of each row: it takes a ``pyarrow.RecordBatch``
     of the source's columns, however records are cut into batches, and returns one of the sink's. A text is SQL, which
-    DuckDB runs over such batches as the table ``input`` (`spark_eos.pipelines.copy.sql`). ``trigger`` are arguments of
-    Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``. ``on_malformed`` is for records that
-    the transform rejects, by its column ``error``, or for which SQL fails: ``"fail"`` stops the query, ``"drop"``
-    leaves them out, ``"deadLetters"`` writes them to the sink's ``deadLetters.topic``. ``ordered``: whether the rows of
-    a source partition keep their order; without, ``minPartitions`` lets several tasks read a partition. ``decode`` and
-    ``encode``, by ``"key"`` and ``"value"``: schemas of a registry, by which the transform gets columns of fields
-    instead of bytes, and returns them.
+    DuckDB runs over such batches as the table ``input``. ``trigger`` are arguments of Spark's ``trigger``, such as
+    ``{"availableNow": True}`` or ``{"processingTime": "1 second"}``; by default, micro-batches follow one another.
+    ``on_malformed`` is for records that the transform rejects, by its column ``error``, or for which SQL fails:
+    ``"fail"`` stops the query, ``"drop"`` leaves them out, ``"deadLetters"`` writes them to the sink's
+    ``deadLetters.topic``. Without ``ordered``, ``minPartitions`` and ``maxRecordsPerPartition`` let several tasks read
+    a partition, whose rows then lose their order. ``decode`` and ``encode``, by ``"key"`` and ``"value"``: schemas of a
+    registry, by which the transform gets columns of fields instead of bytes, and returns them.
 
     With the option ``format`` = ``delta`` or ``iceberg``, ``sink`` is a table with the columns that the transform
     returns, or the source's. There are no dead letters then, and nothing is encoded. With ``format`` = ``delta``,

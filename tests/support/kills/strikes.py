@@ -1,4 +1,4 @@
-"""failpoints.md: each named point of the protocol. And the tests that strike there, by their sources."""
+"""The tests that strike at a failpoint of the protocol, by their sources."""
 
 from __future__ import annotations
 
@@ -8,31 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from _pages.code import Module, called, modules
+from docs._pages.code import Module, called, modules
 from spark_eos.base.failpoints import IN_QUERIES, POINTS
 
-INTRODUCTION = """# Failpoints
-
-A failpoint is a named place in the steps of [the protocol](design.md#the-steps) where a test or the demo can stop, fail
-or kill the code. They are armed by environment variables (`spark_eos/base/failpoints.py`) and do nothing otherwise.
-
-At each point, at least one test on real brokers ends a process by SIGKILL: the query's driver and JVM, an executor, a
-Python worker or a broker. Others raise an exception, pause, cut the network, fill the disk, or start the query a second
-time. The [simulation](testing.md) strikes there, too, in thousands of schedules."""
-
-STEPS = {
-    "open": "Open: the first task of a run takes over",
-    "prepare": "Prepare: each task writes",
-    "ahead": "Taking the ledger ahead",
-    "commit": "Commit: the driver decides",
-    "abort": "Abort",
-    "table": "Table: a query to a table commits its files",
-    "replay": "Replay: `spark-eos replay` makes a query begin where another one was before",
-    "drop": "Drop: `spark-eos recover --drop-planned` drops a micro-batch that is planned and not decided",
-    "mirror": "Mirror: a mirror takes topics over from another one",
-    "recover": "Recover: `spark-eos recover` does what a query's next start would do first",
-}
-_POINT = re.compile(rf"\b({'|'.join(STEPS)})\.[a-z]+")
+_POINT = re.compile(rf"\b({'|'.join({point.partition('.')[0] for point in POINTS})})\.[a-z]+")
 _LISTS = {"POINTS": tuple(POINTS), "IN_QUERIES": IN_QUERIES}
 _PARAMETERS = {"point", "fault", "faults"}
 _KILLS = {"kill", "kill_all_but", "killpg", "dies"}
@@ -129,15 +108,3 @@ def _dying(test: ast.FunctionDef) -> set[str]:
     """The points with the action ``die``."""
     texts = (part.value for part in ast.walk(test) if isinstance(part, ast.Constant) and isinstance(part.value, str))
     return {point for text in texts for point in _named(ast.Constant(text)) if f"{point}=die" in text}
-
-
-def page() -> str:
-    """failpoints.md."""
-    return "\n".join([INTRODUCTION, *_lists()]) + "\n"
-
-
-def _lists() -> Iterator[str]:
-    for step, title in STEPS.items():
-        yield from ("", f"## {title}", "")
-        points = (point for point in POINTS if point.startswith(f"{step}."))
-        yield from (f"- `{point}`: {POINTS[point].removeprefix(f'{step}: ')}" for point in points)
