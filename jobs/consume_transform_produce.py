@@ -113,10 +113,11 @@ class TopicsTransform(ParsedTransform):
 class ConsumeTransformProduce(QueryJob):
     """The config file of this job."""
 
-    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default.
+    #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
+    #: a group that is told how far the query is.
     source: Properties
     transform: TopicsTransform
-    #: [Options of the sink](options.md#sink), such as `topic` and `offsets.group.id`.
+    #: [Options of the sink](options.md#sink), such as `topic`.
     sink: Properties = NO_PROPERTIES
     trigger: Trigger = "1 second"
 

@@ -83,7 +83,7 @@ class Mirror(QueryJob):
     """The config file of this job."""
 
     #: [Options of the source](options.md#source). `startingOffsets` is `earliest` by default; `offsets.group.id` names
-    #: a group that is told how far the mirror is.
+    #: a group that is told how far the query is.
     source: Properties
     #: [Options of the sink](options.md#sink), without `topic`.
     sink: Properties

@@ -1,1 +1,1 @@
-"""The pages that are made from the code, one module each: errors, options."""
+"""The pages that are made from the code, one module each: api, keys, llms, options."""

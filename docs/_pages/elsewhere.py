@@ -20,11 +20,6 @@ ELSEWHERE = (
         sink="refused: headers are written if there is a column `headers`, as the built-in sink does",
     ),
     Elsewhere(
-        "kafka.bootstrap.servers and other client properties",
-        "same: the names of librdkafka and of the Java client",
-        "same: the names of librdkafka and of the Java client",
-    ),
-    Elsewhere(
         "kafka.group.id",
         "better: the group whose committed offsets `startingOffsets` = `group` takes; no group is joined, so queries "
         "do not interfere with each other",

@@ -91,10 +91,11 @@ def page() -> str:
     lines += ["", "## Several jobs", "", "Each job says which of these it has.", "", *_table(shared.values())]
     for job, own in rows.items():
         lines += ["", f"## {job}", "", f"[{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes this job."]
-        named = [path for path, *_ in own if path in shared and path.rpartition(".")[0] not in shared]
+        named = [row[0] for row in own if row in shared.values() and row[0].count(".") < 2]
         if named:
             lines += [f"Of [several jobs](#several-jobs) it has {', '.join(f'`{path}`' for path in named)}."]
-        lines += ["", *_table(row for row in own if row[0] not in shared)]
+        if more := [row for row in own if row not in shared.values()]:
+            lines += ["", *_table(more)]
     return "\n".join(lines) + "\n"
 
 
@@ -103,11 +104,11 @@ Row = tuple[str, str, str]
 
 
 def _shared(jobs: Iterable[list[Row]]) -> dict[str, Row]:
-    """Return the rows of keys that several jobs have, by their paths. A key that means different things in two jobs is
-    not among them."""
+    """Return the rows of keys that several jobs have, by their paths: for a key that means different things, the one
+    of most jobs."""
     times = Counter(row for own in jobs for row in own)
-    meanings = Counter(path for path, *_ in times)
-    return {row[0]: row for row, count in times.items() if count > 1 and meanings[row[0]] == 1}
+    most = {path: max((row for row in times if row[0] == path), key=times.__getitem__) for path, *_ in times}
+    return {path: row for path, row in most.items() if times[row] > 1}
 
 
 def _row(key: Key) -> Row:

@@ -12,7 +12,7 @@ INTRODUCTION = """# spark-eos
 > Data Source API, without any jars. Each micro-batch is written in Kafka transactions that are committed by a single
 > decision of the driver, together with the consumer offsets of the input.
 
-Where a query stops, its error has a name such as `EOS_TOPIC_MISSING`: see stopped.md and errors.md."""
+Where a query stops, its error has a name such as `EOS_TOPIC_MISSING`: see stopped.md."""
 
 _ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$")
 

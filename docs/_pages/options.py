@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from _pages.elsewhere import ELSEWHERE
-from spark_eos.kafka.config.java_names import REFUSED, WITHOUT_TWIN
+from spark_eos.kafka.config.java_names import REFUSED
 from spark_eos.kafka.config.own_client import WITHOUT_EFFECT
 from spark_eos.options.table import SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 from spark_eos.options.writes import WRITE
@@ -18,6 +18,11 @@ Generated from the code by `make docs`. Option names are not case-sensitive.
 STORE = (
     "Settings of the [file system of the checkpoint](sink.md#where-the-checkpoint-is), by Hadoop's names; for a stream "
     "with `checkpointLocation`."
+)
+#: Properties without an effect that users of other clients set often.
+_OFTEN_TUNED = (
+    *("linger.ms", "retries", "max.in.flight.requests.per.connection", "queue.buffering.max.messages"),
+    *("fetch.min.bytes", "fetch.wait.max.ms", "max.poll.records", "session.timeout.ms", "metadata.max.age.ms"),
 )
 KAFKA = "Any Kafka client property; Java client names are accepted. An unknown property is an error."
 
@@ -59,13 +64,10 @@ def _client() -> Iterator[str]:
     yield ""
     yield from _by_reason(REFUSED)
     yield ""
-    for names, why in (
-        (WITHOUT_TWIN, "as they change neither results nor security"),
-        (WITHOUT_EFFECT - SOURCE_OWNED.keys() - SINK_OWNED.keys(), "as they tune what only librdkafka has"),
-    ):
-        listed = ", ".join(f"`kafka.{key}`" for key in sorted(names))
-        yield f"These are accepted and ignored, {why}: {listed}."
-        yield ""
+    tuned = ", ".join(f"`kafka.{key}`" for key in _OFTEN_TUNED if key in WITHOUT_EFFECT)
+    yield "Accepted and ignored is what changes neither results nor security (`WITHOUT_TWIN` in"
+    yield "[java_names.py](../spark_eos/kafka/config/java_names.py)), and what tunes librdkafka alone (`WITHOUT_EFFECT`"
+    yield f"in [own_client.py](../spark_eos/kafka/config/own_client.py)), such as {tuned}."
     yield "A property that only one side refuses is ignored by the other."
 
 

@@ -56,8 +56,8 @@ class Section(BaseModel):
 class Restart(Section):
     """When the query is started again."""
 
-    #: How many times the query is started again where that [helps](errors.md), with no finished micro-batch in between;
-    #: 0: never.
+    #: How many times the query is started again where that [helps](stopped.md#it-stopped-and-a-restart-helps), with no
+    #: finished micro-batch in between; 0: never.
     attempts: AtLeastZero = 5
     #: Pause before the first of these restarts. It doubles each time, up to five minutes.
     pause: Interval = "10 seconds"

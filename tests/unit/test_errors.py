@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import pickle
 import re
-import runpy
 import string
 from collections.abc import Mapping
 from pathlib import Path
@@ -109,7 +108,7 @@ def test_every_row_of_the_table_says_what_it_has_to():
 
 
 def test_errors_are_made_by_the_table_only():
-    """Else a message would be neither on the page nor in the tests above; what says an error again may copy it."""
+    """Else a message would not be in the tests above; what says an error again may copy it."""
     names = {cls.__name__ for cls in every_class()}
     made = []
     for path in (path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))):
@@ -144,13 +143,10 @@ def test_an_error_survives_the_way_from_a_worker(cls):
 def new_checkpoints() -> list[tuple[str, str]]:
     """For every wording of every hint: its condition, and what follows "new checkpoint" in the same sentence."""
     found = []
-    for condition in runpy.run_path(str(ROOT / "docs" / "pages.py"))["conditions"]():
-        for hint in {hint for _, hint in condition.texts}:
-            for sentence in re.split(r"(?<=\.) ", hint):
-                found += [
-                    (condition.name, rest)
-                    for rest in re.split(r"new checkpoint|(?<!not )begin with a new one", sentence)[1:]
-                ]
+    for condition, hint in {(entry.partition(".")[0], text["hint"]) for entry, text in texts().items()}:
+        for sentence in re.split(r"(?<=\.) ", hint):
+            parts = re.split(r"new checkpoint|(?<!not )begin with a new one", sentence)[1:]
+            found += [(condition, rest) for rest in parts]
     return found
 
 
