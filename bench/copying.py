@@ -20,7 +20,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.end_txn import end_txns
-from spark_eos.pipelines.copy.copying import copy_range
+from spark_eos.source.copying import copy_range
 from spark_eos.source.fetching import Fetching
 
 _TIMEOUT_S = 60.0

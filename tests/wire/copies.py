@@ -18,7 +18,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.pipelines.copy.copying import copy_range
+from spark_eos.source.copying import copy_range
 from spark_eos.source.fetching import Fetching
 from tests.support.judges import record_batches
 

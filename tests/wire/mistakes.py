@@ -29,12 +29,11 @@ from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.ledger import coordinator, ledger
 from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger import reader as ledger_reader
-from spark_eos.pipelines.copy import copying
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
 from spark_eos.sink import attempt
-from spark_eos.source import raw, small_ranges
+from spark_eos.source import copying, raw, small_ranges
 
 from . import query, scenarios
 

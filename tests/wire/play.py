@@ -11,8 +11,7 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.pipelines.copy import copying
-from spark_eos.source import small_ranges
+from spark_eos.source import copying, small_ranges
 
 from .cluster import Cluster
 from .copies import SOURCE, fill

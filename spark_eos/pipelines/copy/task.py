@@ -11,15 +11,15 @@ import pyarrow as pa
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.pipelines.copy.copying import Copied, copy_range
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, ToTopics, Transform
 from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, Noted, assign_ranges, copied_by, noted_of, reported
-from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.rows import RangesOfTask, given_to_task
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, digest_at, letters_of, rejection, transformed
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.counting import size_of
+from spark_eos.source.copying import Copied, copy_range
+from spark_eos.source.readable import ReadableRanges
 from spark_eos.spi import Attempt, Columns, Decision, Kind, Part, RowBatch, RowWriter, Task, TaskReport, read_range
 
 

@@ -15,11 +15,11 @@ from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.pipelines.copy.copying import Copied
 from spark_eos.pipelines.copy.task import Parts, TaskRun, TopicRows, part_of
 from spark_eos.pipelines.mirror.entries import MapEntry, SourcePartition, Spans, partition_of, runs_of, split, to_record
 from spark_eos.pipelines.mirror.plan import MirrorPlan
 from spark_eos.protocol.head import Pair
+from spark_eos.source.copying import Copied
 from spark_eos.spi import BrokerClient, Part, describe_topics
 
 #: How long to look in the log for rows whose offsets no acknowledgement had.

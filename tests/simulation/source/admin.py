@@ -14,9 +14,8 @@ from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.ledger import own_topics
-from spark_eos.pipelines.copy import readable
 from spark_eos.pipelines.copy import source as copy
-from spark_eos.source import bounds, diagnosis, reader, watch
+from spark_eos.source import bounds, diagnosis, readable, reader, watch
 from spark_eos.source.epochs import Leaders, Unanswered
 
 from .cluster import Cluster, Log

@@ -19,13 +19,12 @@ from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.options.selection import Pattern
-from spark_eos.pipelines.copy import readable
 from spark_eos.pipelines.copy import task as copy_task
 from spark_eos.pipelines.copy.plan import CopyPlan
-from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.rows import RangesOfTask
 from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.copy.task import Parts
+from spark_eos.source import readable
 from spark_eos.source import reader as reader_module
 from spark_eos.source import task as source_task
 from spark_eos.source.byte_limit import Piece, Sizes
@@ -33,6 +32,7 @@ from spark_eos.source.diagnosis import check_epoch, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import Losses, epoch_diverged, log_diverged
+from spark_eos.source.readable import ReadableRanges
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.task import resuming
 

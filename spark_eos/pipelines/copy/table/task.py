@@ -12,7 +12,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.copy.rows import given_to_task
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import in_words, rows_of
@@ -21,6 +20,7 @@ from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, File
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
+from spark_eos.source.readable import ReadableRanges
 from spark_eos.spark.worker_gc import spare_collections
 from spark_eos.spi import Identity, read_range
 

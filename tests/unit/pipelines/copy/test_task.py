@@ -13,14 +13,15 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.pipelines.copy import readable, task
-from spark_eos.pipelines.copy.copying import Copied
+from spark_eos.pipelines.copy import task
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
-from spark_eos.pipelines.copy.readable import ReadableRanges
 from spark_eos.pipelines.registry import unknown_ids
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.schema import Columns
+from spark_eos.source import readable
+from spark_eos.source.copying import Copied
+from spark_eos.source.readable import ReadableRanges
 from spark_eos.source.schema import arrow_schema
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}

@@ -12,8 +12,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
-from spark_eos.pipelines.copy import copying
-from spark_eos.pipelines.copy.copying import Copied, copy_range
+from spark_eos.source import copying
+from spark_eos.source.copying import Copied, copy_range
 from spark_eos.source.fetching import Fetching
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView

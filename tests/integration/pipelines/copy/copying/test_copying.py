@@ -13,8 +13,8 @@ from bench import copying as probe
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.pipelines.copy.copying import copy_range
 from spark_eos.source import raw
+from spark_eos.source.copying import copy_range
 from spark_eos.source.fetching import Fetching
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.source_calls import delete_before

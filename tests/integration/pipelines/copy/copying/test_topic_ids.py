@@ -14,10 +14,11 @@ from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.pipelines.copy import readable, task
+from spark_eos.pipelines.copy import task
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import RowWriter
+from spark_eos.source import readable
 from spark_eos.source import task as source_task
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import Task

@@ -25,9 +25,9 @@ from spark_eos.kafka.records.encode import Rows, Tails
 from spark_eos.kafka.records.passing import is_small, passes
 from spark_eos.protocol.head import DIGEST_BITS
 from spark_eos.source.decode import read_groups
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import FetchedBatches, read_batches
 from spark_eos.source.task import resuming
-from spark_eos.spi import Fetching
 
 _BATCH = struct.Struct(">qqqiI")
 

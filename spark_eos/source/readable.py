@@ -8,9 +8,12 @@ from functools import cached_property
 
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.options.parse import SourceOptions
 from spark_eos.source.diagnosis import recreated
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
-from spark_eos.spi import BrokerClient, Fetching, SourceOptions, broker_client, cluster_id, describe_topics
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from spark_eos.kafka.records.batches import RecordBatch, find_batches
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.records.passing import reseal
 from spark_eos.kafka.records.rows import read_dated_rows
-from spark_eos.pipelines.copy import copying
-from spark_eos.pipelines.copy.copying import Copied, copy_range
+from spark_eos.source import copying
+from spark_eos.source.copying import Copied, copy_range
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import FetchedBatches
 from tests.support.judges.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
