@@ -23,16 +23,16 @@ that a process that plans does not load what only tasks need. All of them raise 
 **Writing**
     A `RowSource` is sent to the tasks of a micro-batch, and writes there, in a `Task`: `run_task` writes Arrow batches;
     a source that fetches rows itself opens the run by the task, and gives `RowBatch` after `RowBatch` (rows in the
-    sink's `Columns`, see `check_columns`) to a `RowWriter` within an `Attempt`, which makes a `TaskReport` of all
+    sink's `Columns`, see `check_columns`) to the `RowWriter` of an `Attempt`, which makes a `TaskReport` of all
     `Part`. The transaction stays open: it is committed by the decision on the micro-batch, and aborted in any other
-    case. `EosKafkaBatchWriter` writes one micro-batch, and `write_by_job` lets a job of Spark do it; within a run that
-    `open_own_run` has opened, each micro-batch is written once, also when the program is killed and started again.
+    case. `write_by_job` lets a job of Spark write one micro-batch; within a run that `open_own_run` has opened, each
+    micro-batch is written once, also when the program is killed and started again.
     `CountingIterator` counts the bytes of batches. `Identity` tells which attempt of which task runs here.
 
 **Decisions**
     A `Kind` adds bytes of a feature to the `Decision` on a micro-batch, made of what tasks have `Reported`, and
-    compares them in a replay; `FeatureRecords` become visible with the decision, in one transaction. `unreadable` is
-    the error of bytes of another version.
+    compares them in a replay; `FeatureRecords` become visible with the decision, in one transaction. The decision has
+    a `Written` for each transaction, and a `Digest` says how its rows are compared.
 
 **Files**
     `open_store` opens a location as users write it for Spark (`Store`; `NoStore` says why it cannot), by the
@@ -71,13 +71,13 @@ if TYPE_CHECKING:
     from spark_eos.protocol.extra import FeatureRecords as FeatureRecords
     from spark_eos.protocol.extra import Kind as Kind
     from spark_eos.protocol.extra import Reported as Reported
-    from spark_eos.protocol.extra import unreadable as unreadable
     from spark_eos.protocol.head import Decision as Decision
+    from spark_eos.protocol.head import Digest as Digest
+    from spark_eos.protocol.head import Written as Written
     from spark_eos.protocol.task import TaskReport as TaskReport
     from spark_eos.sink.attempt import Attempt as Attempt
     from spark_eos.sink.attempt import Part as Part
     from spark_eos.sink.attempt import RowWriter as RowWriter
-    from spark_eos.sink.batch_writer import EosKafkaBatchWriter as EosKafkaBatchWriter
     from spark_eos.sink.counting import CountingIterator as CountingIterator
     from spark_eos.sink.job import Identity as Identity
     from spark_eos.sink.job import RowSource as RowSource
@@ -103,11 +103,10 @@ NAMES = {
     "kafka.net.client": ("BrokerClient", "broker_client"),
     "options.parse": ("SinkOptions", "SourceOptions", "sink_options", "stream_options"),
     "options.writes": ("WriteOptions", "own_query", "own_write"),
-    "protocol.extra": ("FeatureRecords", "Kind", "Reported", "unreadable"),
-    "protocol.head": ("Decision",),
+    "protocol.extra": ("FeatureRecords", "Kind", "Reported"),
+    "protocol.head": ("Decision", "Digest", "Written"),
     "protocol.task": ("TaskReport",),
     "sink.attempt": ("Attempt", "Part", "RowWriter"),
-    "sink.batch_writer": ("EosKafkaBatchWriter",),
     "sink.counting": ("CountingIterator",),
     "sink.job": ("Identity", "RowSource"),
     "sink.job_write": ("write_by_job",),

@@ -13,7 +13,6 @@ from typing import Protocol
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from spark_eos.base import metrics_events
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.options.writes import WriteOptions
 from spark_eos.pipelines.copy.plan import RowTransform
@@ -23,7 +22,6 @@ from spark_eos.pipelines.copy.written import of_one_query
 from spark_eos.pipelines.files.copying import LINES, FilesCopy
 from spark_eos.pipelines.files.notes import Notes, Splits
 from spark_eos.pipelines.files.source import source_for
-from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from spark_eos.sink.job_write import write_frame
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.spark_rows import SparkRows
@@ -109,7 +107,7 @@ class ThroughSpark:
         if not _reads_all(result):
             rows.write.format("noop").mode("overwrite").save()
         rows_out = SparkRows(check_columns(result.schema, options.sink.topic), notes)
-        write_frame(result, EosKafkaBatchWriter(options, rows_out, metrics_events.here()))
+        write_frame(result, options, rows_out)
         came = read.get
         return Counts(came["rows"], came["malformed"], written.get["rows"])
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from spark_eos.errors import EosError, stop
+from spark_eos.protocol.checks import new_checkpoint_hint
 from spark_eos.protocol.head import Decision, Extra, Written
 
 #: Bytes of a decision's extra, with the extras of its transactions. A record of the ledger, which is compressed, has a
@@ -53,6 +54,11 @@ class Kind(ABC):
     lasting: ClassVar[bool] = False
     is_read: ClassVar[bool] = False
 
+    @classmethod
+    def extra(cls, body: bytes) -> Extra:
+        """Return an extra of this kind."""
+        return Extra(cls.name, body, cls.lasting)
+
     @property
     def records(self) -> FeatureRecords | None:
         """Records to publish with the decision on the micro-batch, once."""
@@ -75,6 +81,27 @@ class Kind(ABC):
         """Return the feature's words on the micro-batch, for the log."""
         return ""
 
+    @classmethod
+    def differs_from(cls, last: Decision) -> list[str]:
+        """See `kinds_differ`."""
+        return kinds_differ(last, cls.name)
+
+    @staticmethod
+    def diverged(last: Decision, unlike: Sequence[str]) -> EosError:
+        """Return the error of a replay that reads other ranges than were decided, or makes something else of them."""
+        return stop(
+            "EOS_REPLAY_DIVERGED.ranges",
+            batch=last.batch,
+            differences="; ".join(unlike),
+            instead_of_replay=new_checkpoint_hint(last),
+        )
+
+    @classmethod
+    def unreadable(cls, error: Exception) -> EosError:
+        """Return the error of an extra that the feature does not understand: another version has written it."""
+        form = f"in another form ({type(error).__name__}: {error})"
+        return _unknown(f"a decision with {cls.name} {form}", "cannot read that")
+
 
 def next_extra(kind: Kind | None, last: Decision | None, batch: int, reports: Sequence[Reported]) -> Extra | None:
     """Return the extra of the decision on a new micro-batch. Raises LedgerError where the one before has an extra of a
@@ -87,7 +114,7 @@ def next_extra(kind: Kind | None, last: Decision | None, batch: int, reports: Se
     if kind is None:
         return None
     same = before.body if before is not None and before.kind == kind.name else None
-    extra = Extra(kind.name, kind.body(same, reports), kind.lasting)
+    extra = kind.extra(kind.body(same, reports))
     size = len(extra.body) + sum(len(report.written.extra) for report in reports if report.written is not None)
     if size > MOST_BYTES:
         raise stop("EOS_LEDGER_NOT_WRITABLE.extra", batch=batch, kind=kind.name, bytes=size, most=MOST_BYTES)
@@ -98,11 +125,6 @@ def kinds_differ(last: Decision, kind: str | None) -> list[str]:
     """Describe how a replay with extras of this kind, or with none, differs from the decision, if it does."""
     decided = last.extra.kind if last.extra is not None else None
     return [] if decided == kind else [f"the way of the rows: decided {decided or PLAIN}, now {kind or PLAIN}"]
-
-
-def unreadable(kind: str, error: Exception) -> EosError:
-    """Return the error of an extra that the feature of its kind does not understand: another version has written it."""
-    return _unknown(f"a decision with {kind} in another form ({type(error).__name__}: {error})", "cannot read that")
 
 
 def _unknown(what: str, why: str) -> EosError:

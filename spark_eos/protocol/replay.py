@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.checks import as_json, is_unknown_here, is_visible, new_checkpoint_hint
-from spark_eos.protocol.extra import kinds_differ
+from spark_eos.protocol.extra import Kind, kinds_differ
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Verdict, Written
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
@@ -37,7 +37,7 @@ def compare(batch: MicroBatch, last: Decision) -> None:
     kind = batch.kind
     other_kind = kinds_differ(last, None if kind is None else kind.name)
     if other_kind:
-        raise diverged(last, other_kind)
+        raise Kind.diverged(last, other_kind)
     if kind is not None:
         kind.compare(last, batch.reports)
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
@@ -48,16 +48,6 @@ def compare(batch: MicroBatch, last: Decision) -> None:
         unlike.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
     if unlike:
         raise _rows_diverged(batch, last, "; ".join(unlike))
-
-
-def diverged(decision: Decision, unlike: Sequence[str]) -> EosError:
-    """Return the error of a replay that reads other ranges than were decided, or makes something else of them."""
-    return stop(
-        "EOS_REPLAY_DIVERGED.ranges",
-        batch=decision.batch,
-        differences="; ".join(unlike),
-        instead_of_replay=new_checkpoint_hint(decision),
-    )
 
 
 def _rows_diverged(batch: MicroBatch, last: Decision, differences: str) -> EosError:

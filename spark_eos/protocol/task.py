@@ -84,10 +84,12 @@ def assign(
     *,
     digest_by: Digest = Digest.ROWS,
     partitioner: str | None = None,
+    repairs: bool | None = None,
 ) -> Assignment:
     """Assign a partition of a micro-batch its work, by this head. Raises ProtocolStop when behind.
 
     ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
+    ``repairs``: whether the task has lost rows to write, where a feature that reads them deals them to tasks.
     """
     check_written(head, batch)
     decision, state = head.decision, at_batch(head, batch)
@@ -97,7 +99,7 @@ def assign(
         return Assignment(Work.WRITE, name, digest_by, partitioner or head.partitioner)
     if state is Status.CHECKPOINT_BEHIND:
         raise checkpoint_behind(decision, batch)
-    if _rewrites(decision, partition):
+    if _rewrites(decision, partition) if repairs is None else repairs:
         name = TaskId(head.generation, partition, slot, attempt, decision.rev + 1)
         return Assignment(Work.REPAIR, name, decision.digest_by, decision.partitioner)
     return Assignment(Work.COUNT, None, decision.digest_by, decision.partitioner)

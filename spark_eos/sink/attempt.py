@@ -6,9 +6,8 @@ Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or r
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from spark_eos.base import failpoints
 from spark_eos.base.retry import retrying
@@ -33,6 +32,7 @@ from spark_eos.protocol.task import (
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.outputs import check_outputs
+from spark_eos.sink.row_offsets import row_offsets
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
 
@@ -63,10 +63,11 @@ class Part:
 
 class RowWriter:
     """Gives Arrow batches of the sink's columns to a producer. ``client``: of the cluster that they go to.
-    ``partitions`` and ``topic_ids``: of the topics, as they were before their first row."""
+    ``digest_by``: how rows are digested. ``partitions`` and ``topic_ids``: of the topics, as they were before their
+    first row."""
 
-    def __init__(self, options: SinkOptions, producer: ArrowProducer, client: BrokerClient) -> None:
-        self.client, self._options, self._producer = client, options, producer
+    def __init__(self, options: SinkOptions, producer: ArrowProducer, client: BrokerClient, digest_by: Digest) -> None:
+        self.client, self.producer, self._options, self._digest_by = client, producer, options, digest_by
         self.partitions: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         self._ahead_at: float | None = None
@@ -84,15 +85,23 @@ class RowWriter:
         self.topic_ids |= {name: topic.id for name, topic in described.items() if topic.id != NO_TOPIC_ID}
         return described
 
-    def write(self, columns: RowBatch, digest_by: Digest) -> Part:
+    def write(self, columns: RowBatch) -> Part:
         """Give the rows to the producer. Raises RowError, TopicError, and the errors of the producer's `write`."""
         self._check_topics(columns)
         check_partitions(columns, columns.topic, self.partitions)
         for topic, oldest_ms in columns.oldest_by_topic().items():
-            check_age(self.client, topic, oldest_ms)
+            self.check_age(topic, oldest_ms)
         for topic, fields in columns.by_topic():
-            self._producer.write(topic, self.partitions[topic], **fields)
-        return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
+            self.producer.write(topic, self.partitions[topic], **fields)
+        return Part(columns.rows, columns.digest(self._digest_by), columns.oldest_ms)
+
+    def check_age(self, topic: str, oldest_ms: int | None) -> None:
+        """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep: see `check_age`."""
+        check_age(self.client, topic, oldest_ms)
+
+    def offsets(self, topic: str, partition: int) -> Sequence[tuple[int, int]]:
+        """See `row_offsets`."""
+        return row_offsets(self.producer, topic, partition)
 
     def _check_topics(self, columns: RowBatch) -> None:
         """Check that topics exist before a row is written: the client would wait for them, or create a misspelt one."""
@@ -113,12 +122,12 @@ class RowWriter:
         if self._options.topic is None:  # the driver has looked at the option's topic
             check_outputs(self.client, described, ledger=self._options.ledger_topic)
         for topic, max_bytes in limits(self.client, self._options, topics).items():
-            self._producer.limit(topic, max_bytes)
+            self.producer.limit(topic, max_bytes)
 
 
 class Attempt:
-    """``producer`` has the transaction. ``aside``: topics of records that are no rows, and that may be compacted: so
-    that the outcome of the transaction is looked up in others. ``topic_ids``: see `RowWriter`."""
+    """The producer of ``writer`` has the transaction. ``aside``: topics of records that are no rows, and that may be
+    compacted: so that the outcome of the transaction is looked up in others."""
 
     def __init__(
         self,
@@ -126,13 +135,12 @@ class Attempt:
         session: Session,
         identity: Identity,
         assignment: Assignment,
-        producer: ArrowProducer,
+        writer: RowWriter,
         aside: frozenset[str] = frozenset(),
-        topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self.writer = writer
         self._job, self._session, self._identity = job, session, identity
-        self._assignment, self._producer = assignment, producer
-        self._aside, self._topic_ids = aside, topic_ids
+        self._assignment, self._producer, self._aside = assignment, writer.producer, aside
         self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
@@ -225,7 +233,7 @@ class Attempt:
         )
 
     def _identified(self, probe: Probe) -> Probe:
-        return replace(probe, topic_id=self._topic_ids.get(probe.topic, ""))
+        return replace(probe, topic_id=self.writer.topic_ids.get(probe.topic, ""))
 
     def _opened(self, pair: Pair, partitions: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """Return the transaction's start in one partition, and its starts in all. Asks one leader; all of them where

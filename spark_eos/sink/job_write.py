@@ -18,17 +18,20 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from spark_eos.base import metrics_events
+from spark_eos.options.writes import WriteOptions
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
-from spark_eos.sink.job import Message
+from spark_eos.sink.job import Message, RowSource
 from spark_eos.spark.map_arrow import map_arrow
 from spark_eos.spark.reasons import as_error
 
 _DESCRIPTION = "spark.job.description"
 
 
-def write_by_job(sc: SparkContext, writer: EosKafkaBatchWriter, tasks: int) -> None:
+def write_by_job(sc: SparkContext, options: WriteOptions, rows: RowSource, tasks: int) -> None:
     """Let each of so many tasks write the rows that its number stands for, and commit. Raises EosError and Spark's
     errors; any failure aborts the write."""
+    writer = EosKafkaBatchWriter(options, rows, metrics_events.here())
 
     def ended() -> list[Message | None]:
         collected = sc.parallelize(range(tasks), tasks).mapPartitions(partial(_written, writer)).collect()
@@ -38,9 +41,9 @@ def write_by_job(sc: SparkContext, writer: EosKafkaBatchWriter, tasks: int) -> N
     _write(sc, writer, ended)
 
 
-def write_frame(frame: DataFrame, writer: EosKafkaBatchWriter) -> None:
+def write_frame(frame: DataFrame, options: WriteOptions, rows: RowSource) -> None:
     """Let tasks write the rows of a data frame, and commit. Raises as `write_by_job` does."""
-    sc = frame.sparkSession.sparkContext
+    sc, writer = frame.sparkSession.sparkContext, EosKafkaBatchWriter(options, rows, metrics_events.here())
 
     def ended() -> list[Message | None]:
         collected = map_arrow(frame, partial(_written_rows, writer), "message BINARY").collect()

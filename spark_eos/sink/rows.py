@@ -15,6 +15,7 @@ from spark_eos.base.topic_partition import is_topic_name
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.protocol.head import Digest
+from spark_eos.sink.counting import size_of
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
 
@@ -48,6 +49,11 @@ class RowBatch:
         if self.headers_column is None:
             return None
         return encode_headers(self.headers_column)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of keys and values."""
+        return size_of(self._batch)
 
     def digest(self, by: Digest) -> int:
         """Return the digest of the rows: see `spark_eos.sink.digests`."""

@@ -18,7 +18,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
-from spark_eos.protocol.head import DIGEST_BITS, NOBODY, BatchWrite, Head
+from spark_eos.protocol.head import DIGEST_BITS, NOBODY, BatchWrite, Digest, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
@@ -44,15 +44,14 @@ def run_task(task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
             first = next((batch for batch in batches if batch.num_rows), None)
         finally:
             waited.set()
-        assignment, producer, writer = start.result()
+        assignment, attempt = start.result()
     rows = iter(()) if first is None else _chain(first, batches)
-    if producer is None or writer is None:
+    if attempt is None:
         return _count(job, assignment, identity, rows)
     if first is None:
-        producer.close()
-        return TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
-    attempt = Attempt(job, task.session, identity, assignment, producer, topic_ids=writer.topic_ids)
-    return attempt.write(_parts(job, assignment, writer, rows))
+        attempt.writer.producer.close()
+        return task.without_rows(assignment)
+    return attempt.write(_parts(job, attempt.writer, rows))
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,26 @@ class Task:
             topic=options.topic,
         )
 
-    def begin(self, head: Head, assignment: Assignment) -> ArrowProducer | None:
-        """Return a producer with the assignment's name; None where nothing is to be written."""
+    def assign(self, head: Head, digest_by: Digest = Digest.ROWS, repairs: bool | None = None) -> Assignment:
+        """Return the work of this attempt. See `spark_eos.protocol.task.assign`."""
+        identity, partitioner = self.identity, self.job.options.partitioner
+        return assign(
+            head,
+            identity.batch,
+            identity.partition,
+            identity.attempt,
+            digest_by=digest_by,
+            partitioner=partitioner,
+            repairs=repairs,
+        )
+
+    def without_rows(self, assignment: Assignment) -> TaskReport:
+        """Return the report of a task that had nothing to write."""
+        return TaskReport(assignment.work, self.identity.partition, 0, 0, digest_by=assignment.digest_by)
+
+    def begin(self, head: Head, assignment: Assignment, aside: frozenset[str] = frozenset()) -> Attempt | None:
+        """Return the attempt, whose producer has the assignment's name; None where nothing is to be written. ``aside``:
+        see `Attempt`."""
         if assignment.name is None:
             return None
         options, facts = self.job.options, self.job.facts
@@ -121,7 +138,8 @@ class Task:
         producer.init()
         if self.job.write is not None:
             self._check_not_aborted(assignment, producer)
-        return producer
+        writer = RowWriter(options, producer, self.session.client, assignment.digest_by)
+        return Attempt(self.job, self.session, self.identity, assignment, writer, aside)
 
     def _check_not_aborted(self, assignment: Assignment, producer: ArrowProducer) -> None:
         """Raise where the batch write was aborted meanwhile. Spark aborts while it still kills tasks, and perhaps
@@ -135,12 +153,10 @@ class Task:
             raise
 
 
-def _parts(
-    job: SinkJob, assignment: Assignment, writer: RowWriter, batches: Iterator[pa.RecordBatch]
-) -> Iterator[Part]:
+def _parts(job: SinkJob, writer: RowWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[Part]:
     """Yield each batch when the producer has taken it."""
     for batch in batches:
-        yield writer.write(RowBatch(batch, job.columns, job.options.topic), assignment.digest_by)
+        yield writer.write(RowBatch(batch, job.columns, job.options.topic))
 
 
 def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,24 +164,22 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(task: Task, waited: threading.Event) -> tuple[Assignment, ArrowProducer | None, RowWriter | None]:
+def _start(task: Task, waited: threading.Event) -> tuple[Assignment, Attempt | None]:
     """Begin the task's work. ``waited``: the first row is there, or there is none. Until then, there is time to look up
     the topic; after that, the writer does it with the first rows."""
-    job, identity = task.job, task.identity
     head = task.open()
-    _check_batch_write(job, head)
-    assignment = assign(head, identity.batch, identity.partition, identity.attempt, partitioner=job.options.partitioner)
-    producer = task.begin(head, assignment)
-    if producer is None:
-        return assignment, None, None
-    writer = RowWriter(job.options, producer, task.session.client)
+    _check_batch_write(task.job, head)
+    assignment = task.assign(head)
+    attempt = task.begin(head, assignment)
+    if attempt is None:
+        return assignment, None
     try:
         if not waited.is_set():
-            writer.ask_ahead()
+            attempt.writer.ask_ahead()
     except BaseException:
-        producer.close()
+        attempt.writer.producer.close()
         raise
-    return assignment, producer, writer
+    return assignment, attempt
 
 
 def _check_batch_write(job: SinkJob, head: Head) -> None:

@@ -15,7 +15,6 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import Superseded
 from spark_eos.spi import (
     Columns,
-    EosKafkaBatchWriter,
     Fetching,
     Task,
     TaskReport,
@@ -69,7 +68,7 @@ class NumbersRun:
         columns = check_columns(StructType().add("value", BinaryType()), self._options["topic"])
         options = own_write(self._options, self._query, self._run, self.batch)
         rows = Numbers(columns, self.batch * SHARE * TASKS)
-        write_by_job(spark.sparkContext, EosKafkaBatchWriter(options, rows), TASKS)
+        write_by_job(spark.sparkContext, options, rows, TASKS)
         self.batch += 1
 
 

@@ -19,10 +19,10 @@ from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol import open as open_module
 from spark_eos.protocol.extra import next_extra
-from spark_eos.protocol.head import NOBODY, Decision, Digest, Head, Verdict, Written
+from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
-from spark_eos.protocol.replay import diverged, repairs
+from spark_eos.protocol.replay import repairs
 from spark_eos.protocol.task import assign
 
 from . import driver, ledger, ledger_log
@@ -120,11 +120,10 @@ def commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
 def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
     """Tasks of a replay that have the number of a lost one write what they are given now."""
 
-    def by_spark(head: Any, batch: int, partition: int, tasks: int, attempt: int, given: Any, **more: Any) -> Any:
-        work = assign(head, batch, partition, attempt, digest_by=Digest.BATCHES)
-        return work, given.ranges if work.name is not None else ()
+    def by_spark(head: Any, task: Any, given: Any) -> Any:
+        return given.ranges if assign(head, task.batch, task.attempt.partition, 0).name is not None else ()
 
-    patch.setattr(tasks, "assign_ranges", by_spark)
+    patch.setattr(tasks, "_ranges_of", by_spark)
     patch.setattr(commit_module, "repairs", lambda last, written: last.extra is not None or repairs(last, written))
 
 
@@ -262,7 +261,7 @@ def extra_compared_as_bytes(patch: pytest.MonkeyPatch) -> None:
 
     def compare(self: Any, last: Any, reports: Any) -> None:
         if last.extra.body != self.body(None, reports):
-            raise diverged(last, ["extra"])
+            raise CopiedRanges.diverged(last, ["extra"])
 
     patch.setattr(CopiedRanges, "compare", compare)
 

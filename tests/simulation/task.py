@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
-from spark_eos.pipelines.copy.ranges import assign_ranges, reported
+from spark_eos.pipelines.copy.ranges import CopiedFrom, ranges_to_read, reported
 from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import BatchWrite, Digest, Head, Probe, Written
 from spark_eos.protocol.names import TaskId
@@ -92,8 +92,14 @@ def _assigned(task: Task, head: Head) -> tuple[Assignment, list[int], tuple[Offs
     partition, number, rows = task.attempt.partition, task.attempt.number, task.rows
     if not task.driver.query.plan.copy:
         return assign(head, task.batch, partition, number, digest_by=task.driver.library.digest_by), rows, ()
-    assignment, ranges = assign_ranges(head, task.batch, partition, task.tasks, number, copied_of(rows))
+    given = copied_of(rows)
+    ranges = _ranges_of(head, task, given)
+    assignment = assign(head, task.batch, partition, number, digest_by=given.digest_by, repairs=bool(ranges))
     return assignment, rows_in(ranges), ranges
+
+
+def _ranges_of(head: Head, task: Task, given: CopiedFrom) -> tuple[OffsetRange, ...]:
+    return ranges_to_read(head.decision, task.batch, task.attempt.partition, task.tasks, given)
 
 
 def _free_name(own: Ports, head: Head, task: TaskId, query: str) -> str:

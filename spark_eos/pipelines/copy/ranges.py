@@ -20,12 +20,7 @@ from typing import Any
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
-from spark_eos.protocol.extra import kinds_differ
-from spark_eos.protocol.head import Digest, Extra, Head, Written
-from spark_eos.protocol.names import SLOTS, TaskId
-from spark_eos.protocol.replay import diverged
-from spark_eos.protocol.task import Assignment, Work, assign
-from spark_eos.spi import Decision, Kind, Reported, TaskReport, unreadable
+from spark_eos.spi import Decision, Digest, Kind, Reported, TaskReport, Written
 
 _MOST_RANGES = 3
 
@@ -43,6 +38,11 @@ class CopiedFrom:
     topics: tuple[tuple[str, str], ...]
     transform: str | None
     ranges: tuple[OffsetRange, ...] = ()
+
+    @property
+    def digest_by(self) -> Digest:
+        """How rows of a new micro-batch are digested."""
+        return Digest.BATCHES if self.transform is None else Digest.CHUNKS
 
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -71,12 +71,7 @@ def reported(
     written = report.written
     if written is not None:
         written = replace(written, extra=read_from(ranges, noted or {}))
-    return replace(report, extra=extra_of(given), written=written)
-
-
-def extra_of(copied: CopiedFrom) -> Extra:
-    """Return the extra of a decision, which `copied_by` parses."""
-    return Extra(CopiedRanges.name, _to_bytes(copied))
+    return replace(report, extra=RANGES.extra(to_bytes(given)), written=written)
 
 
 def read_from(ranges: Iterable[OffsetRange], noted: Noted) -> bytes:
@@ -101,10 +96,11 @@ def noted_of(written: Written) -> dict[OffsetRange, tuple[str, ...]]:
     try:
         return dict(_ranges_in(json.loads(written.extra or b"{}")))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise unreadable(CopiedRanges.name, error) from None
+        raise CopiedRanges.unreadable(error) from None
 
 
-def _to_bytes(copied: CopiedFrom) -> bytes:
+def to_bytes(copied: CopiedFrom) -> bytes:
+    """Return the extra of a decision, which `copied_by` parses."""
     fields = {"cluster": copied.cluster, "topics": copied.topics, "transform": copied.transform}
     return _as_bytes({**fields, "ranges": _by_topic(copied.ranges, {})})
 
@@ -116,7 +112,7 @@ def _from_bytes(body: bytes) -> CopiedFrom:
         ranges = tuple(range_ for range_, _ in _ranges_in(fields.pop("ranges")))
         return CopiedFrom(topics=topics, ranges=ranges, **fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise unreadable(CopiedRanges.name, error) from None
+        raise CopiedRanges.unreadable(error) from None
 
 
 def _by_topic(ranges: Iterable[OffsetRange], noted: Noted) -> dict[str, list[list[Any]]]:
@@ -157,14 +153,14 @@ class CopiedRanges(Kind):
         check_unknown(sum(len(texts) for w in written for texts in noted_of(w).values()))
         given = list(map(_given, reports))
         rest = [r for report, one in zip(reports, given, strict=True) if report.written is None for r in one.ranges]
-        return _to_bytes(_union(given, rest))
+        return to_bytes(_union(given, rest))
 
     def compare(self, last: Decision, reports: Sequence[Reported]) -> None:
         """See `Kind.compare`."""
         given = list(map(_given, reports))
         unlike = differences(last, _union(given, (r for one in given for r in one.ranges)))
         if unlike:
-            raise diverged(last, unlike)
+            raise self.diverged(last, unlike)
 
     def not_repaired(self, last: Decision, rows: int) -> EosError:
         """Return the error for lost rows that cannot be written again: the source does not have it any more as it
@@ -211,35 +207,22 @@ def _union(given: Sequence[CopiedFrom], ranges: Iterable[OffsetRange]) -> Copied
 # Replays
 
 
-def assign_ranges(
-    head: Head,
-    batch: int,
-    partition: int,
-    tasks: int,
-    attempt: int,
-    given: CopiedFrom,
-    *,
-    partitioner: str | None = None,
-) -> tuple[Assignment, tuple[OffsetRange, ...]]:
-    """Return the assignment of one of a micro-batch's ``tasks``, and the ranges that it reads. ``given``: its ranges by
-    Spark's plan.
+def ranges_to_read(
+    last: Decision | None, batch: int, partition: int, tasks: int, given: CopiedFrom
+) -> tuple[OffsetRange, ...]:
+    """Return the ranges that one of a micro-batch's ``tasks`` reads: ``given`` ones by Spark's plan, or its share of
+    the lost transactions where the micro-batch is decided already, by the ``last`` decision.
 
-    Each of the decision's lost transactions has its ranges, so any number of tasks can share them. Raises ProtocolStop
-    when behind, and Diverged (EOS_REPLAY_DIVERGED) before anything is written that differs from the decision.
+    Each of these transactions has its ranges, so any number of tasks can share them. Raises Diverged
+    (EOS_REPLAY_DIVERGED) before anything is written that differs from the decision.
     """
-    decision = head.decision
-    if decision is None or decision.batch != batch:
-        digest_by = Digest.BATCHES if given.transform is None else Digest.CHUNKS
-        new = assign(head, batch, partition, attempt, digest_by=digest_by, partitioner=partitioner)
-        return new, given.ranges
-    unlike = list(_sources_differ(decision, given))
+    if last is None or last.batch != batch:
+        return given.ranges
+    unlike = list(_sources_differ(last, given))
     if unlike:
-        raise diverged(decision, unlike)
+        raise CopiedRanges.diverged(last, unlike)
     # A partition's rows, in order.
-    mine = sorted(r for w in decision.lost[partition::tasks] for r in ranges_of(w))
-    name = TaskId(head.generation, partition, batch % SLOTS, attempt, decision.rev + 1) if mine else None
-    work = Work.REPAIR if mine else Work.COUNT
-    return Assignment(work, name, decision.digest_by, decision.partitioner), tuple(mine)
+    return tuple(sorted(r for w in last.lost[partition::tasks] for r in ranges_of(w)))
 
 
 def differences(last: Decision, now: CopiedFrom) -> list[str]:
@@ -262,7 +245,7 @@ def _sources_differ(decided: Decision, now: CopiedFrom) -> Iterator[str]:
     """Name differences of kind, cluster and transform, which no ranges can make good."""
     copied = copied_by(decided)
     if copied is None:
-        yield from kinds_differ(decided, CopiedRanges.name)
+        yield from CopiedRanges.differs_from(decided)
         return
     if copied.cluster != now.cluster:
         yield f"the source's cluster: decided {copied.cluster}, now {now.cluster}"

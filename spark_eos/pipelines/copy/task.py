@@ -9,15 +9,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.admin.retention import check_age
-from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, ToTopics, Transform
-from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, Noted, assign_ranges, copied_by, noted_of, reported
+from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, Noted, copied_by, noted_of, ranges_to_read, reported
 from spark_eos.pipelines.copy.rows import RangesOfTask, given_to_task
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, digest_at, letters_of, rejection, transformed
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
-from spark_eos.protocol.head import Digest
-from spark_eos.sink.counting import size_of
 from spark_eos.source.copying import Copied, copy_range
 from spark_eos.source.readable import ReadableRanges
 from spark_eos.spi import Attempt, Columns, Decision, Kind, Part, RowBatch, RowWriter, Task, TaskReport, read_range
@@ -36,9 +32,6 @@ class TaskRun:
     copied_from: CopiedFrom
     ranges: tuple[OffsetRange, ...]
     decision: Decision | None
-    digest_by: Digest
-    producer: ArrowProducer
-    writer: RowWriter
     attempt: Attempt
     unknown: dict[OffsetRange, tuple[str, ...]] = field(default_factory=dict)
 
@@ -71,7 +64,7 @@ class RangeRows:
         report = reported(run.attempt.write(self.parts(run)), run.copied_from, run.ranges, run.unknown)
         if self.plan.transform is not None:
             return report
-        return replace(report, bytes=run.producer.bytes_written(besides=self.plan.aside))
+        return replace(report, bytes=run.attempt.writer.producer.bytes_written(besides=self.plan.aside))
 
     def committed(self, batch: int, rows: int, size: int, dropped: int, read: int) -> None:
         self.plan.written.note(batch, rows, size, dropped)
@@ -80,25 +73,14 @@ class RangeRows:
 def _begun(task: Task, given: RangesOfTask, copied_from: CopiedFrom, aside: frozenset[str]) -> TaskRun | TaskReport:
     """Begin a transaction for the rows that the task has to write, or report that it has none, as all are decided and
     not lost. ``aside``: see `Attempt`. Raises EosError."""
-    job, identity = task.job, task.identity
-    head = task.open()
-    assignment, ranges = assign_ranges(
-        head,
-        identity.batch,
-        identity.partition,
-        given.tasks,
-        identity.attempt,
-        copied_from,
-        partitioner=job.options.partitioner,
-    )
-    producer = task.begin(head, assignment) if ranges else None
-    if producer is None:
-        empty = TaskReport(assignment.work, identity.partition, 0, 0, digest_by=assignment.digest_by)
-        return reported(empty, copied_from)
+    identity, head = task.identity, task.open()
+    ranges = ranges_to_read(head.decision, identity.batch, identity.partition, given.tasks, copied_from)
+    assignment = task.assign(head, copied_from.digest_by, repairs=bool(ranges))
+    attempt = task.begin(head, assignment, aside) if ranges else None
+    if attempt is None:
+        return reported(task.without_rows(assignment), copied_from)
     decision = head.decision if head.decision is not None and head.decision.batch == identity.batch else None
-    writer = RowWriter(job.options, producer, task.session.client)
-    attempt = Attempt(job, task.session, identity, assignment, producer, aside, writer.topic_ids)
-    return TaskRun(given.ranges, copied_from, ranges, decision, assignment.digest_by, producer, writer, attempt)
+    return TaskRun(given.ranges, copied_from, ranges, decision, attempt)
 
 
 def _noted(decision: Decision | None) -> Noted | None:
@@ -130,22 +112,19 @@ class Parts:
         plan: CopyPlan,
         readable: ReadableRanges,
         writer: RowWriter,
-        producer: ArrowProducer,
-        digest_by: Digest,
         noted: Noted | None = None,
         unknown: dict[OffsetRange, tuple[str, ...]] | None = None,
     ) -> None:
         self.unknown = {} if unknown is None else unknown
         self._noted = noted
-        self.readable, self.producer, self.writer = readable, producer, writer
-        self._plan, self._digest_by = plan, digest_by
+        self.readable, self.writer, self._plan = readable, writer, plan
 
     @classmethod
     def of_task(cls, plan: CopyPlan, run: TaskRun) -> Parts:
         """Return the parts of a task that has begun a transaction."""
         ids = dict((copied_by(run.decision) or run.copied_from).topics)
         readable = ReadableRanges.in_task(plan.source, plan.cluster, ids)
-        return cls(plan, readable, run.writer, run.producer, run.digest_by, _noted(run.decision), run.unknown)
+        return cls(plan, readable, run.attempt.writer, _noted(run.decision), run.unknown)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
         """Yield the rows of every range, in order."""
@@ -160,9 +139,8 @@ class Parts:
         """Hand the range's records to the producer as they are. Raises TopicError (EOS_ROWS_EXPIRED)."""
         topic = self._plan.target(range_.topic)
         self.writer.look_up([topic])
-        target, producer = (topic, range_.partition), self.producer
-        copied = copy_range(self.readable.fetching, range_, target, producer)
-        check_age(self.writer.client, topic, copied.oldest_dated_ms)
+        copied = copy_range(self.readable.fetching, range_, (topic, range_.partition), self.writer.producer)
+        self.writer.check_age(topic, copied.oldest_dated_ms)
         return copied
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
@@ -182,14 +160,11 @@ class Parts:
             rows, count = done.rows, done.rows.num_rows
             numbers = chunk.row_numbers(range_, count + letters.num_rows)
             if count:
-                part = self.writer.write(
-                    RowBatch(rows, transform.columns, sink.topic, numbers[:count]), self._digest_by
-                )
-                yield replace(part, bytes=size_of(rows))
+                batch = RowBatch(rows, transform.columns, sink.topic, numbers[:count])
+                yield replace(self.writer.write(batch), bytes=batch.bytes)
             if letters.num_rows:
                 batch = RowBatch(letters, LETTER_COLUMNS, sink.dead_letters, numbers[count:])
-                part = self.writer.write(batch, self._digest_by)
-                yield replace(part, bytes=size_of(letters), letters=letters.num_rows)
+                yield replace(self.writer.write(batch), bytes=batch.bytes, letters=letters.num_rows)
             dropped = len(done.rejected) if transform.on_malformed == "drop" else 0
             yield Part(0, 0, read=chunk.rows.num_rows, dropped=dropped)
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_eos.base import metrics_events
 from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.pipelines.copy.plan import RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import TYPES, checked
@@ -24,7 +23,7 @@ from spark_eos.pipelines.files.notes import Notes, Splits
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import FILE, LINE, Form, cast, read_file
 from spark_eos.pipelines.files.transforming import made, pieces
-from spark_eos.spi import Columns, CountingIterator, EosKafkaBatchWriter, HadoopSettings, check_columns, write_by_job
+from spark_eos.spi import Columns, CountingIterator, HadoopSettings, check_columns, write_by_job
 
 if TYPE_CHECKING:
     from spark_eos.spi import Task, TaskReport, WriteOptions
@@ -151,8 +150,7 @@ class FilesCopy:
     def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> None:
         """Write a micro-batch, and return when it is committed. ``options``: of the write. Raises FileError,
         SchemaError for columns that the sink does not have, other EosErrors, and Spark's errors."""
-        writer = EosKafkaBatchWriter(options, self._rows_of(splits, notes), metrics_events.here())
-        write_by_job(self._spark.sparkContext, writer, len(splits))
+        write_by_job(self._spark.sparkContext, options, self._rows_of(splits, notes), len(splits))
 
     def _rows_of(self, splits: Splits, notes: Notes) -> FileRows:
         file = splits[0][0]

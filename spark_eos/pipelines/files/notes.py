@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.files.folder import File
-from spark_eos.spi import FeatureRecords, Kind, Reported, unreadable
+from spark_eos.spi import FeatureRecords, Kind, Reported
 
 if TYPE_CHECKING:
     from spark_eos.spi import Decision
@@ -76,7 +76,7 @@ def noted_by(decision: Decision | None) -> AllNotes | None:
     if extra is None:
         return None
     if extra.kind != Notes.name:
-        raise unreadable(Notes.name, ValueError(extra.kind))
+        raise Notes.unreadable(ValueError(extra.kind))
     return _read(extra.body)
 
 
@@ -84,7 +84,7 @@ def _read(body: bytes) -> AllNotes:
     try:
         return AllNotes(**json.loads(body))
     except (ValueError, TypeError, RecursionError) as error:
-        raise unreadable(Notes.name, error) from None
+        raise Notes.unreadable(error) from None
 
 
 def digest_of(records: Iterable[Note]) -> int:

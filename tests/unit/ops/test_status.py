@@ -15,7 +15,7 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.ops.status import as_json, overview
-from spark_eos.pipelines.copy.ranges import CopiedFrom, extra_of, read_from
+from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, read_from, to_bytes
 from spark_eos.protocol.head import Decision, Head, Marks, Pair, Probe, Unfinished, Verdict, Written
 
 COPIED = CopiedFrom("here", (("in", "id"),), None, (OffsetRange("in", 3, 0, 2),))
@@ -39,7 +39,7 @@ def test_the_ranges_of_the_last_decision():
     """Of a copy: how far each partition in it is, and what became of the rows."""
     verdicts = (Verdict.COMMITTED, Verdict.LOST, None)
     all_written = tuple(written(p, v) for p, v in enumerate(verdicts))
-    decision = Decision(4, 0, 3, 3, 1, None, all_written, extra=extra_of(COPIED))
+    decision = Decision(4, 0, 3, 3, 1, None, all_written, extra=RANGES.extra(to_bytes(COPIED)))
     copied_from = shown(Head("r", 2, (), 5, decision))["decision"]["copied_from"]
     assert copied_from["cluster"] == "here"
     assert [(r["partition"], r["start"], r["end"], r["rows"]) for r in copied_from["ranges"]] == [

@@ -18,7 +18,7 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch, TaskReport, assign
 from spark_eos.sink import attempt
-from spark_eos.sink.attempt import Attempt, Part
+from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
@@ -107,7 +107,8 @@ class Task:
         )
         identity, assignment = Identity(QUERY, "r1", 0, 0, 0), assign(self.head, 0, 0, 0)
         try:
-            return Attempt(JOB, session, identity, assignment, self.producer).write(iter(parts))
+            writer = RowWriter(JOB.options, self.producer, session.client, assignment.digest_by)
+            return Attempt(JOB, session, identity, assignment, writer).write(iter(parts))
         finally:
             assert self.producer.closed
 

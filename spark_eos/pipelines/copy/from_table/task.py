@@ -20,7 +20,6 @@ from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import CHANGE_TYPE, SourceTable
 from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import FileReader, Piece
-from spark_eos.sink.counting import size_of
 from spark_eos.spi import Part, RowBatch, open_store
 
 
@@ -42,8 +41,8 @@ class TableRows(RangeRows):
             rows = _transformed(transform, read, table)
             if rows.num_rows:
                 numbers = read.row_numbers(table, rows.num_rows)
-                part = run.writer.write(RowBatch(rows, transform.columns, plan.sink.topic, numbers), run.digest_by)
-                yield replace(part, bytes=size_of(rows))
+                batch = RowBatch(rows, transform.columns, plan.sink.topic, numbers)
+                yield replace(run.attempt.writer.write(batch), bytes=batch.bytes)
             yield Part(0, 0, read=read.rows.num_rows)
 
 

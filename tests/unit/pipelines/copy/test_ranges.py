@@ -11,22 +11,22 @@ from spark_eos.errors import Diverged, EosError, LedgerError
 from spark_eos.pipelines.copy.ranges import (
     RANGES,
     CopiedFrom,
-    assign_ranges,
     copied_by,
     differences,
-    extra_of,
     merged,
     noted_of,
     ranges_of,
+    ranges_to_read,
     read_from,
     reported,
+    to_bytes,
 )
 from spark_eos.pipelines.registry.unknown_ids import MOST_NOTED
 from spark_eos.protocol.commit import _next_decision
 from spark_eos.protocol.extra import kinds_differ
 from spark_eos.protocol.head import Decision, Digest, Extra, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.task import MicroBatch, TaskReport, Work
+from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))
 A0, A1, B0 = OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 8)
@@ -43,11 +43,19 @@ def written(partition: int, *ranges: OffsetRange, verdict: Verdict | None = None
 
 def decision(*tasks: Written, rest: tuple[OffsetRange, ...] = ()) -> Decision:
     sums = 2 * len(tasks), 3 * len(tasks)
-    return Decision(7, 0, 3, *sums, None, tasks, digest_by=Digest.CHUNKS, extra=extra_of(given(*rest)))
+    return Decision(7, 0, 3, *sums, None, tasks, digest_by=Digest.CHUNKS, extra=RANGES.extra(to_bytes(given(*rest))))
 
 
 def head(last: Decision | None) -> Head:
     return Head("run", 4, (), 5, last, partitioner="murmur2")
+
+
+def assigned(
+    last: Decision | None, now: CopiedFrom, partition: int = 0, tasks: int = 1
+) -> tuple[Assignment, tuple[OffsetRange, ...]]:
+    """What a task has to do, and what it reads for that."""
+    ranges = ranges_to_read(last, 7, partition, tasks, now)
+    return assign(head(last), 7, partition, 0, digest_by=now.digest_by, repairs=bool(ranges)), ranges
 
 
 def test_a_decision_names_the_ranges_of_each_transaction_and_those_without_rows():
@@ -89,7 +97,7 @@ def test_ranges_that_another_version_has_written_stop_the_query(of_decision: byt
     if of_decision is not None:
         last = replace(last, extra=Extra(RANGES.name, of_decision))
     with pytest.raises(LedgerError, match=r"EOS_LEDGER_FORMAT.*ranges of offsets"):
-        assign_ranges(head(last), 7, 0, 1, 0, given())
+        ranges_to_read(last, 7, 0, 1, given())
 
 
 def test_more_runs_of_unknown_ids_than_a_decision_can_note_stop_the_query():
@@ -134,16 +142,16 @@ def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
 
 def test_a_new_micro_batch_is_written_from_the_ranges_that_spark_gives():
     """With a digest in which the places of rows count."""
-    assignment, ranges = assign_ranges(head(None), 7, 1, 3, 0, given(A0))
+    assignment, ranges = assigned(None, given(A0), 1, 3)
     assert (assignment.work, assignment.digest_by, ranges) == (Work.WRITE, Digest.CHUNKS, (A0,))
-    assert assign_ranges(head(None), 7, 1, 3, 0, given(A0, transform=None))[0].digest_by is Digest.BATCHES
+    assert assigned(None, given(A0, transform=None), 1, 3)[0].digest_by is Digest.BATCHES
 
 
 def test_nothing_is_read_for_a_decision_that_has_lost_nothing():
     """However its ranges are dealt to tasks now."""
     last = decision(written(0, A0), written(1, A1))
     for partition in range(2):
-        assignment, ranges = assign_ranges(head(last), 7, partition, 2, 0, given(A1, A0))
+        assignment, ranges = assigned(last, given(A1, A0), partition, 2)
         assert (assignment.work, assignment.name, ranges) == (Work.COUNT, None, ())
 
 
@@ -154,7 +162,7 @@ def test_lost_transactions_are_written_again_from_their_own_ranges_by_any_number
     last = decision(lost[0], written(1, OffsetRange("a", 2, 0, 5), verdict=Verdict.COMMITTED), lost[1])
     found: list[OffsetRange] = []
     for partition in range(tasks):
-        assignment, ranges = assign_ranges(head(last), 7, partition, tasks, 0, given())
+        assignment, ranges = assigned(last, given(), partition, tasks)
         assert (assignment.work is Work.REPAIR) == bool(ranges) == (assignment.name is not None)
         assert assignment.digest_by is last.digest_by is Digest.CHUNKS
         found += ranges
@@ -182,7 +190,7 @@ def test_a_task_of_another_way_writes_nothing_at_all():
     """Before it takes a name: what it would write was not decided."""
     last = decision(written(0, A0, verdict=Verdict.LOST))
     with pytest.raises(Diverged) as caught:
-        assign_ranges(head(replace(last, extra=None)), 7, 0, 1, 0, given(A0))
+        ranges_to_read(replace(last, extra=None), 7, 0, 1, given(A0))
     assert caught.value.condition == "EOS_REPLAY_DIVERGED"
 
 

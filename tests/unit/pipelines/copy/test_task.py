@@ -11,12 +11,10 @@ import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
-from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import task
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
 from spark_eos.pipelines.registry import unknown_ids
-from spark_eos.protocol.head import Digest
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.schema import Columns
 from spark_eos.source import readable
@@ -53,9 +51,8 @@ class Cluster:
 def parts(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
-    nothing: Any = object.__new__(ArrowProducer)
-    writer: Any = SimpleNamespace(client=None, look_up=lambda _: None)
-    return task.Parts(plan, reading(plan), writer, nothing, Digest.BATCHES).of([HERE])
+    writer: Any = SimpleNamespace(producer=None, look_up=lambda _: None, check_age=lambda *_: None)
+    return task.Parts(plan, reading(plan), writer).of([HERE])
 
 
 def reading(plan: CopyPlan) -> ReadableRanges:
@@ -101,15 +98,14 @@ def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]]
             rows = [{"topic": range_.topic, "partition": range_.partition, "offset": offset, "value": value}]
             yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
 
-    writer: Any = SimpleNamespace(write=lambda batch, by: Part(batch.rows, 0))
+    writer: Any = SimpleNamespace(write=lambda batch: Part(batch.rows, 0))
     monkeypatch.setattr(task, "read_range", read_range)
     Cluster(monkeypatch, ["id"] * 9)
     columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
     transform = Transform(Learning(), "learning", columns)
     options = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
     plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, "c", transform)
-    nothing: Any = object()
-    return task.Parts(plan, reading(plan), writer, nothing, Digest.CHUNKS, **noted)
+    return task.Parts(plan, reading(plan), writer, **noted)
 
 
 RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("in", 2, 0, 9))

@@ -99,8 +99,8 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     parts = object.__new__(task.MirrorParts)
     sink, targets = SimpleNamespace(kafka=CLIENT.properties), SimpleNamespace(map="map")
     parts._mirror = SimpleNamespace(sink=sink, targets=targets, target=lambda _: "out")
-    writer = SimpleNamespace(client=None, look_up=lambda _: None, topic_ids={"out": "one"})
+    producer = SimpleNamespace(flush=lambda: None)
+    writer = SimpleNamespace(client=None, producer=producer, look_up=lambda _: None, topic_ids={"out": "one"})
     parts._copies = SimpleNamespace(readable=SimpleNamespace(of=lambda _: iter(())), writer=writer)
-    parts._producer = SimpleNamespace(flush=lambda: None)
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
         list(parts.of([SimpleNamespace(topic="in")]))

@@ -14,7 +14,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import missing
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.owners import Cluster
-from spark_eos.pipelines.copy.ranges import CopiedFrom, extra_of, read_from
+from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, read_from, to_bytes
 from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
@@ -48,7 +48,7 @@ def map_of(*entries: MapEntry) -> OffsetMap:
 
 def state(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorState:
     copied_from = CopiedFrom("here", (("in", "in-id"),), None)
-    decision = Decision(7, 0, 1, 1, 1, None, decided, extra=extra_of(copied_from))
+    decision = Decision(7, 0, 1, 1, 1, None, decided, extra=RANGES.extra(to_bytes(copied_from)))
     topics = {"in": Topic("in-id", 2, internal=False)}
     known = [Origin("out", "out-id", "in", "in-id", ("here",))]
     made = MirrorState(map_of(*entries), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
@@ -172,7 +172,7 @@ def test_a_map_that_is_held_by_another_mirror(query, monkeypatch):
 #: query that has decided nothing.
 MISTAKEN = [
     (
-        replace(state().decision, extra=extra_of(CopiedFrom("elsewhere", (), None))),
+        replace(state().decision, extra=RANGES.extra(to_bytes(CopiedFrom("elsewhere", (), None)))),
         "from cluster elsewhere, but --source",
     ),
     (replace(state().decision, extra=None), "no copied rows"),

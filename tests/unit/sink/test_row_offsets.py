@@ -11,9 +11,9 @@ from fastcrc.crc32 import iscsi as crc32c
 from spark_eos.errors import Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.pipelines.mirror import task as module
-from spark_eos.pipelines.mirror.task import rows_in_log
 from spark_eos.protocol.head import Pair
+from spark_eos.sink import row_offsets as module
+from spark_eos.sink.row_offsets import rows_in_log
 from tests.support.judges.record_batches import HEADER
 
 OWN = Pair("id", 7, 1)
