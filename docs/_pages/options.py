@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from _pages.elsewhere import ELSEWHERE
 from spark_eos.kafka.config.java_names import REFUSED
@@ -80,21 +80,13 @@ def _comparison() -> Iterator[str]:
     yield f"- **The same**: {same}."
     for side, table in (("source", SOURCE), ("sink", SINK)):
         yield f"- **New in the {side}**: {', '.join(_code(option.name) for option in table if not option.parity)}."
-    yield from ("", "The others:", "", "| option | source | sink |", "| --- | --- | --- |")
     only_source = [(o.name, o.parity, "") for o in SOURCE if o.parity not in ("", "same")]
     only_sink = [(o.name, "", o.parity) for o in SINK if o.parity not in ("", "same")]
     rest = [(other.name, other.source, other.sink) for other in ELSEWHERE]
-    for name, source, sink in _joined([*only_source, *only_sink, *rest]):
-        yield f"| {_code(name)} | {source or '–'} | {sink or '–'} |"
-
-
-def _joined(rows: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """One row for each name, with the texts of both sides."""
-    joined: dict[str, tuple[str, str]] = {}
-    for name, source, sink in rows:
-        before = joined.get(name, ("", ""))
-        joined[name] = (before[0] or source, before[1] or sink)
-    return [(name, *sides) for name, sides in joined.items()]
+    for title, side in (("source", 1), ("sink", 2)):
+        yield from ("", f"Otherwise in the {title}:", "")
+        rows = [*only_source, *only_sink, *rest]
+        yield from (f"- {_code(row[0])}: {row[side]}" for row in rows if row[side])
 
 
 def _code(name: str) -> str:

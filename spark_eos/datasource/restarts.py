@@ -57,17 +57,15 @@ def run(
     """Start the query, wait until it has ended, and start it again when it failed and a restart helps.
 
     ``factory`` builds and starts the query, everything in it anew: reader, views, static DataFrames, writer, with the
-    same checkpoint. Spark's cache is emptied before it is called again, as the end of the process would have done.
-
-    After its end, the last commit is checked once more (`spark_eos.sink.ended`). An error of that check counts as the
-    query's own.
+    same checkpoint. Spark's cache is emptied before it is called again. After the query's end, its last commit is
+    checked once more (`spark_eos.sink.ended`); an error of that check counts as the query's own.
 
     After ``attempts`` restarts without a finished micro-batch in between, the query's error is raised. The pause
     before a restart begins with ``pause_s`` seconds, and doubles each time, up to five minutes. An error that
     `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. When ``stop()`` becomes
     true, the query is stopped and the call returns, as it does when the query ends by itself. ``on_restart`` is called
-    with each restart before its pause; by default it logs it. ``explain`` returns why a query has failed; pass one if
-    the query has other errors than spark-eos.
+    with each restart before its pause; by default it logs it. ``explain`` returns why a query has failed, where it has
+    other errors than those of spark-eos.
     """
 
     def start(attempt: Attempt) -> None:

@@ -227,9 +227,8 @@ SOURCE = (
         "max_decompressed_bytes",
         parse_size,
         "128m",
-        "Maximum size of a decompressed record batch: a number of bytes, or one with a unit, up to `2046m`. A few "
-        "kilobytes may decompress to gigabytes, and exhaust a task's memory. A larger batch is an error, which names "
-        "its offsets (EOS_SOURCE_BATCH_TOO_LARGE).",
+        "Maximum size of a decompressed record batch: a number of bytes, or one with a unit, up to `2046m`. A larger "
+        "batch, which could exhaust a task's memory, is an error (EOS_SOURCE_BATCH_TOO_LARGE).",
     ),
     Option(
         "groupIdPrefix",
@@ -252,7 +251,7 @@ SOURCE = (
         parse_text,
         "(none)",
         "Consumer group to which the source commits the query's offsets, in the background, [whatever the sink]"
-        "(source.md#a-group-for-lag-tools). They never go back, and the query does not read them.",
+        "(source.md#a-group-for-lag-tools). The query does not read them.",
     ),
 )
 
@@ -270,8 +269,8 @@ SINK = (
         "dead_letters",
         parse_text,
         "(none: such rows are an error)",
-        "[Dead-letter topic](dead-letters.md): rows that brokers permanently reject (for example, too large for their "
-        "topic) are written here, in the same transaction, with headers that say why.",
+        "[Dead-letter topic](dead-letters.md) for rows that brokers permanently reject (for example, too large for "
+        "their topic).",
     ),
     Option(
         "checkpointLocation",
@@ -300,9 +299,8 @@ SINK = (
         "two_phase",
         parse_boolean,
         "false",
-        "Whether the query's transactions never expire: they stay open until they are committed or aborted (KIP-939). "
-        "Requires [brokers that offer it](two-phase-commit.md). `transaction.timeout.ms` then only limits how long a "
-        "row may wait to be written.",
+        "Whether the query's transactions never expire (KIP-939). Requires [brokers that offer it]"
+        "(two-phase-commit.md). `transaction.timeout.ms` then only limits how long a row may wait to be written.",
     ),
     Option(
         "ledger.topic",
@@ -310,17 +308,16 @@ SINK = (
         parse_text,
         DEFAULT_LEDGER_TOPIC,
         "Compacted topic that holds the last decision of every query. Created if it does not exist. Do not change it "
-        "later: in another ledger topic, the query does not find its decisions.",
+        "later.",
     ),
     Option(
         "ledger.begin",
         "ledger_begin",
         parse_batch,
         "(none)",
-        "Number of the micro-batch with which a ledger begins for a checkpoint that is already in use, for example "
-        "when [moving over](moving.md) from another sink. It has no effect on later micro-batches. A "
-        "micro-batch that the other sink left unfinished is written again. After a loss of the ledger topic, "
-        "[compare output and input](stopped.md#the-ledger): no start checks the rows of earlier micro-batches.",
+        "Number of the micro-batch with which a ledger begins for a checkpoint that is already in use, as when "
+        "[moving over](moving.md) from another sink. It has no effect on later micro-batches. After a loss of the "
+        "ledger topic, [compare output and input](stopped.md#the-ledger) first.",
     ),
     Option(
         "offsets.group.id",

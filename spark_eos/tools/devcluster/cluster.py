@@ -55,12 +55,12 @@ class DevCluster:
     same id, data and, where they are free, ports. `port`: broker i listens on port + i; picked when not given.
     `config`: broker settings, in whose values ``{broker}`` is a broker's number. `features`: feature levels to format
     the storage with, such as {"transaction.version": 1}. `jvm_flags`: of the brokers' JVMs. `proxies`: for each broker
-    the loopback port of a proxy to it; clients that bootstrap from the proxies are sent there by a second listener, on
-    `broker(i).proxied_port`. `listeners`: more, by name, with their security protocols, such as {"SECURE": "SASL_SSL"};
-    their settings, such as `listener.name.secure.ssl.keystore.location`, are in `config`.
+    the loopback port of a proxy to it, to which a second listener, on `broker(i).proxied_port`, sends the clients that
+    bootstrap there. `listeners`: more, by name, with their security protocols, such as {"SECURE": "SASL_SSL"}; their
+    settings, such as `listener.name.secure.ssl.keystore.location`, are in `config`.
 
-    Starting it raises DevClusterError: EOS_JAVA_NOT_FOUND, EOS_DEVCLUSTER_DOWNLOAD, EOS_DEVCLUSTER_CONFIG for a
-    setting, port or folder that cannot be used, and EOS_DEVCLUSTER_FAILED, with the end of the log.
+    Starting it raises DevClusterError (EOS_JAVA_NOT_FOUND, EOS_DEVCLUSTER_DOWNLOAD, EOS_DEVCLUSTER_CONFIG,
+    EOS_DEVCLUSTER_FAILED).
     """
 
     def __init__(

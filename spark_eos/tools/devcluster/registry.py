@@ -36,12 +36,8 @@ _FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:au
 class DevRegistry:
     """A registry on a loopback port, up on entry and gone on exit; gone as well when this process dies.
 
-    It keeps schemas in memory, so that it is empty after each start. ``url``: of Confluent's API. ``process``: to kill
-    it.
-
-    Starting it raises DevClusterError: EOS_JAVA_NOT_FOUND; EOS_DEVCLUSTER_DOWNLOAD where it cannot be downloaded;
-    EOS_DEVCLUSTER_CONFIG where it cannot be stored; EOS_DEVCLUSTER_FAILED, with the end of its log, where it does not
-    come up.
+    It keeps schemas in memory, so that it is empty after each start. ``url``: of Confluent's API. Starting it raises
+    DevClusterError (EOS_JAVA_NOT_FOUND, EOS_DEVCLUSTER_DOWNLOAD, EOS_DEVCLUSTER_CONFIG, EOS_DEVCLUSTER_FAILED).
     """
 
     def __init__(self) -> None:
