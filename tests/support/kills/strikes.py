@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from docs._pages.code import Module, called, modules
+from docs._pages.code import ROOT, Module, called
 from spark_eos.base.failpoints import IN_QUERIES, POINTS
 
 _POINT = re.compile(rf"\b({'|'.join({point.partition('.')[0] for point in POINTS})})\.[a-z]+")
@@ -30,13 +30,15 @@ class Strike:
 @cache
 def strikes() -> tuple[Strike, ...]:
     """Every test outside of the simulation and the unit tests that names a point, in the order of the files."""
-    tests = {name: module for name, module in modules("tests").items() if module.path.rpartition("/")[2][:5] == "test_"}
-    found = (strike for module in tests.values() if _needs_kafka(module) for strike in in_module(module))
-    return tuple(sorted(found))
+    return tuple(sorted(strike for module in _tests() for strike in in_module(module)))
 
 
-def _needs_kafka(module: Module) -> bool:
-    return not re.search(r"tests/(unit|simulation)/", module.path)
+def _tests() -> Iterator[Module]:
+    """The files of those tests that name a point, or the package's lists of points."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        file, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        if not re.match(r"tests/(unit|simulation)/", file) and (_POINT.search(text) or any(n in text for n in _LISTS)):
+            yield Module(path.stem, file, ast.parse(text))
 
 
 def killed_at(point: str) -> list[Strike]:
