@@ -90,16 +90,12 @@ def test_no_public_name_changes_by_accident():
 @pytest.mark.parametrize(
     ("was", "becomes", "found"),
     [
-        ("attempts: int = 5", "attempts: int = 6", "run: Parameter default was changed"),
         ("batch_id: int", "id: int", "batch_writer: Parameter was removed"),
-        ("brokers: int = 1, *", "*, brokers: int = 1", "__init__: Parameter kind was changed"),
-        ("    def translate(", "    def translated(", "translate: Public object was removed"),
-        ("bootstrap_servers: str", "_bootstrap_servers: str", "bootstrap_servers: Public object was removed"),
         ("from spark_eos.errors import", "from spark_eos.error import", "from spark_eos.errors import EosError"),
     ],
 )
 def test_a_change_of_a_public_name_is_seen(was: str, becomes: str, found: str):
-    """Of parameters, members, and where it is imported from."""
+    """Of a parameter, and of where it is imported from."""
     stub = api.stub()
     assert stub.count(was) == 1
     assert found in broken(stub, stub.replace(was, becomes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -29,87 +29,80 @@ WITHOUT_UNIT = {
 }
 
 
-def name_of(path: Path) -> str:
-    """The path within tests/."""
-    return str(path.relative_to(TESTS))
+@dataclass
+class Facts:
+    """What the rules ask of one module. ``texts``: all in its code; ``silent``: functions without a docstring, and "the
+    file"; ``durations``: parameters and annotated fields named after a duration, without a unit; ``strings``: lines of
+    texts that are statements, and no docstrings."""
+
+    texts: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    durations: list[str] = field(default_factory=list)
+    strings: list[int] = field(default_factory=list)
+
+
+def is_text(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
-    """The module, read once."""
-    return ast.parse(path.read_text())
+def facts(path: Path) -> Facts:
+    """Read and walked once, as there are a thousand files."""
+    found, alone = Facts(), set()
+    for node in ast.walk(tree := ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            found.durations += [one.arg for one in arguments if is_duration(one.arg, one.annotation)]
+            found.silent += [] if ast.get_docstring(node) else [node.name]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.durations += [node.target.id] if is_duration(node.target.id, node.annotation) else []
+        for block in (getattr(node, name, []) for name in ("body", "orelse", "finalbody")):
+            for number, statement in enumerate(block if isinstance(block, list) else []):
+                if isinstance(statement, ast.Expr) and is_text(statement.value):
+                    alone.add(statement.value)
+                    found.strings += [] if isinstance(node, DOCUMENTED) and number == 0 else [statement.lineno]
+        if is_text(node) and node not in alone:
+            found.texts.append(node.value)
+    found.silent += [] if ast.get_docstring(tree) else ["the file"]
+    return found
 
 
-def said(path: Path) -> Iterator[str]:
-    """Every text in a module's code; docstrings and comments are none."""
-    tree = tree_of(path)
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
-            yield node.value
+def is_duration(name: str, type_: ast.expr | None) -> bool:
+    """Whether the name lacks a unit; flags need none."""
+    return name in UNITLESS and not (type_ and ast.unparse(type_) == "bool")
 
 
 def test_every_error_condition_is_named_by_a_test():
     """Whatever the library and the jobs raise by name, some test expects by that name."""
     files = [path for path in FILES if path.parent == SCENARIOS or not path.is_relative_to(SIMULATION)]
     files = [path for path in files if path.name.startswith("test_")]
-    named = {name for path in files for text in said(path) for name in re.findall(r"\bEOS(?:_[A-Z0-9]+)+", text)}
+    named = {name for path in files for name in re.findall(r"\bEOS(?:_[A-Z0-9]+)+", " ".join(facts(path).texts))}
     assert len(conditions()) > 90
     assert conditions().keys() - named == set()
 
 
-def silent(path: Path) -> list[str]:
-    """What lacks a docstring: tests, and the head of a file of tests."""
-    tree = tree_of(path)
-    found: list[ast.Module | ast.FunctionDef] = [tree] if path.name.startswith("test_") else []
-    found += [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")]
-    return [getattr(node, "name", "the file") for node in found if not ast.get_docstring(node)]
-
-
 def test_every_test_says_what_it_holds():
     """A docstring on each test function says what is held, and one at the head of each file its subject."""
-    assert {name_of(path): names for path in FILES if (names := silent(path))} == {}
+    silent = {
+        (str(path.relative_to(TESTS)), name)
+        for path in FILES
+        for name in facts(path).silent
+        if name.startswith("test_") or (name == "the file" and path.name.startswith("test_"))
+    }
+    assert silent == set()
 
 
 def test_every_folder_is_a_package():
     """Else pytest would put the folder itself on the path, where tests/unit/kafka would hide a client's module."""
-    assert [name_of(path) for path in FILES if not (path.parent / "__init__.py").exists()] == []
-
-
-def durations_of(path: Path) -> Iterator[str]:
-    """The parameters and annotated fields of a module named after a duration, without a unit; flags are none."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef):
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            found = [(one.arg, one.annotation) for one in arguments]
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found = [(node.target.id, node.annotation)]
-        else:
-            found = []
-        yield from (name for name, type_ in found if name in UNITLESS and not (type_ and ast.unparse(type_) == "bool"))
+    assert [str(path) for path in FILES if not (path.parent / "__init__.py").exists()] == []
 
 
 def test_a_duration_names_its_unit():
     """By ``_s`` or ``_ms``: half of the clients count in milliseconds."""
-    paths = [
-        path
-        for folder in ("bench", "demo", "jobs", "release", "spark_eos")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
-    found = {f"{path.relative_to(ROOT)} {name}" for path in paths for name in durations_of(path)}
-    assert found == set(WITHOUT_UNIT)
-
-
-def strings_alone(path: Path) -> Iterator[int]:
-    """Lines with a string that is a statement, and not the docstring of a module, class or function."""
-    for node in ast.walk(tree_of(path)):
-        for block in (getattr(node, name, []) for name in ("body", "orelse", "finalbody")):
-            for statement in (block if isinstance(block, list) else [])[isinstance(node, DOCUMENTED) :]:
-                value = getattr(statement, "value", None) if isinstance(statement, ast.Expr) else None
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    yield statement.lineno
+    paths = [path for path in CODE if path.relative_to(ROOT).parts[0] not in ("docs", "tests")]
+    assert {f"{path.relative_to(ROOT)} {name}" for path in paths for name in facts(path).durations} == set(WITHOUT_UNIT)
 
 
 def test_a_constant_is_documented_above_it():
     """By a comment that begins with ``#:``; a string below would be a second way."""
-    assert {str(path.relative_to(ROOT)): lines for path in CODE if (lines := [*strings_alone(path)])} == {}
+    assert {str(path.relative_to(ROOT)): lines for path in CODE if (lines := facts(path).strings)} == {}

@@ -47,18 +47,6 @@ def test_a_process_that_spins_is_told(query, monkeypatch):
         load.check()
 
 
-def test_a_daemon_of_a_program_counts(tmp_path):
-    """By whatever module Spark has been told to start its workers."""
-    (tmp_path / "our_daemon.py").write_text(SPINS)
-    load = Load()
-    with subprocess.Popen(
-        [sys.executable, "-m", "our_daemon"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as daemon:
-        assert daemon.stdout is not None
-        daemon.stdout.readline()
-        assert load.used_s() >= USED_S
-
-
 def test_a_broker_does_not_count(tmp_path):
     """Neither it nor the watchdog that started it: brokers may work as they like."""
     (tmp_path / "broker.py").write_text(SPINS)

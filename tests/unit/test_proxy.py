@@ -16,7 +16,7 @@ from tests.support.waiting import TIMEOUT, wait_for
 
 BODY = b"an answer of a broker"
 FRAME = struct.pack(">ii", 4 + len(BODY), 7) + BODY
-SILENCE_S = 0.3
+SILENCE_S = 0.1
 
 
 class Echo:
@@ -105,27 +105,25 @@ def test_one_direction_is_lost_and_comes_back(answers, echo, proxy, client):
 
 def test_a_trickle(proxy, client):
     """Each direction takes as long as the bytes need at this rate."""
-    proxy.trickle(1000)
+    proxy.trickle(2000)
     began = time.monotonic()
-    frame = struct.pack(">ii", 404, 7) + bytes(400)
+    frame = struct.pack(">ii", 204, 7) + bytes(200)
     assert ask(client, frame) == frame
-    assert time.monotonic() - began >= 0.4
+    assert time.monotonic() - began >= 0.1
 
 
 def test_stalls(proxy, client):
     """By chance, in either direction, and never out of order."""
-    proxy.stall(1.0, 0.2)
+    proxy.stall(1.0, 0.05)
     began = time.monotonic()
     assert ask(client, FRAME) == FRAME
-    assert time.monotonic() - began >= 0.4
+    assert time.monotonic() - began >= 0.1
 
 
 def test_a_connection_that_is_half_open(proxy, client):
     """The old one is silent for good, whatever is sent; a new one works."""
     proxy.forget()
-    client.sendall(FRAME)
-    assert is_silent(client)
-    client.sendall(FRAME)
+    client.sendall(2 * FRAME)
     assert is_silent(client)
     with socket.create_connection(("127.0.0.1", proxy.port)) as fresh:
         fresh.settimeout(TIMEOUT)

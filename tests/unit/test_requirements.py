@@ -15,39 +15,21 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 OWN = {"spark_eos", "jobs", "bench", "demo", "tests"}
-#: Imported only where they are sure to be, without being required.
+#: Imported by a file, or those of a folder, only where they are sure to be, without being required.
 BROUGHT_BY_OTHERS = {
     "spark_eos/tools/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
     "spark_eos/kafka/net/sasl.py": {"gssapi"},  # for who has Kerberos; an error says that it is missing
     "spark_eos/kafka/config/msk.py": {"aws_msk_iam_sasl_signer", "boto3", "botocore"},  # the extra aws; likewise
     "spark_eos/kafka/config/stores.py": {"cryptography"},  # the extra pkcs12; likewise
-    "spark_eos/ops/metrics/endpoint.py": {"prometheus_client"},  # the extra metrics; likewise
-    "spark_eos/ops/metrics/exporter.py": {"prometheus_client"},
-    "spark_eos/ops/metrics/session.py": {"prometheus_client"},
+    "spark_eos/ops/metrics": {"prometheus_client"},  # the extra metrics; likewise
     "spark_eos/ops/plot.py": {"matplotlib"},  # the extra plot; an error says that it is missing
     "spark_eos/ops/top.py": {"rich"},  # the extra cli, as the command has
     "spark_eos/pipelines/copy/sql.py": {"duckdb"},  # the extra sql; an error says that it is missing
     "spark_eos/checkpoint/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
-    "spark_eos/pipelines/tables/delta/actions.py": {"deltalake"},  # the extra tables
-    "spark_eos/pipelines/tables/delta/commit.py": {"deltalake"},
-    "spark_eos/pipelines/tables/delta/creation.py": {"deltalake"},
-    "spark_eos/pipelines/tables/delta/evolution.py": {"deltalake"},
-    "spark_eos/pipelines/tables/delta/log.py": {"deltalake"},
-    "spark_eos/pipelines/tables/delta/source.py": {"deltalake"},
-    "spark_eos/pipelines/tables/delta/table.py": {"deltalake"},
-    "spark_eos/pipelines/tables/delta/target.py": {"deltalake"},
+    "spark_eos/pipelines/tables/delta": {"deltalake"},  # the extra tables
     # the extra iceberg, whose pyiceberg brings mmh3, pydantic and requests; `place_of` says that it is missing
     "spark_eos/pipelines/tables/keys.py": {"mmh3"},
-    "spark_eos/pipelines/tables/iceberg/catalog.py": {"pydantic", "pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/columns.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/commit.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/data_files.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/evolution.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/memory.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/rest.py": {"pyiceberg", "requests"},
-    "spark_eos/pipelines/tables/iceberg/snapshots.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/table.py": {"pyiceberg"},
-    "spark_eos/pipelines/tables/iceberg/target.py": {"pyiceberg"},
+    "spark_eos/pipelines/tables/iceberg": {"pydantic", "pyiceberg", "requests"},
     "spark_eos/tools/verify/tables/delta.py": {"deltalake"},  # the extra tables; an error says that it is missing
     "spark_eos/tools/verify/tables/iceberg.py": {"pyiceberg"},  # the extra iceberg; likewise
     # the extra registry; errors say that it is missing
@@ -81,9 +63,10 @@ def imports(code: str) -> Iterator[str]:
 
 def unmet(file: Path, required: set[str]) -> list[str]:
     """Imports of the file that belong to no distribution of these; a module that is not installed has its own name."""
-    given = BROUGHT_BY_OTHERS.get(str(file.relative_to(ROOT)), set())
+    path = file.relative_to(ROOT)
+    given = {name for place in (path, path.parent) for name in BROUGHT_BY_OTHERS.get(str(place), ())}
     return [
-        f"{file.relative_to(ROOT)}: {name}"
+        f"{path}: {name}"
         for name in set(imports(file.read_text())) - given
         if not required & {canonicalize_name(by) for by in DISTRIBUTIONS.get(name, [name])}
     ]

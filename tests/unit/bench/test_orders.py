@@ -33,11 +33,6 @@ def test_three_of_four_rows_are_paid_in_each_partition():
     assert set(Counter(row % PARTITIONS for row in paid).values()) == {ROWS // PARTITIONS * 3 // 4}
 
 
-def test_orders_take_about_60_bytes():
-    """With magic byte and id."""
-    assert 55 < sum(len(written(number)) for number in range(orders.DIFFERENT)) / orders.DIFFERENT < 65
-
-
 def test_every_wrong_row_is_noticed(without_a_registry):
     """One too many, one too few, one that is not paid, and one with another field."""
     right = Counter({written(number): times for number, times in orders.paid_among(ROWS).items()})

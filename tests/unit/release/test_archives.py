@@ -49,7 +49,6 @@ def test_sdists_of_two_builds_are_equal_once_they_are_normalized(tmp_path):
 @pytest.mark.parametrize(
     ("second", "named"),
     [
-        ({"a.py": b"1", "b.py": b"2"}, []),
         ({"a.py": b"1", "b.py": b"3"}, ["b.py"]),
         ({"a.py": b"1"}, ["b.py"]),
         ({"a.py": b"1", "b.py": b"2", "c.py": b""}, ["c.py"]),
