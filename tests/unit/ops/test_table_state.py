@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -23,7 +22,6 @@ from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ops import query_states, recover, status
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.drop_planned import drop_planned
-from spark_eos.pipelines.copy.table import options
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.start import planned
 from spark_eos.pipelines.tables.iceberg.memory import tag_of
@@ -141,18 +139,6 @@ def test_a_start_does_what_is_said(kind, there, planned, done, does, stops) -> N
     assert started(kind) == stops
 
 
-def test_a_healthy_query_as_text(kind) -> None:
-    """The table, and how far the query is in it."""
-    commit(kind, *map(batch, range(3)))
-    write_checkpoint(kind, 2, 2)
-    name = {"delta": f"the Delta table {kind.folder}/table", "iceberg": f"the Iceberg table {Iceberg.table} in"}
-    lines = asked(kind).text.splitlines()
-    assert any(line.startswith(f"sink        {name[kind.name]}") for line in lines)
-    assert "written     micro-batches up to 2 (in the table)" in lines
-    assert any(line.startswith("running     yes: the last sign of a run was") for line in lines)
-    assert "lag         80 offsets to the last stable offset, in 1 partition(s)" in lines
-
-
 def test_a_table_that_was_dropped(kind) -> None:
     """A start does not create it anew; before its first micro-batch is done, it does."""
     write_checkpoint(kind, 1, 1)
@@ -211,18 +197,6 @@ def test_a_table_that_cannot_be_asked(kind, monkeypatch) -> None:
     assert recovered(kind).code == 0
 
 
-def test_an_extra_that_is_missing(kind, monkeypatch) -> None:
-    """The name of what to install."""
-    commit(kind, batch(0))
-    write_checkpoint(kind, 0, 0)
-
-    def reference(*_: object) -> None:
-        raise options.stop("EOS_NOT_INSTALLED.extra", use="The table", modules="deltalake", extra="tables")
-
-    monkeypatch.setattr(options.TableOptions, "reference", reference)
-    assert asked(kind).code == 2 and "[EOS_NOT_INSTALLED]" in asked(kind).text
-
-
 @pytest.mark.parametrize("sink", [{}, {"format": "another", "path": "/p"}, {"path": "/p"}])
 def test_a_mark_that_names_no_known_table(tmp_path, sink) -> None:
     """As in a checkpoint of before, or of a later version: the ledger is asked, as of any query."""
@@ -245,10 +219,3 @@ def test_the_table_is_named_without_secrets(kind) -> None:
     """By all starts in the same way."""
     sink = kind.sink() | ({"catalog.password": "hidden"} if isinstance(kind, Iceberg) else {"fs.s3a.secret.key": "h"})
     assert {*table_options(sink, {}).mark} <= {"format", "path", "table", "catalog"}
-
-
-def test_rows_of_any_schema_do_not_matter(kind) -> None:
-    """The command does not know the transform's columns."""
-    kind.place().target(pa.schema({"n": pa.int64()}), create=True)
-    write_checkpoint(kind, 0, -1)
-    assert asked(kind).code == 0

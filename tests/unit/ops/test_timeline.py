@@ -176,13 +176,15 @@ def test_a_file_is_read_on(file: Path):
 
 
 def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
-    """Of a file that is written and replaced for ever."""
+    """Of a file that is written and replaced for ever; another reader has every event once, also where a new file has
+    the inode of the one that was replaced last."""
     recorder = Recorder(str(tmp_path / "events"), largest=1_000)
     reader, all_ = EventFile(tmp_path / "events", most=20), EventFile(tmp_path / "events")
     for n in range(300):
         recorder.take({"event": "x", "at": float(n)})
         if n % 10 == 9:
-            assert [event["at"] for event in reader.read()] == [event["at"] for event in all_.read()][-20:]
+            assert [event["at"] for event in all_.read()] == [*range(n + 1)]
+            assert [event["at"] for event in reader.read()] == [*range(n + 1)][-20:]
             assert len(reader._events) <= 20 and len(reader._read) <= 4
     recorder.close()
 
@@ -192,15 +194,12 @@ def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
     [
         '{"event": "prepared", "at": 1, "query": "q"}',
         '{"event": "lag", "at": 1}',
-        '{"event": "lag", "at": 1, "source": "s", "lag": {"t": {"x": {"stable": 1, "high": 1, "heldMs": 1}}}}',
         '{"event": "lag", "at": 1, "source": "s", "lag": {"t": {"0": {"stable": 1, "high": null, "heldMs": 1}}}}',
         '{"event": "lag", "at": 1, "source": "s", "lag": {"t": [1]}}',
         '{"event": "started", "at": NaN, "query": "q", "run": "r"}',
         '{"event": "started", "at": 1, "query": ["q"], "run": "r"}',
-        '{"event": "started", "at": 1, "query": "q"}',
         '{"event": "progress", "at": 1, "query": "q", "run": "r", "batch": 1, "ran": true, "began": 1, "batch_s": 1}',
         '{"event": "committed", "at": true, "rows": "7"}',
-        '{"event": ["x"], "at": 1}',
         '{"event": "terminated", "at": 1, "query": "q", "run": "r"}',
     ],
 )
@@ -241,7 +240,7 @@ def test_an_address_that_is_no_http(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "source",
-    ["/nowhere/events.jsonl", "http://127.0.0.1:1", "http://[", "/", "http://localhost:abc", "http://localhost:94 00"],
+    ["/nowhere/events.jsonl", "/", "http://127.0.0.1:1", "http://[", "http://localhost:94 00"],
 )
 def test_a_source_that_cannot_be_read(source):
     """It is named, with what to name instead."""
@@ -291,12 +290,6 @@ def test_top_says_it_all_once(file, capsys):
     assert told["lag"] == [{"topic": "in", "stable": 7, "high": 9, "stalled_s": 1.5}]
     assert told["blocking"] is None
     assert [batch["outcome"] for batch in told["batches"]][-1] == "repaired"
-
-
-def test_top_of_nothing(tmp_path, capsys):
-    """An error by name, and exit code 2."""
-    assert cli.main(["top", str(tmp_path / "nothing"), "--once"]) == 2
-    assert "EOS_PLOT_IMPOSSIBLE" in capsys.readouterr().err
 
 
 def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):

@@ -64,14 +64,6 @@ def test_is_made_afresh_when_harmed(made, harm):
     assert files[0].read_bytes() == b"a" * 1000
 
 
-def test_a_copied_cache_with_other_times_still_holds(made):
-    """Content counts, not the time of a file."""
-    maker, files = made
-    os.utime(files[0], (1, 1))
-    assert stored("set", maker) == files
-    assert maker.calls == 1
-
-
 def test_a_failed_making_leaves_nothing(made):
     """Half a result is never taken for a whole one, and the next try succeeds."""
     maker, _ = made

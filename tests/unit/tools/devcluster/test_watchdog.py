@@ -35,14 +35,6 @@ def start():
             process.stdin.close()
 
 
-def test_ends_the_command_when_the_pipe_ends(start):
-    """The end of the pipe is the end of the parent, and of the command."""
-    process, pid = start("sleep", "600")
-    process.stdin.close()
-    wait_for(lambda: is_gone(pid), "the end of the command")
-    assert process.wait(TIMEOUT) == 128 + signal.SIGKILL
-
-
 def test_ends_a_stopped_command_too(start):
     """A broker that was paused is killed all the same."""
     process, pid = start("sleep", "600")

@@ -176,19 +176,6 @@ def test_finds_what_was_planted(rows: Rows) -> None:
     assert ids_of(judged(rows)) == naive(rows)
 
 
-@settings(max_examples=50, deadline=None)
-@given(side(IDS), st.permutations(range(25)))
-def test_unique_rows_copied_in_order_are_clean(drawn: list[Row], spread: list[int]) -> None:
-    """Each row once, to whatever partition, in order: nothing is found, whatever the partitions' interleaving."""
-    rows = [Row(b"%d" % n, row.partition, row.offset) for n, row in enumerate(drawn)]
-    ends = [0, 0, 0]
-    output = []
-    for row, to in zip(rows, spread, strict=False):
-        output.append(Row(row.id, to % 3, ends[to % 3]))
-        ends[to % 3] += 1
-    assert not any(judged(Rows(rows, output, [], (99, 99, 99), (99, 99, 99))).counts.values())
-
-
 def test_examples_are_the_first_in_the_output_and_no_more_than_asked_for() -> None:
     """Buckets come in any order; what is shown is in the order of the log."""
     output = [Row(b"%d" % n, n % 2, n) for n in range(20)]
