@@ -23,7 +23,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.ledger.coordinator import TransactionCoordinator
-from spark_eos.ops.acls import Acl, Query, as_commands, needed
+from spark_eos.ops.acls import Acl, Query, needed
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.sink import two_phase
@@ -184,14 +184,6 @@ def test_a_query_without_a_right_writes_nothing(acl, copied, rules, secure, view
     assert not ran, "tasks ran"
     assert view.ends("acl-out") == ends
     assert not view.held("acl-out")
-
-
-def test_the_printed_commands_are_those_rights(capsys):
-    """One command for each resource."""
-    given = ["--input", "acl-in", "--output", "acl-out", "--group", "acl-group", "--ledger-topic", "acl-ledger"]
-    more = ["--prefix", PREFIX, "--two-phase", "--create-ledger", "--bootstrap-servers", "kafka:1"]
-    assert cli.main(["doctor", "--acls", "--principal", "User:bob", *given, *more]) == 0
-    assert capsys.readouterr().out.splitlines() == as_commands(ALL, "User:bob", "kafka:1")
 
 
 def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsys):

@@ -83,13 +83,3 @@ def test_a_pipeline_goes_on_where_its_last_run_ended(cluster, view, topic, write
         pipeline.run()
         assert view.group(f"group-{target}", source) == view.ends(source)
     assert sorted(view.values(target)) == list("abcde")
-
-
-def test_a_full_refresh_writes_all_rows_again(cluster, view, topic, write, tmp_path):
-    """A new checkpoint is a new query: what the documentation warns of."""
-    source, target = topic(1), topic(1)
-    pipeline = Pipeline(tmp_path, cluster, source, target)
-    write(source, *"ab")
-    pipeline.run()
-    pipeline.run("--full-refresh-all")
-    assert view.values(target) == list("abab")

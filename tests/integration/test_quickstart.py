@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.runs.case_cover import one_for_every_day
 from tests.support.runs.installed_wheel import Bare
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
@@ -97,32 +96,6 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
     assert re.search(r"^ +output +1,500  rows in the output$", again, re.MULTILINE)
     for printed in (look, again):
         assert f"`{printed.splitlines()[-1]}`" in QUICKSTART
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "said"),
-    one_for_every_day(
-        "mistakes in the script",
-        [
-            (
-                '"topic", "copies"',
-                '"topic", "copied"',
-                r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: Did you mean copies\? .*",
-            ),
-            ('"startingOffsets"', '"startingOffset"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'startingOffsets'\?"),
-            ('"offsets.group.id"', '"offset.group.id"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'offsets\.group\.id'\?"),
-        ],
-    ),
-)
-@pytest.mark.chaos
-def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer, right: str, wrong: str, said: str):
-    """The last line says what is wrong and what to do, whichever call has found it: load, start or the query."""
-    (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))
-    assert right in script
-    (newcomer.folder / "mistake.py").write_text(script.replace(right, wrong).replace('"checkpoint"', '"other"'))
-    done = newcomer.run("python", "mistake.py")
-    assert done.returncode == 1
-    assert re.fullmatch(said, done.stderr.splitlines()[-1])
 
 
 def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):

@@ -19,7 +19,6 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.protocol.names import doctor_name
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, open_view
-from tests.support.runs.terminal import in_terminal
 from tests.support.servers.acl_cluster import Guarded
 from tests.support.waiting import TIMEOUT
 
@@ -85,15 +84,6 @@ def test_a_cluster_that_is_well(patient):
     assert "warning  " in told  # there is one broker only
 
 
-def test_a_terminal_shows_colours(patient):
-    """And not the codes that make them."""
-    topics = ["--input", patient.source, "--output", patient.out, "--ledger-topic", patient.ledger]
-    code, shown = in_terminal("doctor", "--bootstrap-servers", patient.servers, *topics)
-    assert code == 0
-    assert "\x1b[33mwarning  \x1b[0m" in shown
-    assert "\\x1b" not in shown
-
-
 def test_it_writes_nothing(patient):
     """No row and no marker anywhere; nothing stays open of the id that it takes."""
     places = [(patient.source, 0), (patient.out, 0), (patient.ledger, 0)]
@@ -114,13 +104,6 @@ def test_what_is_missing_comes_with_the_command_that_makes_it(patient):
     assert "nowhere-at-all" in fix
     assert patient.run("--timeout", "86400000") == 1
     assert "The exactly-once requirements are not met here" in patient.capsys.readouterr().out
-
-
-def test_a_ledger_that_loses_decisions(patient, topic):
-    """By the sink's own check."""
-    code, answer = patient.ask("--ledger-topic", topic(1))
-    assert code == 1
-    assert {f["condition"] for f in answer["findings"] if f["severity"] == "error"} == {"EOS_LEDGER_UNSUITABLE"}
 
 
 def test_a_ledger_that_is_not_there_is_not_made(patient):

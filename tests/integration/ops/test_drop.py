@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame
 
 import spark_eos
 from tests.support.judges.kafka_view import write
-from tests.support.queries.replaying import Life, killed, stalled
-from tests.support.queries.sink_queries import ended_by
+from tests.support.queries.replaying import Life, killed
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.object_store import object_store
 from tests.support.spark.session_faults import armed
@@ -81,20 +80,6 @@ def test_a_decided_micro_batch_is_refused(life, tmp_path):
     life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
 
 
-def test_a_driver_that_lives_decides_no_more(life, tmp_path):
-    """It has verified every transaction, and is about to decide, when the micro-batch is dropped."""
-    life.feed()
-    life.feed()
-    with armed(life.spark, "commit.verified=hold", tmp_path / "held") as fault:
-        query = life.start()
-        fault.wait()
-        assert life.command(*drop(life, "--yes")) == 0
-        fault.release()
-        ended_by(query, "EOS_CLOSED_BY_OPERATOR")
-    assert life.counts() == life.expected(1, 1, 1)
-    run_smaller(life)
-
-
 @pytest.mark.parametrize(
     "fault",
     one_for_every_day(
@@ -115,23 +100,6 @@ def test_killed_between_two_steps(fault, life, tmp_path):
         life.refused("EOS_REPLAY_NOT_FINISHED", *words)
         assert life.command(*drop(life, "--yes")) == 0
     run_smaller(life)
-
-
-@pytest.mark.parametrize(
-    "point", one_for_every_day("a drop that stalls", ["drop.halted", "drop.moved", "drop.moved@2"])
-)
-def test_a_command_that_stalls_while_the_query_goes_on(point, life, tmp_path):
-    """It was believed dead, and somebody else has run it to its end. When it wakes up, it takes nothing."""
-    planned(life, tmp_path)
-    with stalled(life, point, tmp_path, *drop(life, "--yes")):
-        assert life.command(*drop(life, "--yes")) == 0
-        run_smaller(life)
-        before = {log: numbers(life.checkpoint / log) for log in ("offsets", "commits")}
-    assert {log: numbers(life.checkpoint / log) for log in ("offsets", "commits")} == before
-    assert dropped(life) == [f".{LARGE}.crc", str(LARGE)]
-    life.feed()
-    life.run()
-    assert life.counts() == life.expected(1, 1, 1, 1, 1, 1)
 
 
 def test_the_first_micro_batch_of_a_source_of_sparks(files, sink, topic, view, spark, cluster, tmp_path, capsys):

@@ -13,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from tests.support.judges.kafka_view import write
@@ -211,13 +210,3 @@ def edit_topic_id(file: Path) -> None:
     text, count = re.subn(r'("#ids":\s*\{"[^"]*":\s*")', r"\1X", file.read_text())
     assert count == 1
     file.write_text(text)
-
-
-@pytest.mark.chaos
-def test_offsets_that_retention_has_taken(life, admin):
-    """Told before anything is changed; the first offset that is there can be asked for."""
-    admin.delete_records([TopicPartition(life.source, 0, 5)])[TopicPartition(life.source, 0)].result()
-    at = ["replay", str(life.checkpoint), "--new", str(life.new), "--again"]
-    life.refused("EOS_REPLAY_REFUSED", *at, "--to-batch", "1")
-    told = life.told(*at, "--to-offsets", json.dumps({life.source: {"0": -2}}))
-    assert told["partitions"][0]["start"] == 5

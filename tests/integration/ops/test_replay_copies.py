@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -11,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from spark_eos import cli
-from tests.support.queries.copies import CopiedFrom, shouted
-from tests.support.queries.source_calls import delete_before
+from tests.support.queries.copies import CopiedFrom
 from tests.support.waiting import wait_for
 
 
 class Copies:
     """A query that has done three feeds, each in a micro-batch of its own: 1, 2 and 3."""
 
-    def __init__(self, query: CopiedFrom, write, transform) -> None:
-        self.query, self._write, self.transform = query, write, transform
+    def __init__(self, query: CopiedFrom, write) -> None:
+        self.query, self._write = query, write
         self.group = f"group-of-{query.target}"
         self._feeds = 0
 
@@ -30,12 +27,11 @@ class Copies:
 
     def run(self, checkpoint: Path | None = None) -> None:
         self.query.checkpoint = checkpoint or self.query.checkpoint
-        self.query.run(self.transform, offsets__group__id=self.group)
+        self.query.run(offsets__group__id=self.group)
 
-    def command(self, *words: str, checkpoint: Path | None = None) -> int:
-        where = str(checkpoint or self.query.checkpoint)
+    def command(self, *words: str) -> int:
         servers = self.query.view.bootstrap_servers
-        return cli.main(["--bootstrap-servers", servers, "replay", where, *words])
+        return cli.main(["--bootstrap-servers", servers, "replay", str(self.query.checkpoint), *words])
 
     def times(self, feeds: int) -> list[int]:
         """How often each feed's row is visible."""
@@ -44,10 +40,10 @@ class Copies:
         return [found[b"F%d" % n] for n in range(feeds)]
 
 
-@pytest.fixture(params=[None, pytest.param(shouted, marks=pytest.mark.chaos)], ids=["copy", "transform"])
-def copies(request, spark, view, topic, write, tmp_path):
+@pytest.fixture
+def copies(spark, view, topic, write, tmp_path):
     query = CopiedFrom(spark, view, tmp_path / uuid.uuid4().hex, topic(), topic())
-    life = Copies(query, write, request.param)
+    life = Copies(query, write)
     for _ in range(3):
         life.feed()
         life.run()
@@ -62,7 +58,7 @@ def test_a_replay_to_a_new_checkpoint(copies, view, tmp_path, capsys):
     assert copies.command("--new", str(new), "--to-batch", "1", "--again", "--yes") == 0, capsys.readouterr()
     assert view.group(copies.group, copies.query.source) == {(copies.query.source, 0): 1}
     copies.feed()
-    copies.query.stopped_by("EOS_QUERY_RETIRED", copies.transform)
+    copies.query.stopped_by("EOS_QUERY_RETIRED")
     copies.run(new)
     assert copies.times(4) == [1, 2, 2, 1]
     wait_for(lambda: view.group(copies.group, copies.query.source) == view.ends(copies.query.source), "the offsets")
@@ -70,37 +66,4 @@ def test_a_replay_to_a_new_checkpoint(copies, view, tmp_path, capsys):
     copies.run(new)
     assert copies.times(4) == [1, 2, 2, 1]
     copies.query.checkpoint = old
-    copies.query.stopped_by("EOS_QUERY_RETIRED", copies.transform)
-
-
-def test_a_replay_to_another_topic(copies, topic, tmp_path, capsys):
-    """The first query goes on as before."""
-    first, other, new = copies.query.target, topic(), tmp_path / "other"
-    words = ["--new", str(new), "--to-offsets", f'{{"{copies.query.source}": {{"0": 1}}}}', "--topic", other]
-    assert copies.command(*words, "--yes") == 0, capsys.readouterr()
-    copies.run()
-    copies.query.checkpoint = new
-    copies.query.stopped_by("EOS_REPLAY_OTHER_TOPIC", copies.transform)
-    copies.query.target, copies.group = other, f"group-of-{other}"
-    copies.run()
-    assert copies.times(3) == [0, 1, 1]
-    copies.query.target = first
-    assert copies.times(3) == [1, 1, 1]
-
-
-def test_what_is_refused(copies, admin, tmp_path, capsys):
-    """The offsets of another cluster, whose topics nobody can ask here; and offsets that are gone."""
-    elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(copies.query.checkpoint, elsewhere)
-    for file in (elsewhere / "offsets").glob("[0-9]*"):
-        text, count = re.subn(r'("#cluster":\s*\{"id":\s*")', r"\1X", file.read_text())
-        assert count == 1
-        file.write_text(text)
-    at = ["--new", str(tmp_path / "new"), "--to-batch", "1", "--again", "--yes"]
-    assert copies.command(*at, checkpoint=elsewhere) == 2
-    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
-    delete_before(admin, copies.query.source, 2)
-    assert copies.command(*at) == 2
-    assert "EOS_REPLAY_REFUSED" in capsys.readouterr().err
-    copies.run()
-    assert copies.times(3) == [1, 1, 1]
+    copies.query.stopped_by("EOS_QUERY_RETIRED")

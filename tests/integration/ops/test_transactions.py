@@ -6,26 +6,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spark_eos.base.retry import retrying
-from spark_eos.errors import Superseded
 from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.ledger import log as ledger_log
-from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, BatchWrite, Decision
+from spark_eos.protocol.head import NOBODY, BatchWrite
 from spark_eos.protocol.names import ledger_name
-from spark_eos.protocol.ports import NotPublished, State
-from spark_eos.protocol.task import MicroBatch
+from spark_eos.protocol.ports import State
 from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
-from tests.support.queries.transactions import Transaction
 from tests.support.waiting import wait_for
 
 
@@ -75,20 +70,6 @@ def test_where_readers_are_held(left, capsys):
     assert f"{left.topic}-0: read_committed consumers wait at offset 0 for {decided.pair.id}" in capsys.readouterr().out
 
 
-def test_without_yes_nothing_is_ended(left, capsys):
-    """What would be done is told, and the exit code says that there is something."""
-    decided, other = left.prepare(0), left.prepare(1)
-    left.decide(decided)
-    head = left.ports.ledger.read()
-    for part, named in (("--abort-only", other), ("--settle-only", decided)):
-        assert left.recover(part) == 0
-        told = capsys.readouterr().out
-        assert named.pair.id in told
-        assert "--yes" in told
-    assert left.state(decided) is left.state(other) is State.ONGOING
-    assert left.ports.ledger.read() == head
-
-
 def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(left, capsys):
     """The run is closed by that; readers then see what was decided, and nothing else."""
     decided, other = left.prepare(0), left.prepare(1)
@@ -106,29 +87,6 @@ def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(lef
     assert left.recover("--settle-only", "--yes") == 0
     wait_for(lambda: left.view.values(left.topic) == [f"{decided.pair.id}.0"], "the decided row")
     assert left.recover("--settle-only", "--yes") == left.status() == 0
-
-
-def test_what_is_decided_between_the_look_and_the_abort_is_left_alone(left):
-    """The command looks, the driver decides, the command aborts: it has taken the ledger and read again since."""
-    prepared = left.prepare(0)
-    assert left.recover("--abort-only") == 0  # "would abort"
-    left.decide(prepared)
-    assert left.recover("--abort-only", "--yes") == 0
-    assert left.state(prepared) is State.ONGOING
-    assert left.recover("--settle-only", "--yes") == 0
-    wait_for(lambda: left.view.values(left.topic) == [f"{prepared.pair.id}.0"], "the decided row")
-
-
-def test_a_run_that_lives_can_decide_nothing_after_an_abort(left):
-    """Neither with the ledger that it has taken before, nor by taking it again."""
-    left.prepare(0)
-    term = left.ports.ledger.take()
-    assert term.read() == left.head
-    assert left.recover("--abort-only", "--yes") == 0
-    with pytest.raises(NotPublished):
-        term.publish(replace(left.head, decision=Decision(0, 0, 0, 0, 0, None, ())))
-    with pytest.raises(Superseded, match="EOS_CLOSED_BY_OPERATOR"):
-        commit(left.ports, MicroBatch(RUN, 0, ()))
 
 
 @pytest.mark.parametrize("part", [["--abort-only"], ["--settle-only"], []])
@@ -188,21 +146,6 @@ def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
     assert left.state(prepared) is State.ONGOING
     holder.abort()
     holder.close()
-
-
-def test_ids_that_only_look_like_ours_are_not_listed(left, capsys):
-    """Another prefix, or no id of a task: nothing is said of them."""
-    strangers = [f"{PREFIX}-{left.query}-x", f"other-{PREFIX}-{left.query}-1-0-0", f"{PREFIX}-1-0-0"]
-    left.opened += [Transaction(left.kafka, left.topic, name) for name in strangers]
-    assert listed(left, capsys) == {}
-
-
-def test_secrets_are_not_printed(left, capsys):
-    """Neither by a list nor by an error."""
-    left.status("--kafka", "sasl.password=hunter2", "--format", "json")
-    left.status("--kafka", "sasl.password=hunter2", "--kafka", "no.such.property=1")
-    printed = capsys.readouterr()
-    assert "hunter2" not in printed.out + printed.err
 
 
 def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):

@@ -37,13 +37,6 @@ def test_unreachable_brokers(files, sink, refused, spark):
         assert time.monotonic() - began < TIMEOUT  # that is 15 and a slow machine's start of queries
 
 
-def test_a_missing_topic_by_option(files, sink, refused, view):
-    """Before any task; it is not created."""
-    name = f"missing-{uuid.uuid4()}"
-    refused(sink(topic=name), files().add(["a"]).stream(), "EOS_TOPIC_MISSING", says=name)
-    assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
-
-
 def test_a_missing_topic_by_column(files, sink, topic, refused, view):
     """Only the rows know it. What was written before that row is aborted."""
     out, name = topic(), f"missing-{uuid.uuid4()}"
@@ -53,13 +46,6 @@ def test_a_missing_topic_by_column(files, sink, topic, refused, view):
 
 
 # Options and columns
-
-
-def test_a_wrong_column(files, sink, topic, refused):
-    """With its name and what it must be."""
-    out = topic()
-    columns = files().add(["a"]).stream().selectExpr("length(value) AS value")
-    refused(sink(topic=out), columns, "EOS_SCHEMA_INVALID", out, says="'value' is int")
 
 
 def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_path, view):

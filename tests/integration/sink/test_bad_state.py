@@ -48,33 +48,16 @@ def damage(query: Sink, batch: int) -> str:
     return text
 
 
-def test_a_checkpoint_in_mid_life_without_a_ledger(files, sink, topic, refused, view):
-    """As after a change from another sink; told to begin here, it goes on."""
-    out = topic()
-    source = files().add(["a"])
-    query = sink(topic=out)
-    query.run(source.stream())
-    ends = view.ends_at_rest(out)
-    elsewhere = {"ledger__topic": f"ledger-{uuid.uuid4()}"}
-    text = sink(topic=out, **elsewhere).stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_HEAD_MISSING")
-    assert view.ends(out) == ends
-    assert "'ledger.begin' to 1 " in text
-    sink(topic=out, **elsewhere, ledger__begin="1").run(source.stream())
-    assert view.values(out) == ["a", "b"]
-
-
-def test_a_ledger_that_is_not_compacted(files, sink, topic, refused):
-    """Its decisions would be deleted by age."""
-    out, ledger = topic(), topic(1, cleanup_policy="delete")
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [({"cleanup_policy": "delete"}, ""), ({"unclean_leader_election_enable": "true"}, "kafka-configs.sh")],
+    ids=["its decisions would be deleted by age", "its new leader may lack decisions"],
+)
+def test_a_ledger_that_may_lose_decisions(config, says, files, sink, topic, refused):
+    """Rows of a decision that is lost would be written again."""
+    out, ledger = topic(), topic(1, **{"cleanup_policy": "compact"} | config)
     query = sink(topic=out, ledger__topic=ledger)
-    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNSUITABLE", out, ledger, says=ledger)
-
-
-def test_a_ledger_whose_new_leader_may_lack_decisions(files, sink, topic, refused):
-    """Rows of a decision that is lost would be written again; the hint has the command."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact", unclean_leader_election_enable="true")
-    query = sink(topic=out, ledger__topic=ledger)
-    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNSUITABLE", out, ledger, says="kafka-configs.sh")
+    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNSUITABLE", out, ledger, says=says or ledger)
 
 
 @pytest.fixture(scope="module")

@@ -175,11 +175,8 @@ def test_refusals(jobs: Jobs):
     rows = jobs.rows()
     for write, condition, says in [
         (rows.write.format("eos-kafka").options(**needed).save, "EOS_USE_UNSUPPORTED", '.mode("append")'),
-        (
-            rows.write.format("eos-kafka").options(**needed).mode("overwrite").save,
-            "EOS_USE_UNSUPPORTED",
-            '.mode("append")',
-        ),
+        (jobs.writer(rows).mode("overwrite").save, "EOS_USE_UNSUPPORTED", '.mode("append")'),
+        (jobs.writer(rows).mode("ignore").save, "EOS_USE_UNSUPPORTED", ""),  # Spark says that by itself
         (jobs.writer(jobs.rows(), topic="no-such").save, "EOS_TOPIC_MISSING", "no-such"),
         (jobs.writer(jobs.rows(), offsets__group__id="g").save, "EOS_OPTION_UNSUPPORTED", "offsets.group.id"),
         (jobs.writer(jobs.rows(), job_id="x").save, "EOS_OPTION_UNKNOWN", "'job.id'"),

@@ -11,10 +11,7 @@ import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import CheckpointError
-from spark_eos.options.parse import sink_options
 from tests.support.judges.kafka_view import write
-from tests.support.models.fresh_preflight import forget_checks
-from tests.support.models.open_query import checked
 from tests.support.queries.sink_queries import kafka_frame
 from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.waiting import TIMEOUT
@@ -37,11 +34,6 @@ def test_a_checkpoint_in_an_object_store(store: ObjectStore):
     assert checkpoint.query_id() == "there"
     assert checkpoint.last_batch("offsets") == 10
     assert checkpoint.kafka_offsets(10) == {"t": {"0": 10}}
-
-
-def test_a_bucket_that_is_not_there(store: ObjectStore):
-    """To pyarrow it is a path that is not there; that Spark must have written to it is for the sink to know."""
-    assert Checkpoint("s3a://other/q", HadoopSettings(store.settings)).query_id() is None
 
 
 def test_a_store_that_does_not_answer_may_answer_later(store: ObjectStore):
@@ -86,18 +78,6 @@ def test_a_store_that_python_cannot_read(spark, cluster, view, topic, odd):
     assert view.rows(out) == []
     assert started("without").awaitTermination(TIMEOUT)
     assert [row.value for row in view.rows(out)] == [b"0", b"1", b"2"]
-
-
-def test_that_a_store_cannot_be_read_is_said_once(cluster, topic, caplog):
-    """The sink looks at the cluster for every micro-batch; what holds for all of them is in the log once."""
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)}
-    options["checkpointLocation"] = "viewfs://odd/there/said-once"
-    for _ in range(3):
-        forget_checks()
-        checked(sink_options(options))
-    said = [record.getMessage() for record in caplog.records if "said-once" in record.getMessage()]
-    assert len(said) == 1
-    assert "The query continues" in said[0]
 
 
 def test_a_checkpoint_that_is_looked_for_in_the_wrong_place(spark, cluster, topic, tmp_path, sink, files):

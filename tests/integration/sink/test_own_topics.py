@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-import spark_eos
 from spark_eos.errors import EosError, LedgerError, OptionError, TopicError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.ledger import KafkaLedger
@@ -16,7 +15,6 @@ from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 from spark_eos.protocol.head import Head
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.models.open_query import checked
-from tests.support.waiting import TIMEOUT
 
 KEY, VALUE = (
     b'{"query":"q","batch":0,"place":0}',
@@ -123,18 +121,3 @@ def test_a_stream_reads_no_ledger(spark, cluster, topic, ledger, notes, write, r
     assert [name for name in found if not name.startswith("#")] == [other]
     looked = spark.read.format("eos-kafka").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     assert looked.option("subscribe", ledger).load().count() == 1
-
-
-def test_a_copy_into_a_ledger(spark, cluster, topic, ledger, write, tmp_path):
-    """The sink's topic is looked at before any task."""
-    source, servers = topic(1), {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    write(source, b"a")
-    query = spark_eos.copy(
-        spark,
-        source=servers | {"subscribe": source, "startingOffsets": "earliest"},
-        sink=servers | {"topic": ledger},
-        checkpoint=str(tmp_path / "c"),
-        trigger={"availableNow": True},
-    )
-    with pytest.raises(Exception, match="EOS_TOPIC_RESERVED"):
-        query.awaitTermination(TIMEOUT)

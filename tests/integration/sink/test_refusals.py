@@ -56,19 +56,6 @@ def kafka(cluster, spark) -> Callable[..., DataFrame]:
     return configure
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "ignore"])
-def test_a_batch_is_only_appended(mode, spark, kafka, told, topic):
-    """Of some modes Spark says by itself that they are not supported, and to take one of those that are not either."""
-    rows = spark.range(2).selectExpr("cast(id AS string) AS value")
-    write = kafka(rows.write, topic=topic()).mode(mode)
-    if mode == "overwrite":
-        told(write.save, "EOS_USE_UNSUPPORTED", 'mode("append")')
-    else:
-        with pytest.raises(PySparkException) as caught:
-            write.save()
-        assert spark_eos.reason(caught.value).condition == "EOS_USE_UNSUPPORTED"
-
-
 @pytest.fixture
 def started(kafka, tmp_path, topic) -> Callable[..., Callable[[], None]]:
     """``started(frame, mode, …)``: a call that starts a query into a topic and waits for its end."""
@@ -100,12 +87,6 @@ def test_a_schema_of_the_users_for_a_stream(spark, kafka, started, told, topic):
     """Spark takes it as it is, and hands it to the tasks."""
     frame = kafka(spark.readStream, subscribe=topic()).schema("value string").load()
     told(started(frame), "EOS_SCHEMA_INVALID", "Remove .schema")
-
-
-def test_ending_offsets_of_a_stream(spark, kafka, started, told, topic):
-    """Not as an UnboundLocalError of Spark's."""
-    frame = kafka(spark.readStream, subscribe=topic(), endingOffsets="latest").load().select("value")
-    told(started(frame), "EOS_OPTION_UNSUPPORTED", "'endingOffsets'")
 
 
 def test_a_path_names_no_topic(rows, kafka, told, topic, tmp_path):

@@ -14,36 +14,8 @@ from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head
-from tests.support.judges.kafka_view import write
 from tests.support.models.open_query import checked, session_of
-from tests.support.queries.refusal import Refusal
-from tests.support.queries.sink_queries import Sink, kafka_frame
 from tests.support.servers.acl_cluster import Guarded
-
-SAID = "AUTHORIZATION_FAILED"
-
-
-@pytest.mark.parametrize(
-    ("kind", "prefix", "operation", "condition", "tasks", "says"),
-    [
-        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_UNAUTHORIZED", False, "may not WRITE"),
-        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_UNAUTHORIZED", True, SAID),
-    ],
-)
-def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, says, guarded, spark, tmp_path):
-    """A missing right is named, before any task where the cluster tells; nothing is written; with it the query runs."""
-    out, ledger, source, group = (f"{name}-{uuid.uuid4()}" for name in ("out", "ledger", "in", "group"))
-    guarded.cluster.create_topic(out)
-    guarded.cluster.create_topic(ledger, cleanup_policy="compact")
-    guarded.cluster.create_topic(source)
-    write(guarded.cluster.bootstrap_servers, source, [(0, "a")])
-    options = {"topic": out, "ledger__topic": ledger, "offsets__group__id": group, "transactionalIdPrefix": "mine"}
-    query = Sink(guarded.cluster, tmp_path / "query", **options)
-    with guarded.forbidden(kind, prefix, operation):
-        frame = kafka_frame(spark, guarded.cluster, source)
-        Refusal(spark, guarded.view)(query, frame, condition, out, tasks=tasks, says=says)
-    query.run(kafka_frame(spark, guarded.cluster, source))
-    assert guarded.view.values(out) == ["a"]
 
 
 def options_of(guarded: Guarded, **given: str) -> SinkOptions:

@@ -58,21 +58,6 @@ def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
     assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
 
 
-@pytest.mark.parametrize("kinds", [("string", "binary"), ("binary", "string")])
-def test_text_and_bytes_as_key_and_value(kinds, files, sink, topic, view):
-    """Text goes as UTF-8; a null value is a tombstone, and an empty one is not."""
-    out = topic()
-    key, value = ["größe" if kind == "string" else b"\xff\0" for kind in kinds]
-    schema = "key {}, value {}".format(*kinds)
-    sink(topic=out).run(files(schema).add([(key, value), (key, None), (None, value)]).stream())
-    as_bytes = [text.encode() if isinstance(text, str) else text for text in (key, value)]
-    assert [(row.key, row.value) for row in view.rows(out)] == [
-        tuple(as_bytes),
-        (as_bytes[0], None),
-        (None, as_bytes[1]),
-    ]
-
-
 def test_order_within_a_partition_is_the_order_of_the_task(files, sink, topic, view):
     """Over many Arrow batches."""
     out = topic()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.support.queries.source_calls import fresh, rows, run, values
+from tests.support.queries.source_calls import run, values
 
 SMALL, LARGE = "s" * 200, "l" * 20_000
 
@@ -34,13 +32,3 @@ def test_micro_batches_of_about_so_many_bytes(reader, mixed):
     assert values(batches) == wanted
     assert len(sizes(batches)) >= 5
     assert max(sizes(batches)) < 2 * 300 * 1024
-
-
-def test_what_was_planned_is_what_a_replay_reads(reader, mixed):
-    """The size is estimated once: the offset log holds what came of it."""
-    name, _ = mixed
-    source = reader(name, maxBytesPerTrigger="300k")
-    start = json.loads(json.dumps(source.initialOffset()))
-    source.latestOffset(start, source.getDefaultReadLimit())
-    end = json.loads(json.dumps(source.latestOffset(start, source.getDefaultReadLimit())))
-    assert rows(source, start, end) == rows(fresh(source), start, end)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from spark_eos.errors import DataLossError
@@ -35,10 +33,6 @@ def left(reader, admin, write, name: str, other: str, how: str) -> tuple[EosKafk
             {"topics": None, "subscribePattern": f"^({name}|{other})$"},
             {"topics": None, "subscribePattern": f"^{other}$"},
         ),
-        "by assignment": (
-            {"topics": None, "assign": json.dumps({name: [0], other: [0, 1]})},
-            {"topics": None, "assign": json.dumps({other: [0, 1]})},
-        ),
     }[how]
     write(name, *"abc")
     _, at = run(reader(**both))
@@ -53,7 +47,7 @@ def left(reader, admin, write, name: str, other: str, how: str) -> tuple[EosKafk
     return reader(**one), end
 
 
-@pytest.mark.parametrize("how", ["deleted", "by pattern", "by assignment"])
+@pytest.mark.parametrize("how", ["deleted", "by pattern"])
 def test_one_start_that_may_lose_data_is_enough(how, reader, topic, write, admin):
     """Also where nothing is to be read in it; from then on the query is as strict as before."""
     name, other = topic(), topic(2)

@@ -52,32 +52,6 @@ def test_records_deleted_before_they_were_read(reader, topic, write, admin):
     assert caught.value.parameters.items() >= expected.items()
 
 
-def test_a_topic_created_anew(reader, topic, write, admin, cluster):
-    """It ends before the offset that the query has read already."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name)
-    _, at = run(source)
-    admin.delete_topics([name])[name].result()
-    with pytest.raises(DataLossError, match="the topic was deleted") as gone:
-        wait_for(
-            lambda: fresh(source).latestOffset(at, source.getDefaultReadLimit()) is None, "a reader that has noticed"
-        )
-    assert (gone.value.parameters["expected"], gone.value.parameters["found"]) == (3, None)
-    cluster.create_topic(name)
-    with pytest.raises(DataLossError) as caught:
-        fresh(source).latestOffset(at, source.getDefaultReadLimit())
-    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (3, 0)
-
-
-def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
-    """What the query has not read of it would be dropped silently."""
-    first, second = topic(), topic()
-    _, at = run(reader(f"{first},{second}"))
-    with pytest.raises(DataLossError, match=r"'subscribe'.* no longer includes it"):
-        run(reader(first), at)
-
-
 def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, stalls_soon):
     """The task stops and starts nowhere else; of a query that may lose data it reads what is left, or nothing."""
     name = topic()
@@ -113,20 +87,6 @@ def test_a_topic_created_anew_that_has_outgrown_the_query(reader, topic, write, 
         parameters = caught.value.parameters
         assert (parameters["topic"], parameters["partition"], parameters["expected"]) == (name, 0, 3)
         assert parameters["found"] == 5
-
-
-def test_a_planned_micro_batch_of_a_topic_created_anew(reader, topic, write, admin, cluster):
-    """The replay must not read the new topic's rows for the old one's."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name)
-    _, end = run(source)
-    start = source.initialOffset()
-    anew(admin, cluster, name)
-    write(name, *"vwxyz")
-    until_ends(fresh(source), name, 5)
-    with pytest.raises(DataLossError, match="was recreated"):
-        fresh(source).partitions(start, end)
 
 
 def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -69,13 +68,6 @@ def test_every_codec(kafka, topic, producer, codec):
     assert same_as_by_a_consumer(kafka, name, 777, 2222)["offset"].to_pylist() == list(range(777, 2222))
 
 
-def test_a_time_of_the_broker(kafka, topic, producer):
-    """LogAppendTime."""
-    name = topic(message_timestamp_type="LogAppendTime")
-    write(producer(compression_type="lz4"), name, 50)
-    assert set(same_as_by_a_consumer(kafka, name, 0, 50)["timestampType"].to_pylist()) == {1}
-
-
 def test_transactions(kafka, topic, producer):
     """Committed, aborted, and plain rows between them; the log ends with what was aborted."""
     name = topic()
@@ -88,23 +80,6 @@ def test_transactions(kafka, topic, producer):
         same_as_by_a_consumer(kafka, name, begin, end)
     uncommitted = table(read_raw(Fetching(broker_client(kafka), "read_uncommitted"), OffsetRange(name, 0, 0, end)))
     assert uncommitted.num_rows == 6 * 120
-
-
-def test_headers(kafka, topic, producer, cluster):
-    """As a consumer sees them; null where a record has none. Without being asked for they do no harm."""
-    name = topic()
-    writer = producer(compression_type="gzip")
-    write(writer, name, 5)
-    write(writer, name, 5, headers=[("a", b"1"), ("a", None), ("ü", b"")])
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "test"})
-    consumer.assign([TopicPartition(name, 0, 0)])
-    seen = [m.headers() for m in consumer.consume(10, TIMEOUT)]
-    consumer.close()
-    assert len(seen) == 10
-    (batch,) = read_raw(Fetching(broker_client(kafka), include_headers=True), OffsetRange(name, 0, 0, 10))
-    got = [row and [(h["key"], h["value"]) for h in row] for row in batch["headers"].to_pylist()]
-    assert got == seen
-    same_as_by_a_consumer(kafka, name, 0, 10)
 
 
 def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
@@ -133,23 +108,3 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     half.close()
     assert [connection._socket.fileno() for connection in opened] == [-1]
     same_as_by_a_consumer(kafka, name, 100, 200)
-
-
-@pytest.mark.parametrize("start", [5, 10, 15])
-def test_a_log_that_ends_too_early(kafka, topic, producer, monkeypatch, start):
-    """The rows that are there come; then it is asked for a while, as a new leader may know less."""
-    monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
-    name = topic()
-    write(producer(), name, 10)
-    reading = read_raw(Fetching(broker_client(kafka)), OffsetRange(name, 0, start, 20))
-    if start < 10:
-        assert next(reading)["offset"].to_pylist() == list(range(start, 10))
-    with pytest.raises(DataLossError, match=r"Expected offset 20 .* its log ends at 10\."):
-        next(reading)
-
-
-def test_a_topic_that_is_missing(kafka):
-    """As for any other call."""
-    with pytest.raises(KafkaError) as caught:
-        list(read_raw(Fetching(broker_client(kafka), poll_timeout_s=0.5), OffsetRange("no-such-topic", 0, 0, 3)))
-    assert caught.value.condition == "EOS_TOPIC_MISSING"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import time
 
 from confluent_kafka import Producer
@@ -17,7 +16,6 @@ from tests.support.queries.source_calls import (
     rows,
     run,
     topics,
-    until_new,
     until_stable,
     values,
 )
@@ -34,22 +32,6 @@ def test_micro_batch_0_records_the_start_and_reads_nothing(reader, topic, write)
     assert [len(batch) for batch in batches] == [0, 5]
     assert values(batches) == list("01234")
     assert topics(end) == {name: {"0": 5}}
-
-
-def test_starting_offsets(reader, topic, write):
-    """Earliest, latest, and JSON with numbers, -2 and -1."""
-    name = topic(3)
-    for p in range(3):
-        write(name, *(f"{p}.{i}" for i in range(4)), partition=p)
-    assert len(values(run(reader(name, "earliest"))[0])) == 12
-    assert values(run(reader(name, "latest"))[0]) == []
-    assert values(run(reader(name, json.dumps({name: {"0": 3, "1": -2, "2": -1}})))[0]) == [
-        "0.3",
-        "1.0",
-        "1.1",
-        "1.2",
-        "1.3",
-    ]
 
 
 def test_columns(reader, topic, cluster):
@@ -79,18 +61,6 @@ def test_columns(reader, topic, cluster):
     assert rows[5]["timestamp"].year > 2023
 
 
-def test_a_limit_gives_every_row_once(reader, topic, write):
-    """Over several topics and partitions, and some of them empty."""
-    names = [topic(4), topic(2)]
-    for p, count in enumerate([50, 0, 7, 1]):
-        write(names[0], *(f"a{p}.{i}" for i in range(count)), partition=p)
-    write(names[1], *(f"b.{i}" for i in range(20)), partition=1)
-    batches, _ = run(reader(",".join(names), maxOffsetsPerTrigger=10))
-    assert max(map(len, batches)) <= 10 + 6
-    assert len(batches) > 6
-    assert len(values(batches)) == len(set(values(batches))) == 78
-
-
 def test_partitions_added_later_are_read_from_their_beginning(reader, topic, write, admin, cluster, monkeypatch):
     """They enter the offset log first; a replay of that micro-batch reads nothing twice."""
     monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
@@ -110,24 +80,6 @@ def test_partitions_added_later_are_read_from_their_beginning(reader, topic, wri
 # Transactions
 
 
-def test_an_open_transaction_holds_the_end(reader, topic, write, transactions):
-    """Nothing at or after its first record is read, over any number of micro-batches, until it is committed."""
-    name = topic()
-    source = reader(name)
-    write(name, "before")
-    transactions.producer.begin_transaction()
-    transactions.put(name, "inside")
-    write(name, "after")
-    batches, at = run(source)
-    assert values(batches) == ["before"]
-    write(name, "later")
-    assert run(source, at) == ([], at)
-    transactions.producer.commit_transaction(TIMEOUT)
-    until_new(source, at)
-    batches, _ = run(source, at)
-    assert values(batches) == ["inside", "after", "later"]
-
-
 def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, monkeypatch):
     """With a limit of 1, most ranges hold nothing but one control record or one aborted record."""
     name = topic()
@@ -144,18 +96,6 @@ def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, 
 
 
 # AvailableNow
-
-
-def test_available_now_ends_where_the_topic_ended_when_it_began(reader, topic, write):
-    """What is written meanwhile is left for the next run."""
-    name = topic(2)
-    write(name, *"abc")
-    source = reader(name, maxOffsetsPerTrigger=2)
-    source.prepareForTriggerAvailableNow()
-    write(name, *"def", partition=1)
-    batches, at = run(source)
-    assert values(batches) == list("abc")
-    assert values(run(fresh(source), at)[0]) == list("def")
 
 
 def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):

@@ -10,7 +10,7 @@ import pytest
 
 from spark_eos.base import system
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import ConnectionFailed, KafkaError, OptionError, TopicError
+from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.options.parse import stream_options
 from spark_eos.source import lag, watch
 from spark_eos.source.range_math import Task
@@ -54,16 +54,6 @@ def test_unreachable_brokers_are_named_within_a_bounded_time(monkeypatch):
         source.initialOffset()
     assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
     assert 0 < sum(waited) <= watch.TIMEOUT_S
-
-
-@pytest.mark.parametrize("offsets", ['{"T":{"0":7}}', '{"T":{"0":1,"1":1}}', '{"T":{"0":1},"other":{"0":1}}'])
-def test_starting_offsets_that_do_not_fit_the_topic(reader, topic, write, offsets):
-    """Outside of the partition, a partition too many, a topic too many."""
-    name = topic()
-    write(name, *"abc")
-    with pytest.raises(OptionError) as caught:
-        reader(name, offsets.replace("T", name)).initialOffset()
-    assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
 def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transactions):

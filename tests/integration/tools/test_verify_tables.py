@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from spark_eos import cli
-from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.devcluster import DevCluster
@@ -263,25 +262,6 @@ def test_rows_that_were_deleted_are_lost_with_the_commit_that_may_have_removed_t
     assert "has removed rows of" in warning and table.address in warning
 
 
-def test_doubled_row_of_a_table(records, table, capsys) -> None:
-    """With its place in the topic as id."""
-    table.append([*records.all_rows(), records.row((1, 2))])
-    assert records.command("--id", "place", table=table) == 1
-    printed = capsys.readouterr().out
-    assert f"\n  id {records.topic}-1@2  output {table.address}\n" in printed
-    assert printed.endswith("\nFAULTY: 1 doubled\n")
-
-
-def test_a_query_that_is_behind_has_lost_nothing(records, table) -> None:
-    """What is due is what the table has committed of it; without its id, all is."""
-    table.append([records.row(place) for place in records.committed if place[1] < 4])
-    table.remember("q", {(records.topic, p): 4 for p in range(2)})
-    report = records.ask(table, query="q")
-    assert report.ok
-    assert (report.counts["pairs"], report.counts["waiting"]) == (8, 16)
-    assert records.ask(table).counts["lost"] == 16
-
-
 def by_id(report: ops.Report) -> dict[str, int]:
     return {name: count for name, count in report.counts.items() if count}
 
@@ -330,15 +310,3 @@ def test_what_a_table_lacks_is_no_finding(records, table, capsys) -> None:
     for (place, *more), text in said.items():
         assert records.command("--id", "value", "--output-id", place, *more, table=table) == 2
         assert text in capsys.readouterr().err
-
-
-def test_a_failure_shows_no_secret(records) -> None:
-    """Neither of the store nor of the catalog."""
-    settings_ = {"catalog.type": "sql", "catalog.uri": "postgresql://me:hidden1@127.0.0.1:1/x"}
-    settings_ |= {"catalog.s3.secret-access-key": "hidden2", "fs.s3a.secret.key": "hidden3"}
-    for name in ("iceberg:a.b", "delta:s3a://bucket/x"):
-        (_, address) = ops.side([name], settings_ | {"fs.s3a.endpoint": "http://127.0.0.1:1"})
-        assert address is not None and "hidden" not in repr(address)
-        with pytest.raises(CommandError) as error:
-            address.open()
-        assert "hidden" not in str(error.value)

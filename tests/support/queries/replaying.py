@@ -9,8 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from spark_eos import cli
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, write
 from tests.support.queries.sink_queries import Sink, kafka_frame
-from tests.support.waiting import PROGRAM_S, wait_for
+from tests.support.waiting import PROGRAM_S
 
 ROWS = 3
 
@@ -116,32 +114,9 @@ class Life:
 
 def killed(life: Life, fault: str, folder: Path, *words: str) -> None:
     """The command as a program of its own, which dies at this point."""
-    with _program(life, fault, folder, *words) as command:
-        _, said = command.communicate(timeout=PROGRAM_S)
-        assert command.returncode == -signal.SIGKILL, said
-
-
-@contextmanager
-def stalled(life: Life, point: str, folder: Path, *words: str) -> Iterator[None]:
-    """The command as a program of its own, which stalls at this point for as long as the body lasts; then it must find
-    that it was overtaken."""
-    name, _, nth = point.partition("@")
-    with _program(life, f"{name}=hold@{nth or 1}", folder, *words) as command:
-        marker = folder / "faults" / name
-        wait_for(lambda: marker.exists() or command.poll() is not None, f"the command at {point}")
-        assert command.poll() is None, command.communicate()[1]
-        try:
-            yield
-        finally:
-            marker.unlink()
-        _, said = command.communicate(timeout=PROGRAM_S)
-        assert (command.returncode, "EOS_COMMAND_OVERTAKEN" in said) == (2, True), said
-
-
-def _program(life: Life, faults: str, folder: Path, *words: str) -> subprocess.Popen[str]:
     folder = folder / "faults"
     folder.mkdir()
-    connected = ["--bootstrap-servers", life.cluster.bootstrap_servers, *words]
-    command = [sys.executable, "-m", "spark_eos.cli", *connected]
-    environment = os.environ | {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(folder)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "spark_eos.cli", "--bootstrap-servers", life.cluster.bootstrap_servers, *words]
+    environment = os.environ | {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
+    assert done.returncode == -signal.SIGKILL, done.stderr

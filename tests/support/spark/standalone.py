@@ -22,6 +22,14 @@ from tests.support.kills.query import FAST_JVM
 from tests.support.waiting import wait_for
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
+#: Settings by which a task is soon tried a second time while it runs.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "1s",
+}
 
 
 class Standalone:
