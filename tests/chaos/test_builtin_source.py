@@ -5,8 +5,6 @@ The built-in source comes in jars, which a JVM takes at its start: each run of t
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from tests.support.judges.kafka_view import TIMEOUT, KafkaView
 from tests.support.kills import query
 from tests.support.kills.killed_program import running
 from tests.support.kills.scene import PARTITIONS, Scene
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import wait_for
 
 #: Micro-batch 0 is not empty here, as it is with our source: what is held is in micro-batch 1.
@@ -28,12 +27,6 @@ _IN_BATCH_1 = {
     "commit.between": "commit.between=hold@2",
     "commit.cleaned": "commit.cleaned=hold@2",
 }
-
-
-def point_by_seed() -> str:
-    """One of them, by the seed."""
-    chance = random.Random(os.environ.get("SPARK_EOS_SEED", "built-in source"))
-    return chance.choice(["commit.decided", "commit.between"])
 
 
 @pytest.fixture
@@ -87,8 +80,10 @@ def visible(scene: Scene) -> dict[int, list[str]]:
     return {p: [row.value.decode() for row in rows if row.partition == p] for p in range(PARTITIONS)}
 
 
-def strike(scene: Scene, point: str) -> None:
-    """Kill driver and JVM at the point, start the query again, check."""
+@pytest.mark.parametrize("point", one_for_every_day("the built-in source", list(_IN_BATCH_1)))
+def test_a_kill_loses_and_doubles_nothing_that_the_built_in_source_read(point, scene):
+    """Driver and JVM, before the decision and after it: the replay compares equal, and the offsets are those of the
+    input's end."""
     with scene.recorded():
         with running(scene.spec, _IN_BATCH_1[point], scene.folder) as victim:
             victim.wait_at(point)
@@ -96,15 +91,3 @@ def strike(scene: Scene, point: str) -> None:
             victim.kill()
         assert 0 < seen < sum(map(len, scene.values.values())), "the kill was to come in mid-stream"
         scene.check(drained(scene, "restarted"))
-
-
-def test_a_kill_loses_and_doubles_nothing_that_the_built_in_source_read(scene):
-    """Around the decision: the replay compares equal, and the offsets are those of the input's end."""
-    strike(scene, point_by_seed())
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("point", _IN_BATCH_1)
-def test_a_kill_at_other_points_beside_the_built_in_source(point, scene):
-    """Before and after the decision."""
-    strike(scene, point)

@@ -131,17 +131,3 @@ def test_a_driver_that_is_hours_ahead(view, topic, clock, way, spark, tmp_path):
         assert "INVALID_TIMESTAMP" in text
         assert view.values(scene.output, committed=False) == []
         scene.check(scene.drain(spark))
-
-
-@also_by("copy")
-@pytest.mark.parametrize("off", [-LONGER_THAN_TRANSACTIONS_LIVE, LONGER_THAN_TRANSACTIONS_LIVE])
-def test_a_driver_whose_clock_is_minutes_off(off, view, topic, clock, way, spark, tmp_path):
-    """By more than transactions live. A run that is killed in mid-commit, and goes on elsewhere, where the clock is
-    right."""
-    scene = Scene(view, topic, tmp_path, way=way)
-    clock.set(off)
-    with scene.recorded():
-        with clock.for_programs(), running(scene.spec, f"commit.decided={IN_BATCH_2}", tmp_path) as program:
-            program.wait_at("commit.decided")
-            program.kill()
-        scene.check(scene.drain(spark))

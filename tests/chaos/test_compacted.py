@@ -174,17 +174,6 @@ def test_a_cleaner_between_a_kill_and_a_replay_of_what_is_not_decided(transform,
 
 
 @WAYS
-def test_a_cleaner_between_a_kill_and_a_replay_of_what_is_decided(transform, source, query, tmp_path):
-    """The rows are those that were written: nothing of them is read again."""
-    source.feed()
-    rows = made(transform, source.visible())
-    died(query, "commit.decided", tmp_path, transform)
-    source.clean()
-    query.run(transform)
-    assert seen(transform, query) == rows
-
-
-@WAYS
 def test_a_cleaner_between_a_loss_and_its_repair(transform, source, query, tmp_path):
     """Nobody can write the lost rows again as they were: the query stops, and nothing of the repair is visible."""
     source.feed()

@@ -16,11 +16,8 @@ from spark_eos.errors import OptionError
 from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import EVERY, share, strike
 from tests.support.judges.kafka_view import open_view, write
-from tests.support.kills import query
 from tests.support.kills.scene import PARTITIONS, Scene
 from tests.support.queries.copies import CopiedFrom, copied
-from tests.support.queries.sink_queries import ended_by
-from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
 WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])
@@ -52,23 +49,6 @@ def test_a_kill_of_sql_loses_and_doubles_nothing(point, variant, view, topic, sp
 def test_a_kill_at_every_point_loses_and_doubles_nothing(point, variant, copies, view, topic, spark, tmp_path):
     """The whole set."""
     strike(Scene(view, topic, tmp_path, copy=True, copies=copies), spark, point, variant)
-
-
-@pytest.mark.chaos
-@WAYS
-@pytest.mark.parametrize("lost", range(1, PARTITIONS + 1))
-def test_what_is_lost_is_written_again(lost, copies, view, topic, spark, tmp_path):
-    """So many of the decided transactions, while readers look on: nobody sees a row twice or out of order."""
-    scene = Scene(view, topic, tmp_path, copy=True, copies=copies)
-    with scene.recorded():
-        with armed(spark, "commit.decided=hold@2", tmp_path / "faults") as fault:
-            started = query.start(spark, scene.spec)
-            fault.wait()
-            for name in sorted(view.open_transactions(started.id))[:lost]:
-                view.end_transaction(name, commit=False)
-            fault.release()
-            ended_by(started, "EOS_TRANSACTION_LOST")
-        scene.check(scene.drain(spark))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Topic → Delta table → topic, with kills on both ways, as people start the jobs: every row is there once.
+"""Topic → Delta table by merges → topic, with kills on both ways, as people start the jobs: every change is there once.
 
-Driver and JVM get SIGKILL, then the same job is started again until its input is drained. Between the two ways, the
-table's files are compacted by delta-rs, which reads the table here, too.
+Driver and JVM get SIGKILL, then the same job is started again until its input is drained. Kills of appends are in
+test_table_kills.py and test_from_table_kills.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
 from demo import processes
-from jobs.delta.table import PACKAGE
 from tests.support.judges.recorder import judged, of_topics
 from tests.support.kills.job_program import drained, held_at, started
 from tests.support.tables.delta import ToDelta, ToKafka, history, rows_of, settings
@@ -26,7 +25,7 @@ from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 pytestmark = pytest.mark.chaos
 
-PARTITIONS, ROWS, BATCH = 2, 60, 10
+PARTITIONS, BATCH = 2, 10
 #: Each merge takes a second or more.
 MERGED = 40
 
@@ -89,25 +88,6 @@ def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
     assert not (commits / f"{max(committed())}").exists()
 
 
-def killed_while_files_are_written(to: ToDelta, config: Path, folder: Path) -> None:
-    """Kill the job when the table has files that no commit knows yet."""
-    with started("kafka_to_delta", config, folder) as job:
-
-        def caught() -> bool:
-            assert job.poll() is None, "the job has ended before it could be killed"
-            if not list(to.table.glob("*.parquet")):
-                return False
-            with processes.frozen(job.pid):
-                known = {Path(uri).name for uri in DeltaTable(str(to.table)).file_uris()}
-                if {file.name for file in to.table.glob("*.parquet")} <= known:
-                    return False
-                processes.kill(job.pid)
-                return True
-
-        wait_for(caught, (folder / "kafka_to_delta.log").read_text, PROGRAM_S)
-        job.wait()
-
-
 def killed_at(point: str, config: Path, folder: Path) -> None:
     """Kill the job on the way back at a point of the sink's protocol, in a micro-batch with rows."""
     with held_at(f"{point}=hold@2", "delta_to_kafka", config, folder) as job:
@@ -133,39 +113,6 @@ def everything(rows) -> list[tuple]:
 
 def spark(conf: dict[str, str] | None = None) -> str:
     return f"spark: {json.dumps(conf or settings())}"
-
-
-@pytest.mark.parametrize(
-    ("kill_there", "point"),
-    [
-        (killed_between_commits, "commit.decided"),
-        (killed_while_files_are_written, "prepare.wrote"),
-        (killed_between_commits, "commit.cleaned"),
-    ],
-    ids=["between commits, decided", "files, wrote", "between commits, cleaned"],
-)
-def test_appends_come_through_once(
-    there: ToDelta, back: ToKafka, view, tmp_path, kill_there: Callable[..., None], point: str
-):
-    """Headers, tombstones, empty keys and timestamps, too, and the table itself has every row once."""
-    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
-    for n in range(PARTITIONS * ROWS):
-        value = None if n % 7 == 0 else f"{n}"
-        key = b"" if n % 5 == 0 else f"{n}"
-        producer.produce(there.topic, value, key, partition=n % PARTITIONS, headers=[("n", str(n).encode())])
-    assert producer.flush(TIMEOUT) == 0
-    config = there.config(source=f", maxOffsetsPerTrigger: {BATCH}", more=spark())
-    kill_there(there, config, tmp_path)
-    drained("kafka_to_delta", config, tmp_path)
-    places = [(p, offset) for p in range(PARTITIONS) for offset in range(ROWS)]
-    assert sorted(rows_of(there.table, "partition", "offset")) == places
-
-    DeltaTable(str(there.table)).optimize.compact(target_size=1)
-    config = back.config(ALL, source=", maxFilesPerTrigger: 2", more=spark())
-    killed_at(point, config, tmp_path)
-    DeltaTable(str(there.table)).optimize.compact()
-    drained("delta_to_kafka", config, tmp_path)
-    assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))
 
 
 @pytest.mark.parametrize("point", ["prepare.prepared", "commit.decided", "commit.ended"])
@@ -225,29 +172,3 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
         assert strange(log) == [] and "stopped by SIGTERM" in log.read_text()
     assert view.open_transactions("") == set()
     assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))
-
-
-def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta, view, tmp_path):
-    """As the docs have it: the first start fetches Delta's jar, the second one has it, and neither says more than a
-    line about it. Of a package that there is not, Ivy's whole report is seen, then the job's last words."""
-    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
-    producer.produce(there.topic, "v", "k", partition=0)
-    assert producer.flush(TIMEOUT) == 0
-    packages = {name: value for name, value in settings().items() if name != "spark.jars"}
-    packages |= {"spark.jars.packages": PACKAGE, "spark.jars.ivy": str(tmp_path / "ivy")}
-    log, target = tmp_path / "kafka_to_delta.log", ", merge: [k]"
-    sql = "SELECT string(key) AS k, topic, partition, offset, false AS deleted FROM input"
-    for _ in range(2):
-        drained("kafka_to_delta", there.config(sql, target=target, more=spark(packages)), tmp_path)
-    assert rows_of(there.table) == [("k",)]
-    if "Host repos.spark-packages.org not found" in log.read_text():
-        pytest.skip("Spark's second repository cannot be reached: Ivy reports that, as it should")
-    assert strange(log) == []
-    assert log.read_text().count("Spark downloads") <= 1
-    log.unlink()
-    packages["spark.jars.packages"] = PACKAGE.replace(":4.4.0", ":0.0.0")
-    with started("kafka_to_delta", there.config(sql, target=target, more=spark(packages)), tmp_path) as job:
-        assert job.wait(PROGRAM_S) == 1
-    said = log.read_text()
-    assert ":: problems summary ::" in said and "not found" in said
-    assert said.rindex("unresolved dependency") < said.rindex("failed: ")

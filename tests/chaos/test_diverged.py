@@ -1,7 +1,7 @@
 """A topic that loses its newest records and is longer again before the query looks: by an unclean leader election.
 
 What is written anew has offsets that were read already. The query stops by name, and goes on at a clean change of the
-leader, whatever reads: the source, copies and mirrors.
+leader, whatever reads: the source, and copies, of which mirrors are some.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.kills.scene import topics_of
 from tests.support.queries.copies import CopiedFrom
-from tests.support.queries.mirrors import Mirror
 from tests.support.queries.source_calls import Writer, fresh, rows, run, topics, values
 from tests.support.servers.healed_brokers import heal
 from tests.support.waiting import wait_for
@@ -142,7 +141,7 @@ def test_a_task_notices_what_was_lost_after_its_micro_batch_was_planned(unlucky)
 
 
 def test_a_copy_stops(unlucky, view: KafkaView, topic, spark, tmp_path):
-    """To another cluster, record by record as they are."""
+    """To another cluster, record by record as they are: its tasks hand record batches on."""
     target = topic(1)
     copy = CopiedFrom(spark, view, tmp_path, unlucky.topic, target)
     copy.reads = {"kafka.bootstrap.servers": unlucky.brokers.bootstrap_servers}
@@ -152,11 +151,3 @@ def test_a_copy_stops(unlucky, view: KafkaView, topic, spark, tmp_path):
     copy.reads["failOnDataLoss"] = "false"
     copy.run()
     assert len(view.rows(target)) == KEPT + LOST + NEW
-
-
-def test_a_mirror_stops(unlucky, view: KafkaView, view_of_three: KafkaView, spark, tmp_path):
-    """The same."""
-    mirror = Mirror(spark, view_of_three, view, tmp_path, unlucky.topic, map=f"map-{unlucky.topic}")
-    unlucky.keep()
-    unlucky.lose_and_grow(lambda: mirror.run() and None)
-    mirror.stopped_by("EOS_SOURCE_LOG_DIVERGED")

@@ -11,9 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
-from pyspark.sql.streaming import StreamingQuery
 
-import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
@@ -88,51 +86,6 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
         assert ids[-1] != first
         wait_for(lambda: not view.held(out), "the markers")
     assert view.values(out) == ["before", *(str(i) for i in range(12) if i % 3)]
-
-
-@pytest.mark.parametrize("way", ["rows", "copy"])
-def test_a_query_goes_on_when_its_ids_run_out_of_epochs(way, view, cluster, topic, spark, tmp_path):
-    """Those of its tasks, and the one of its ledger."""
-    checkpoint = str(tmp_path / "checkpoint")
-    source, out, ledger = topic(), topic(), topic(1, cleanup_policy="compact")
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    reading = {**options, "subscribe": source, "startingOffsets": "earliest"}
-    sink = {**options, "topic": out, "ledger.topic": ledger}
-    trigger = {"processingTime": "20 milliseconds"}
-    expected: list[str] = []
-
-    def start() -> StreamingQuery:
-        if way == "copy":
-            return spark_eos.copy(spark, source=reading, sink=sink, checkpoint=checkpoint, trigger=trigger)
-        rows = spark.readStream.format("eos-kafka").options(**reading, minPartitions=1).load()
-        writer = rows.select("value").writeStream.format("eos-kafka").options(**sink, checkpointLocation=checkpoint)
-        return writer.trigger(**trigger).start()
-
-    def feed() -> None:
-        """One more micro-batch."""
-        expected.append(str(len(expected)))
-        write(cluster.bootstrap_servers, source, [(0, expected[-1])])
-        wait_for(lambda: query.exception() or view.values(out) == expected, f"row {expected[-1]}")
-        assert query.exception() is None
-
-    with judged(view, of_topics(view, out, source, checkpoint)):
-        query = start()
-        try:
-            for _ in range(3):
-                feed()
-            wait_for(lambda: set(view.transactions(query.id).values()) <= {"CompleteCommit", "Empty"}, "the markers")
-            names = view.transactions(query.id)
-            assert len(names) == 3, "two slots and the ledger"
-            before = {name: view.pair(name)[0] for name in names}
-            use_up(view, names, left=5)
-            for _ in range(16):
-                feed()
-            after = {name: view.pair(name)[0] for name in names}
-        finally:
-            query.stop()
-    assert all(after[name] != before[name] for name in names)
-    assert view.values(out) == expected
-    assert view.held(out) == {}
 
 
 @pytest.mark.parametrize(("point", "nth"), [("commit.decided", 4), ("commit.between", 3), ("commit.ended", 4)])

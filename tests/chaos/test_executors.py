@@ -14,7 +14,7 @@ from tests.support.judges.recorder import Recorded, judged
 from tests.support.kills import query
 from tests.support.kills.killed_program import Killed, running
 from tests.support.queries.data_paths import WAYS, also_by
-from tests.support.spark.standalone import Standalone, standalone
+from tests.support.spark.standalone import SPECULATION, Standalone, standalone
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
@@ -85,16 +85,9 @@ def test_a_stage_that_is_resubmitted(view, spec, tmp_path: Path):
 def test_a_slow_task_is_overtaken_by_its_copy(view, spec, tmp_path: Path):
     """Speculation: two attempts of one task write at once; one is committed."""
     point = "prepare.wrote"
-    speculation = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "1s",
-    }
     with (
         standalone(tmp_path / "spark", cores=2) as cluster,
-        running(replace(spec, master=cluster.master, conf=speculation), f"{point}=hold@{IN_BATCH_2}", tmp_path) as run,
+        running(replace(spec, master=cluster.master, conf=SPECULATION), f"{point}=hold@{IN_BATCH_2}", tmp_path) as run,
     ):
         run.wait_at(point, lambda: cluster.executors().values())
         run.wait_for_end(0)

@@ -1,9 +1,9 @@
-"""A query from a Delta table to a topic, and the job delta_to_kafka past the JVM, killed while tasks write and while
-the driver decides, while others append to the table and compact it: started again, each row is in the topic once. The
-same of a table's changes, while others change it: each is in the topic once, and in its key's order.
+"""A query from a Delta table to a topic, killed while tasks write and while the driver decides, while others append to
+the table and compact it: started again, each row is in the topic once. The same of a table's changes, while others
+change it: each is in the topic once, and in its key's order.
 
-``make test`` kills a query or a job, at rows or at changes, at one of the points, by a seed (SPARK_EOS_SEED);
-``make chaos`` kills both at both, at all of them.
+``make test`` kills such a query, or the job delta_to_kafka, whose steps are the same, at one of the points, by a seed
+(SPARK_EOS_SEED); ``make chaos`` kills the queries at all of them.
 """
 
 from __future__ import annotations
@@ -182,18 +182,6 @@ def strike_changes(spark, view, name, folder: Path, point: str) -> None:
     others.check(view, name, expected(""))
 
 
-def strike_job_of_changes(view, name, folder: Path, point: str) -> None:
-    """The same of the job."""
-    job = ToKafka(None, view.bootstrap_servers, name, folder)
-    others = Changing(folder)
-    source = f", readChangeFeed: true, startingVersion: 0, maxFilesPerTrigger: {LIMIT}"
-    config = job.config("SELECT key, value, _commit_version FROM input", source, more=SESSION, engine="duckdb")
-
-    killed_beside(others, point, TASKS_OF_CHANGES, folder, killer_of_job(config))
-    drained("delta_to_kafka", config, folder)
-    others.check(view, name)
-
-
 def written(view, name: str) -> Counter[str]:
     """What consumers of the topic see, when the markers are written."""
     wait_for(lambda: not view.held(name), "the markers")
@@ -201,9 +189,8 @@ def written(view, name: str) -> Counter[str]:
 
 
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "from a table"))
-#: Or changes.
-ROWS = CHANCE.random() < 0.5
 POINT_OF_THE_DAY = CHANCE.choice(IN_QUERIES)
+OF_QUERY = {"rows": strike, "changes": strike_changes}
 
 
 @pytest.fixture
@@ -212,27 +199,18 @@ def target(topic) -> str:
     return name
 
 
-@pytest.mark.parametrize("killed", one_for_every_day("a kill from a table", ["the query", "the job"]))
+@pytest.mark.parametrize("killed", one_for_every_day("a kill from a table", [*OF_QUERY, "the job"]))
 def test_a_kill_loses_and_doubles_nothing(view, target, tmp_path, request, killed: str) -> None:
     """Of one of them, at one of the points, for every day."""
     if killed == "the job":
-        (strike_job if ROWS else strike_job_of_changes)(view, target, tmp_path, POINT_OF_THE_DAY)
+        strike_job(view, target, tmp_path, POINT_OF_THE_DAY)
     else:
-        spark = request.getfixturevalue("spark")
-        (strike if ROWS else strike_changes)(spark, view, target, tmp_path, POINT_OF_THE_DAY)
+        OF_QUERY[killed](request.getfixturevalue("spark"), view, target, tmp_path, POINT_OF_THE_DAY)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("point", IN_QUERIES)
-@pytest.mark.parametrize("of_query", [strike, strike_changes], ids=["rows", "changes"])
-def test_a_kill_of_the_query_at_every_point(spark, view, target, tmp_path, of_query, point) -> None:
+@pytest.mark.parametrize("read", OF_QUERY)
+def test_a_kill_at_every_point_loses_and_doubles_nothing(spark, view, target, tmp_path, read, point) -> None:
     """The whole set."""
-    of_query(spark, view, target, tmp_path, point)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("point", IN_QUERIES)
-@pytest.mark.parametrize("of_job", [strike_job, strike_job_of_changes], ids=["rows", "changes"])
-def test_a_kill_of_the_job_at_every_point(view, target, tmp_path, of_job, point) -> None:
-    """The whole set."""
-    of_job(view, target, tmp_path, point)
+    OF_QUERY[read](spark, view, target, tmp_path, point)

@@ -1,4 +1,5 @@
-"""A network that neither works nor fails: one way is lost, little gets through, bytes change, one broker is slow.
+"""A network that fails, or neither works nor fails: one way is lost, little gets through, bytes change, one broker is
+slow.
 
 Only the query goes through proxies; readers look directly, and their histories are judged. Whatever the network does,
 the query goes on, or stops by name and goes on with the next start; it does so within a time, and does not spin.
@@ -32,6 +33,21 @@ GOES_ON_WITHIN_S = 240.0
 CORES = 0.5
 #: The beginning of a value that no micro-batch before the third has; a mirror has more rows.
 ROWS_TO_COME, MIRRORED_ROWS_TO_COME = b"1.02", b"1.14"
+
+
+def cut(proxy: Proxy) -> None:
+    """Connections drop, and new ones are refused."""
+    proxy.cut()
+
+
+def delay(proxy: Proxy) -> None:
+    """Every answer takes 0.6 s."""
+    proxy.delay(0.3)
+
+
+def reset(proxy: Proxy) -> None:
+    """Answers break off, within fewer bytes than any has."""
+    proxy.reset_after(10)
 
 
 def requests_are_lost(proxy: Proxy) -> None:
@@ -124,16 +140,19 @@ def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy
     return course
 
 
-@also_by("copy", "mirror")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("fault", [requests_are_lost, answers_are_lost])
-def test_one_way_of_the_network_is_lost_for_a_while(
+@pytest.mark.parametrize("fault", [cut, delay, reset, requests_are_lost, answers_are_lost])
+def test_the_network_fails_or_one_way_of_it_for_a_while(
     fault, point, brokers, view_of_three, network, way, spark, tmp_path
 ):
-    """Connections stay, and what was sent meanwhile arrives late: among it requests that were given up."""
+    """Where one way is lost, connections stay, and what was sent meanwhile arrives late: among it requests that were
+    given up."""
+    resets = sum(proxy.resets for proxy in network)
     through = ",".join(proxy.address for proxy in network)
     scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
+    assert (sum(proxy.resets for proxy in network) > resets) == (fault is reset)
 
 
 @also_by("transform", "mirror")

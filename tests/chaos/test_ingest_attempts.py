@@ -11,18 +11,10 @@ from pyspark.sql import SparkSession
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.ingests import Setting
-from tests.support.spark.standalone import standalone
+from tests.support.spark.standalone import SPECULATION, standalone
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
-
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.minTaskRuntime": "1s",
-}
 
 
 def test_two_attempts_of_a_task_that_both_end_well(

@@ -17,12 +17,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
-import spark_eos
 from tests.support.judges.kafka_view import write
 from tests.support.judges.recorder import Recorded, judged
 from tests.support.kills import query
 from tests.support.runs import installed_wheel as bare
-from tests.support.runs.installed_wheel import ROOT, build_wheel, dependencies
+from tests.support.runs.installed_wheel import build_wheel, dependencies
 from tests.support.spark.standalone import standalone
 from tests.support.waiting import PROGRAM_S
 
@@ -83,18 +82,6 @@ def submitted(spec: query.Spec, archive: Path) -> subprocess.CompletedProcess[st
     return ended(command, others | variables, archive.parent)
 
 
-def run(spec: query.Spec, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The query by a Python that has nothing, on executors; the driver has all by its path."""
-    venv.create(folder / "empty", symlinks=True)
-    path = [str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))]
-    variables = os.environ | {
-        "PYSPARK_PYTHON": str(folder / "empty" / "bin" / "python"),
-        "PYTHONPATH": os.pathsep.join(path),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    return ended([sys.executable, query.__file__, spec.to_json()], variables, folder)
-
-
 def ended(command: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     """A program that has run in this folder, to its end."""
     held, end = os.pipe()  # the program ends with its standard input
@@ -123,14 +110,3 @@ def test_the_package_comes_with_the_application(view, spec, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert Counter(view.values(spec.output)) == Counter(query.expected(value) for _, value in ROWS)
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
-
-
-def test_executors_without_the_package_are_one_clear_error(view, spec, tmp_path):
-    """Spark has the words of the daemon that forks workers; the reason says what is missing and where."""
-    with standalone(tmp_path / "spark") as cluster:
-        done = run(replace(spec, master=cluster.master, conf={"spark.executorEnv.PYTHONPATH": ""}), tmp_path)
-    assert done.returncode != 0
-    found = spark_eos.reason(Exception(done.stderr.partition("StreamingQueryException: ")[2]))
-    assert found is not None and found.condition == "EOS_NOT_ON_WORKERS", done.stderr[-6000:]
-    assert "has no module" in found.message and "docs/clusters.md" in found.hint
-    assert view.values(spec.output) == []

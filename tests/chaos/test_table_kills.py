@@ -26,7 +26,7 @@ from spark_eos.tools import verify
 from tests.support.kills.registry_records import KNOWN, SCHEMA, record
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.fake_registry import fake_registry
-from tests.support.spark.standalone import standalone
+from tests.support.spark.standalone import SPECULATION, standalone
 from tests.support.tables.other_writer import OtherWriter
 from tests.support.tables.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
@@ -49,13 +49,7 @@ SPARK = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 #: A task's only copy is started when the task has taken so long, however few others there are to compare it with.
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.minTaskRuntime": "1s",
-    "spark.speculation.task.duration.threshold": "2s",
-    "spark.executor.memory": "512m",
-}
+OVERTAKEN = SPECULATION | {"spark.speculation.task.duration.threshold": "2s", "spark.executor.memory": "512m"}
 #: Points, and what brings the job to each in its third micro-batch, the second one with rows.
 FAULTS = {
     "table.written": "table.written=hold@3",
@@ -247,7 +241,7 @@ def test_one_attempt_of_a_task_has_its_files_in_the_table(job, kind, attempt, tm
     marks = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(tmp_path / "marks")}
     executors = {f"spark.executorEnv.{name}": value for name, value in marks.items()}
     with standalone(tmp_path / "spark", cores=2) as cluster:
-        overtaken = SPECULATION if attempt == "is overtaken" else {}
+        overtaken = OVERTAKEN if attempt == "is overtaken" else {}
         job = job(kind, "records", **{"spark.master": cluster.master} | executors | overtaken)
         program, mark = job.started(fault), tmp_path / "marks" / "table.written"
         if attempt == "dies":

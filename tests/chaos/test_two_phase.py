@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -83,10 +81,6 @@ def test_a_driver_that_dies_while_nothing_expires(point, decided, scene, offerin
     assert scene.rewritten() == (0 if decided else batch)
 
 
-def query_id(scene: Scene) -> str:
-    return json.loads(Path(scene.spec.checkpoint, "metadata").read_text())["id"]
-
-
 ONCE = [(point, variants(point)[i % len(variants(point))]) for i, point in enumerate(IN_QUERIES)]
 
 
@@ -96,16 +90,3 @@ ONCE = [(point, variants(point)[i % len(variants(point))]) for i, point in enume
 def test_a_kill_at_every_point_leaves_nothing_open(point, variant, scene, spark):
     """No timeout ends what is left by the dead or by zombies, and yet all of it is ended."""
     strike(scene, spark, point, variant)
-
-
-@pytest.mark.chaos
-@also_by("copy", "transform")
-def test_a_decision_that_somebody_has_aborted_is_repaired(scene, spark):
-    """What never expires may still be lost, by the hand of an operator: the replay writes exactly that."""
-    scene.leave_decided(spark)
-    left = sorted(scene.view.open_transactions(query_id(scene)))
-    for name in left[:2]:
-        scene.view.end_transaction(name, commit=False)
-    assert scene.drain(spark) == query_id(scene)
-    scene.check(query_id(scene))
-    assert 0 < scene.rewritten() < scene.spec.rows_per_batch

@@ -50,23 +50,6 @@ def stopped(scene: Scene, spark) -> spark_eos.Reason:
     return found
 
 
-@also_by("copy", "mirror")
-@pytest.mark.parametrize("log", ["offsets", "commits"])
-@pytest.mark.parametrize("point", ["commit.verified", "commit.decided"])
-def test_the_newest_file_of_a_log_is_empty(point, log, view, topic, way, spark, tmp_path):
-    """Before the decision or after it: without the file, the micro-batch is planned anew or run again."""
-    scene = Scene(view, topic, tmp_path, way=way)
-    with scene.recorded():
-        kill(scene, point)
-        files = unsynced(scene, log)
-        found = stopped(scene, spark)
-        assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-        assert f"'{log}'" in found.hint
-        for file in files:
-            file.unlink()
-        scene.check(scene.drain(spark))
-
-
 @also_by("transform", "mirror")
 def test_the_newest_files_of_both_logs_are_gone(view, topic, way, spark, tmp_path):
     """As if the directory had not been written either: Spark plans the last micro-batch but one anew."""
