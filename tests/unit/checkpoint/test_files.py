@@ -40,20 +40,41 @@ def damaged(checkpoint: Checkpoint, batch: int = 0) -> str:
     return caught.value.message
 
 
-def test_end_offsets_of_a_micro_batch(checkpoint):
-    """They are those that the source wrote."""
-    log(checkpoint, 7, KAFKA)
-    assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
+@pytest.mark.parametrize(
+    ("lines", "offsets"),
+    [
+        ((KAFKA,), {"flights": {"0": 23, "1": 5}}),
+        (('{"#epochs":{"t":{"0":2}},"#ids":{"t":"3Tj0bsHXT0Cgee9iL2NdFg"},"t":{"0":23}}',), {"t": {"0": 23}}),
+        ((OTHER, KAFKA, "-", "4", '{"t":{"0":1}}'), {"flights": {"0": 23, "1": 5}, "t": {"0": 1}}),
+        ((OTHER, '{"#cluster":{"id":"c"},"#left":{"t":{"id":"x","offsets":{"0":7}}}}'), {}),
+    ],
+    ids=["one source", "with marks", "beside other kinds", "ours without topics"],
+)
+def test_end_offsets_of_a_micro_batch(checkpoint, lines, offsets):
+    """They are those that Kafka sources wrote. A stream may be joined with one that is not Kafka; a source without data
+    yet has a dash."""
+    log(checkpoint, 7, *lines)
+    assert checkpoint.kafka_offsets(7) == offsets
 
 
-def test_what_is_no_topic_is_left_out(checkpoint):
-    """Beside its offsets the source keeps the ids of its topics, and leader epochs."""
-    log(
-        checkpoint,
-        7,
-        '{"#epochs":{"flights":{"0":2}},"#ids":{"flights":"3Tj0bsHXT0Cgee9iL2NdFg"},"flights":{"0":23,"1":5}}',
-    )
-    assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
+@pytest.mark.parametrize(
+    ("lines", "named"), [((OTHER,), r"offsets\.group\.id"), ((KAFKA, '{"flights":{"0":20}}'), "flights")]
+)
+def test_offsets_that_no_group_can_be_given(checkpoint, lines, named):
+    """Those of nothing, and two for one partition."""
+    log(checkpoint, 0, *lines)
+    with pytest.raises(CheckpointError, match=named) as caught:
+        checkpoint.kafka_offsets(0)
+    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_OFFSETS"
+
+
+def test_a_log_that_is_missing_or_damaged(checkpoint):
+    """Spark writes it before the micro-batch runs; a full disk or a power cut leaves a part of it. A line of a Kafka
+    source that was cut is not taken for another source: to publish the others' offsets alone would hide it."""
+    assert "missing" in damaged(checkpoint)
+    for data in (b"", b"v1", b"\0\0\0\0", b"\xff\xfe", f'v1\n{METADATA}\n{KAFKA}\n{{"t":{{"0":23,'.encode()):
+        Path(checkpoint.location, "offsets", "0").write_bytes(data)
+        damaged(checkpoint)
 
 
 def test_groups_to_which_sources_report(checkpoint):
@@ -67,59 +88,6 @@ def test_clusters_that_sources_note(checkpoint):
     one, other = '{"#cluster":{"id":"c"},"#ids":{"flights":"x"},"flights":{"0":23}}', '{"carriers":{"0":1}}'
     log(checkpoint, 7, one, OTHER, other, '{"#cluster":{"id":"d"},"t":{"0":1},"u":{"0":1}}')
     assert checkpoint.cluster_ids(7) == {"flights": "c", "t": "d", "u": "d"}
-
-
-def test_sources_of_other_kinds_are_passed_over(checkpoint):
-    """A stream may be joined with one that is not Kafka; a source without data yet has a dash."""
-    log(checkpoint, 0, OTHER, KAFKA, "-", "4", '{"carriers":{"0":1}}')
-    assert checkpoint.kafka_offsets(0) == {"flights": {"0": 23, "1": 5}, "carriers": {"0": 1}}
-
-
-def test_no_kafka_source_at_all(checkpoint):
-    """Offsets of nothing cannot be committed: the option is a mistake."""
-    log(checkpoint, 0, OTHER)
-    with pytest.raises(CheckpointError, match=r"offsets\.group\.id") as caught:
-        checkpoint.kafka_offsets(0)
-    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_OFFSETS"
-
-
-def test_our_source_without_topics_is_one_all_the_same(checkpoint):
-    """All that it has read were deleted, or its pattern includes none of them any more."""
-    log(checkpoint, 0, OTHER, '{"#cluster":{"id":"c"},"#left":{"t":{"id":"x","offsets":{"0":7}}}}')
-    assert checkpoint.kafka_offsets(0) == {}
-
-
-def test_a_topic_that_two_sources_read(checkpoint):
-    """There is one committed offset for each partition of a group."""
-    log(checkpoint, 0, KAFKA, '{"flights":{"0":20}}')
-    with pytest.raises(CheckpointError, match="flights") as caught:
-        checkpoint.kafka_offsets(0)
-    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_OFFSETS"
-
-
-def test_a_missing_log_is_damage(checkpoint):
-    """Spark writes it before the micro-batch runs."""
-    assert "missing" in damaged(checkpoint)
-
-
-@pytest.mark.parametrize("text", ["", "v1", f"v1\n{METADATA}", f"{METADATA}\n{KAFKA}\n{KAFKA}", "\0\0\0\0\0\0"])
-def test_a_log_that_was_cut_or_overwritten_is_damage(checkpoint, text):
-    """What a full disk or a power cut leaves."""
-    Path(checkpoint.location, "offsets", "0").write_text(text)
-    damaged(checkpoint)
-
-
-@pytest.mark.parametrize("line", ['{"flights":{"0":23,', '{"flights":{"0":23}', "{"])
-def test_a_kafka_line_that_was_cut_is_not_taken_for_another_source(checkpoint, line):
-    """Publishing the other sources' offsets alone would hide it."""
-    log(checkpoint, 0, '{"carriers":{"0":1}}', line)
-    damaged(checkpoint)
-
-
-def test_bytes_that_are_no_text(checkpoint):
-    """The file system gave back something else than was written."""
-    Path(checkpoint.location, "offsets", "0").write_bytes(b"\xff\xfe\xfd")
-    damaged(checkpoint)
 
 
 def test_the_query_id(checkpoint):

@@ -50,73 +50,41 @@ def test_local_places(location, root):
     assert open_store(location, HadoopSettings()) == Store(pyarrow.fs.LocalFileSystem(), root, local=True)
 
 
+REGION, KEYS = {"endpoint.region": "r"}, {"access.key": "A", "secret.key": "B"}
+KEYS_OR_NONE = {"aws.credentials.provider": "x.SimpleAWSCredentialsProvider,x.AnonymousAWSCredentialsProvider"}
+NOBODY = {"aws.credentials.provider": "x.AnonymousAWSCredentialsProvider"}
+ROLE = {"aws.credentials.provider": "x.AssumedRoleCredentialProvider", "assumed.role.arn": "arn:1"}
+AMAZON, MINIO = "s3.eu-west-1.amazonaws.com", "minio:9000"
+
+
 @pytest.mark.parametrize(
     ("settings", "arguments"),
     [
-        ({"endpoint.region": "eu-west-1"}, {"region": "eu-west-1"}),
+        (REGION, {"region": "r"}),
         (
-            {"access.key": "A", "secret.key": "B", "session.token": "C", "endpoint.region": "r"},
+            KEYS | REGION | {"session.token": "C"},
             {"access_key": "A", "secret_key": "B", "session_token": "C", "region": "r"},
         ),
+        (KEYS_OR_NONE | KEYS | REGION, {"access_key": "A", "secret_key": "B", "session_token": None, "region": "r"}),
+        (KEYS_OR_NONE | REGION, {"anonymous": True, "region": "r"}),
+        (NOBODY | KEYS | REGION, {"anonymous": True, "region": "r"}),
+        (ROLE | REGION, {"role_arn": "arn:1", "session_name": None, "external_id": None, "region": "r"}),
         (
-            {"endpoint": "s3.eu-central-1.amazonaws.com"},
+            ROLE | REGION | {"assumed.role.session.name": "s", "assumed.role.external.id": "x-1"},
+            {"role_arn": "arn:1", "session_name": "s", "external_id": "x-1", "region": "r"},
+        ),
+        (
+            {"endpoint": AMAZON},
             {
-                "endpoint_override": "s3.eu-central-1.amazonaws.com",
+                "endpoint_override": AMAZON,
                 "scheme": "https",
-                "region": "eu-central-1",
+                "region": "eu-west-1",
                 "force_virtual_addressing": True,
             },
         ),
         (
-            {"endpoint": "minio:9000", "path.style.access": "true", "connection.ssl.enabled": "false"},
-            {
-                "endpoint_override": "minio:9000",
-                "scheme": "http",
-                "region": "us-east-1",
-                "force_virtual_addressing": False,
-            },
-        ),
-        (
-            {
-                "aws.credentials.provider": "x.AnonymousAWSCredentialsProvider",
-                "access.key": "A",
-                "endpoint.region": "r",
-            },
-            {"anonymous": True, "region": "r"},
-        ),
-        (
-            {
-                "aws.credentials.provider": "x.SimpleAWSCredentialsProvider,x.AnonymousAWSCredentialsProvider",
-                "access.key": "A",
-                "secret.key": "B",
-                "endpoint.region": "r",
-            },
-            {"access_key": "A", "secret_key": "B", "session_token": None, "region": "r"},
-        ),
-        (
-            {
-                "aws.credentials.provider": "x.SimpleAWSCredentialsProvider,x.AnonymousAWSCredentialsProvider",
-                "endpoint.region": "r",
-            },
-            {"anonymous": True, "region": "r"},
-        ),
-        (
-            {
-                "aws.credentials.provider": "x.AssumedRoleCredentialProvider",
-                "assumed.role.arn": "arn:1",
-                "endpoint.region": "r",
-            },
-            {"role_arn": "arn:1", "session_name": None, "external_id": None, "region": "r"},
-        ),
-        (
-            {
-                "aws.credentials.provider": "x.AssumedRoleCredentialProvider",
-                "assumed.role.arn": "arn:1",
-                "assumed.role.session.name": "s",
-                "assumed.role.external.id": "x-1",
-                "endpoint.region": "r",
-            },
-            {"role_arn": "arn:1", "session_name": "s", "external_id": "x-1", "region": "r"},
+            {"endpoint": MINIO, "path.style.access": "true", "connection.ssl.enabled": "false"},
+            {"endpoint_override": MINIO, "scheme": "http", "region": "us-east-1", "force_virtual_addressing": False},
         ),
     ],
 )
@@ -173,16 +141,11 @@ def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkey
         ({"fs.azure.account.oauth2.client.id": "managed"}, {"client_id": "managed"}),
     ],
 )
-def test_azure_by_hadoops_settings(opened, settings, arguments):
-    """Settings of the account take precedence over those of all accounts."""
-    assert opened("AzureFileSystem", f"abfss://box@{HOST}/a/b", settings) == ("box/a/b", ("acc",), arguments)
-
-
-def test_an_account_is_written_in_any_case(opened):
-    """Hosts have no case, and settings are in small letters."""
-    settings = {f"fs.azure.account.key.{HOST}": "K"}
-    expected = ("box/A", ("acc",), {"account_key": "K"})
-    assert opened("AzureFileSystem", f"abfss://box@{HOST.replace('acc', 'Acc')}/A", settings) == expected
+@pytest.mark.parametrize("host", [HOST, HOST.replace("acc", "Acc")])
+def test_azure_by_hadoops_settings(opened, settings, arguments, host):
+    """Settings of the account take precedence over those of all accounts. Hosts have no case, and settings are in small
+    letters."""
+    assert opened("AzureFileSystem", f"abfss://box@{host}/a/B", settings) == ("box/a/B", ("acc",), arguments)
 
 
 def test_another_cloud_of_azure(opened):
@@ -254,21 +217,16 @@ def test_a_store_that_cannot_be_opened_is_a_named_error(location, monkeypatch):
     assert "offsets.group.id" in caught.value.hint
 
 
-def test_messages_are_without_secrets():
-    """Whatever a library says of the settings that it was given."""
-    settings = HadoopSettings({"fs.s3a.secret.key": "hush-hush", "fs.s3a.endpoint": "minio:9000"})
-    assert settings.hide("no key hush-hush\n at minio:9000") == "no key *** at minio:9000"
-
-
-def test_no_message_has_a_user_of_an_endpoint():
-    """An address is shown, what is before its host is not."""
-    settings = HadoopSettings({"fs.s3a.endpoint": "http://ann:pa/sswd@host:9000"})
-    assert settings.hide("no http://ann:pa/sswd@host:9000") == "no http://***@host:9000"
-
-
-def test_a_secret_within_another_one_leaves_nothing_of_it():
-    """Nor does a token that is configured with its question mark, and told without."""
-    settings = HadoopSettings({"fs.s3a.access.key": "AKID", "fs.s3a.secret.key": "KEYAKIDsecretpart"})
-    assert settings.hide("refused KEYAKIDsecretpart") == "refused ***"
-    token = HadoopSettings({"fs.azure.sas.fixed.token.a": "?sv=2022&sig=SECRET"})
-    assert token.hide("403 for https://a/x?sv=2022&sig=SECRET") == "403 for https://a/x?***"
+@pytest.mark.parametrize(
+    ("settings", "told", "shown"),
+    [
+        ({"fs.s3a.secret.key": "hush", "fs.s3a.endpoint": MINIO}, "no hush\n at minio:9000", "no *** at minio:9000"),
+        ({"fs.s3a.endpoint": "http://ann:pa/s@host:9"}, "no http://ann:pa/s@host:9", "no http://***@host:9"),
+        ({"fs.s3a.access.key": "AKID", "fs.s3a.secret.key": "KEYAKIDpart"}, "refused KEYAKIDpart", "refused ***"),
+        ({"fs.azure.sas.fixed.token.a": "?sv=2&sig=S"}, "403 for https://a/x?sv=2&sig=S", "403 for https://a/x?***"),
+    ],
+    ids=["a key", "a user of an endpoint", "a secret within another one", "a token told without its question mark"],
+)
+def test_messages_are_without_secrets(settings, told, shown):
+    """Whatever a library says of the settings that it was given; addresses are shown."""
+    assert HadoopSettings(settings).hide(told) == shown

@@ -40,26 +40,42 @@ def refused(columns: dict, topic: str | None = "t") -> SchemaError:
     return caught.value
 
 
-def test_all_columns_in_any_order():
-    """Names and types are those of the built-in format, and timestamp."""
-    assert check_columns(schema(**ALL), None) == Columns(True, True, True, True, True)
-    assert check_columns(schema(**dict(reversed(ALL.items()))), None) == Columns(True, True, True, True, True)
+@pytest.mark.parametrize(
+    ("columns", "topic", "found"),
+    [
+        (ALL, None, Columns(True, True, True, True, True)),
+        (dict(reversed(ALL.items())), None, Columns(True, True, True, True, True)),
+        (ALL, "t", Columns(True, False, True, True, True)),  # the option goes before the column
+        ({"value": StringType()}, "t", Columns(False, False, False, False, False)),
+        ({"key": BinaryType(), "value": BinaryType()}, "t", Columns(True, False, False, False, False)),
+        ({"key": StringType(), "value": StringType()}, "t", Columns(True, False, False, False, False)),
+    ],
+)
+def test_columns_that_are_taken(columns, topic, found):
+    """In any order; names and types are those of the built-in format, and timestamp."""
+    assert check_columns(schema(**columns), topic) == found
 
 
-def test_value_alone_will_do_with_the_option():
-    """The other columns are not written."""
-    assert check_columns(schema(value=StringType()), "t") == Columns(False, False, False, False, False)
-
-
-def test_the_option_goes_before_the_column():
-    """The column is then not looked at, as in the built-in format."""
-    assert check_columns(schema(**ALL), "t") == Columns(True, False, True, True, True)
-
-
-@pytest.mark.parametrize("kind", [StringType(), BinaryType()])
-def test_key_and_value_are_text_or_bytes(kind):
-    """Either of them."""
-    assert check_columns(schema(key=kind, value=kind), "t").key
+@pytest.mark.parametrize(
+    ("columns", "topic", "named", "hint"),
+    [
+        ({"key": StringType()}, "t", "'value'", ""),
+        ({"value": StringType()}, None, "topic", '.option("topic"'),
+        ({"value": StringType()}, None, "topic", "AS topic"),
+        (ALL | {"carrier": StringType()}, "t", "'carrier'", "to_json"),  # it would be dropped without a word
+        ({"VALUE": StringType()}, "t", "", "Did you mean 'value'? Rename it: VALUE AS value."),
+        ({"header": StringType()}, "t", "", "Did you mean 'headers'? Rename it: header AS headers."),
+        ({"value": LongType()}, "t", "'value' is bigint", ": cast(value AS string) AS value."),
+        ({"value": StructType([StructField("a", LongType())])}, "t", "'value'", ": to_json(value) AS value."),
+        ({"key": ArrayType(StringType()), "value": StringType()}, "t", "'key'", ": to_json(key) AS key."),
+        ({"partition": LongType(), "value": StringType()}, "t", "'partition'", ": cast it."),
+    ],
+)
+def test_columns_that_are_refused_are_named_with_a_way_out(columns, topic, named, hint):
+    """Names are case-sensitive here, as in the built-in format."""
+    error = refused(columns, topic)
+    assert error.condition == "EOS_SCHEMA_INVALID"
+    assert named in error.message and hint in error.hint
 
 
 @pytest.mark.parametrize(
@@ -87,53 +103,8 @@ def test_wrong_types_are_named(column, kind):
     assert "Make it " in error.hint
 
 
-def test_a_column_that_has_no_place():
-    """It would be dropped without a word."""
-    error = refused(ALL | {"carrier": StringType()})
-    assert error.condition == "EOS_SCHEMA_INVALID"
-    assert "'carrier'" in error.message
-    assert "to_json" in error.hint
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"), [("Value", "value"), ("VALUE", "value"), ("keys", "key"), ("header", "headers")]
-)
-def test_a_misspelt_column_is_told_with_the_one_meant(name, meant):
-    """Names are case-sensitive here, as in the built-in format."""
-    assert refused({name: StringType()}).hint == f"Did you mean '{meant}'? Rename it: {name} AS {meant}."
-
-
-@pytest.mark.parametrize(
-    ("column", "kind", "remedy"),
-    [
-        ("value", LongType(), "cast(value AS string) AS value"),
-        ("value", StructType([StructField("a", LongType())]), "to_json(value) AS value"),
-        ("key", ArrayType(StringType()), "to_json(key) AS key"),
-        ("partition", LongType(), "cast it"),
-    ],
-)
-def test_a_wrong_type_is_told_with_the_way_to_a_right_one(column, kind, remedy):
-    """Where there is one."""
-    assert refused({"value": StringType()} | {column: kind}).hint.endswith(f": {remedy}.")
-
-
 def test_a_column_that_is_there_twice():
     """Nobody could say which one is meant."""
     with pytest.raises(SchemaError, match="'value'") as caught:
         check_columns(StructType([StructField("value", StringType()), StructField("value", StringType())]), "t")
     assert caught.value.condition == "EOS_SCHEMA_INVALID"
-
-
-def test_no_value():
-    """It is the one column that has to be."""
-    error = refused({"key": StringType()})
-    assert error.condition == "EOS_SCHEMA_INVALID"
-    assert "'value'" in error.message
-
-
-def test_neither_topic_column_nor_option():
-    """With both remedies."""
-    error = refused({"value": StringType()}, topic=None)
-    assert error.condition == "EOS_SCHEMA_INVALID"
-    assert '.option("topic"' in error.hint
-    assert "AS topic" in error.hint

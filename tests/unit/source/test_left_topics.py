@@ -62,16 +62,6 @@ def test_topics_without_an_id_count_as_the_same():
     assert come_back(gone.left, {"a": [0]}, {"a": "A"}) == {"a": {0: 5}}
 
 
-def test_the_offset_log_says_what_was_left():
-    """Sorted, under a key that no topic can have."""
-    text = json.dumps(
-        offset_log.to_spark(Position({}, left={"b": LeftAt(None, {0: 7}), "a": LeftAt("A", {10: 5, 9: 6})}))
-    )
-    assert text == ('{"#left": {"a": {"id": "A", "offsets": {"9": 6, "10": 5}}, "b": {"offsets": {"0": 7}}}}')
-    left = offset_log.from_spark(json.loads(text)).left
-    assert left == {"a": LeftAt("A", {9: 6, 10: 5}), "b": LeftAt(None, {0: 7})}
-
-
 def test_leader_epochs_stay_with_the_offsets_at_which_partitions_were_left():
     """So that a log that was cut meanwhile is recognised when it comes back."""
     before = Position({"a": {0: 5, 1: 6, 2: 7}}, {"a": "A"}, epochs={"a": {0: 3, 1: 4}})
