@@ -49,11 +49,6 @@ def test_a_small_limit_is_kept_to_the_batch():
     assert log.within(0, 10**9) == log.end
 
 
-def test_every_micro_batch_gets_on():
-    """By a whole record batch, which is fetched whole anyhow, whatever the limit."""
-    assert Log((10, 5_000_000), (10, 100)).within(0, 1) == 10
-
-
 def test_a_large_limit_is_estimated_by_few_looks():
     """Rows that are all alike: to the look."""
     log = Log(*[(100, 16_000)] * 10_000)

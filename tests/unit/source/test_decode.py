@@ -162,42 +162,6 @@ def test_what_comes_before_another_format_is_decoded(other):
 # Which rows
 
 
-def test_an_empty_response():
-    """Nothing to read, nothing to move on to."""
-    decoded = decode(b"", replace(EVERYTHING, start=7))
-    assert list(decoded.batches) == []
-    assert decoded.next_offset == 7
-
-
-@pytest.mark.parametrize("codec", sorted(CODECS))
-def test_a_batch_that_straddles_both_ends_of_the_range(codec):
-    """With every codec; of other batches, nothing."""
-    log = [plain(at, *[b"%d" % (at + i) for i in range(10)], codec=codec) for at in (0, 10, 20, 30)]
-    data = b"".join(map(encode, log))
-    assert values(data, OffsetRange("t", 0, 13, 17)) == [b"13", b"14", b"15", b"16"]
-    assert values(data, OffsetRange("t", 0, 9, 21)) == [b"%d" % i for i in range(9, 21)]
-    assert values(data, OffsetRange("t", 0, 40, 50)) == []
-
-
-def test_null_and_empty_keys_and_values():
-    """They differ."""
-    pairs = [(None, None), (b"", b""), (b"k", None), (None, b"v"), (b"k", b"v")]
-    log = Batch(tuple(Record(i, TIME, *pair) for i, pair in enumerate(pairs)), 0, 4)
-    assert [(row["key"], row["value"]) for row in rows(encode(log))] == pairs
-
-
-def test_both_kinds_of_timestamps():
-    """The writer's, before and after that of the batch and before 1970, and the broker's, which is one for all."""
-    times = (TIME, TIME - 5_000_000_000, -1, -(2**52), TIME + 1)
-    records = tuple(Record(i, time) for i, time in enumerate(times))
-    assert [(r["timestamp"], r["timestampType"]) for r in rows(encode(Batch(records, 0, 4)))] == [
-        (time, 0) for time in times
-    ]
-    assert {(r["timestamp"], r["timestampType"]) for r in rows(encode(Batch(records, 0, 4, append_time=TIME + 9)))} == {
-        (TIME + 9, 1)
-    }
-
-
 @pytest.mark.parametrize("time", [TIME * 1_000_000, LAST_TIME + 1, -LAST_TIME - 1])
 def test_a_timestamp_that_spark_cannot_hold(time):
     """Microseconds in 64 bits end in the year 294247; nanoseconds, taken for milliseconds, are later. Only what is
@@ -211,29 +175,6 @@ def test_a_timestamp_that_spark_cannot_hold(time):
     assert caught.value.parameters == {"topic": "t", "partition": 3, "offset": 6, "timestamp": time}
     assert [row["offset"] for row in rows(data, OffsetRange("t", 3, 0, 6))] == [0, 1, 4, 5]
     assert [row["timestamp"] for row in rows(data, OffsetRange("t", 3, 7, 8))] == [-LAST_TIME]
-
-
-def test_batches_that_compaction_left_without_records_move_the_position_on():
-    """So do gaps in the offsets; they make no rows."""
-    data = (
-        encode(Batch((), 0, 9))
-        + encode(Batch((Record(12), Record(90_000)), 10, 100_000))
-        + encode(Batch((), 100_001, 100_004))
-    )
-    assert [row["offset"] for row in rows(data)] == [12, 90_000]
-    assert decode(data, EVERYTHING).next_offset == 100_005
-
-
-def test_a_tail_of_control_and_aborted_records_moves_the_position_on():
-    """No row lies behind it."""
-    data = b"".join(
-        map(
-            encode,
-            [plain(0, b"a"), plain(1, b"dead", producer=4), marker(2, 4, commit=False), marker(3, 5, commit=True)],
-        )
-    )
-    assert values(data, aborted=[(4, 1)]) == [b"a"]
-    assert decode(data, EVERYTHING, [(4, 1)]).next_offset == 4
 
 
 def test_aborted_transactions_of_one_producer():

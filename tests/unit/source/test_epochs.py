@@ -87,20 +87,6 @@ def test_a_query_that_keeps_up_asks_each_leader_once():
     assert model.asked == 2
 
 
-def test_a_replica_that_comes_back_with_an_old_end_is_told_by_its_epochs():
-    """Its log ends behind the offset, so that its end says nothing: two unclean elections, from one to the other."""
-    model = Model()
-    model.write(50)
-    model.replicas[1].follow(model.replicas[0], 50)
-    model.write(50)
-    model.elect(1)
-    model.write(50)
-    at = Noted(100, LeaderEpochs(model.leaders()).at({PLACE: 100}, {PLACE: 1}, {})[PLACE])
-    model.elect(0)
-    assert model.replicas[0].answer(at.epoch).end >= at.offset
-    assert LeaderEpochs(model.leaders()).diverged({PLACE: at}, {PLACE: 2}) == {PLACE: 100}
-
-
 def test_a_replica_that_was_filled_from_a_compacted_log_is_not_another_log():
     """It never heard of an epoch of which no record was left."""
     model = Model()

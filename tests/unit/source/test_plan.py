@@ -95,17 +95,6 @@ def test_the_first_micro_batch_records_where_the_query_begins():
         assert (once.end and once.end.offsets) == end
 
 
-@pytest.mark.parametrize(("end", "limit"), [(5, 100), (9, 5)], ids=["as long as the old one", "limited to that"])
-def test_a_recreated_topic_is_read_though_its_micro_batch_ends_where_the_old_one_was_left(end, limit):
-    """The offsets are the same, the topic is not: else the query would never read it."""
-    world = World({"t": "new"}, {("t", 0): Log(0, end, end)})
-    at = Position({"t": {0: 5}}, {"t": "old"})
-    found = world.next(at, max_rows=limit)
-    assert found.end is not None
-    assert (found.end.offsets, found.end.ids) == ({"t": {0: 5}}, {"t": "new"})
-    assert [(r.start, r.end) for r in plan.ranges_between(at, found.end)] == [(0, 5)]
-
-
 @pytest.mark.parametrize("lags", [0, 1, 2, 3])
 def test_a_leader_that_lags_is_asked_again_before_anything_is_lost(lags):
     """For a new micro-batch and for a replay; three times, as fetchOffset.numRetries says."""

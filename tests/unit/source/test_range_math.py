@@ -1,8 +1,6 @@
 """From where to where a micro-batch reads."""
 
 import itertools
-import pickle
-from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
@@ -16,11 +14,6 @@ from spark_eos.source.losses import Losses
 
 def flat(offsets):
     return {(topic, p): at for topic, partitions in offsets.items() for p, at in partitions.items()}
-
-
-def test_without_pressure_a_micro_batch_goes_to_the_end():
-    """All that is stable, in every partition."""
-    assert range_math.advance({"a": {0: 1, 1: 5}}, {"a": {0: 10, 1: 5}}, 9) == {"a": {0: 10, 1: 5}}
 
 
 def test_the_limit_is_shared_by_what_waits():
@@ -80,12 +73,6 @@ def test_a_start_behind_the_logged_end_reads_nothing():
     assert range_math.ranges({"a": {0: 9}}, {"a": {0: 5}}) == []
 
 
-def test_a_range_travels_to_its_task():
-    """Spark pickles it, with all that tells of the log."""
-    sent = OffsetRange("a", 1, 2, 3, "id", 4, 5, 6)
-    assert astuple(pickle.loads(pickle.dumps(sent))) == astuple(sent)
-
-
 @pytest.mark.parametrize(
     ("fit", "expected", "found"),
     [
@@ -126,11 +113,6 @@ def test_nothing_lost_is_no_error():
 
 def sizes(parts):
     return [part.end - part.start for part in parts]
-
-
-def test_no_part_has_more_than_the_most():
-    """Divided evenly."""
-    assert sizes(range_math.split([OffsetRange("a", 0, 5, 15), OffsetRange("a", 1, 0, 3)], None, 4)) == [3, 3, 4, 3]
 
 
 def test_large_ranges_are_divided_to_reach_the_least_number_of_tasks():
