@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyspark
@@ -34,8 +34,9 @@ def printed(code: str, **environ: str) -> str:
     return done.stdout.strip()
 
 
-def let_go(daemon: str, folder: Path, worker: str = "pyspark.worker") -> str:
-    """What the daemon prints when its worker's socket is closed, as Spark does after a minute without work."""
+def let_go(daemon: str, folder: Path, worker: str = "pyspark.worker", tasks: Iterable[str] = ("",)) -> str:
+    """What the daemon prints when its workers' sockets are closed, as Spark does after a minute without work; each
+    worker is sent one of the tasks."""
     settings = {
         "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
         # As Spark sets them for a job.
@@ -52,12 +53,15 @@ def let_go(daemon: str, folder: Path, worker: str = "pyspark.worker") -> str:
         env={**os.environ, **settings},
     )
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(TIMEOUT)
-            connection.connect(UTF8Deserializer().loads(process.stdout))
-            with connection.makefile("rb") as stream:
-                pid = read_int(stream)
-        wait_for(lambda: is_gone(pid), "the end of the worker")
+        address = UTF8Deserializer().loads(process.stdout)
+        for task in tasks:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(TIMEOUT)
+                connection.connect(address)
+                with connection.makefile("rb") as stream:
+                    pid = read_int(stream)
+                connection.sendall(task.encode())
+            wait_for(lambda pid=pid: is_gone(pid), "the end of the worker")
         return process.communicate(timeout=TIMEOUT)[1].decode()  # the end of its input is the daemon's end
     finally:
         process.kill()
@@ -83,7 +87,7 @@ from spark_eos.datasource.provider import EosKafkaDataSource
 from spark_eos.spark.tracebacks import hidden_traceback
 
 def main(infile, outfile):
-    {meets}
+    exec(infile.readline())
     infile.read()  # until Spark has closed the socket
     outfile.write(b"the answer to the first task")
 """
@@ -98,20 +102,17 @@ def test_a_worker_of_sparks_own_daemon_says_nothing_once_it_has_met_the_data_sou
     reader = RangeStreamReader(TablePlan(source, "c", None))
     writer = EosKafkaBatchWriter.__new__(EosKafkaBatchWriter)
     writer.__setstate__({"_options": None})
-    tasks = {
-        "none": "pass",
-        "found": "import pyspark_spark_eos",
-        "made": "EosKafkaDataSource({})",
-        "sent": f"pickle.loads({pickle.dumps(EosKafkaDataSource({}))!r})",
-        "called": "hidden_traceback().__enter__()",
-        "ranges": f"list(pickle.loads({pickle.dumps(reader)!r}).read(pickle.loads({pickle.dumps(ranges)!r})))",
-        "commit": f"pickle.loads({pickle.dumps(writer)!r})",
-    }
-    for name, meets in tasks.items():
-        (folder / f"pyspark_{name}.py").write_text(FIRST_TASK.format(meets=meets))
-    said = {name: let_go("pyspark.daemon", folder, f"pyspark_{name}") for name in tasks}
-    assert "BrokenPipeError" in said.pop("none")
-    assert set(said.values()) == {""}
+    (folder / "pyspark_first.py").write_text(FIRST_TASK)
+    tasks = (
+        "import pyspark_spark_eos",
+        "EosKafkaDataSource({})",
+        f"pickle.loads({pickle.dumps(EosKafkaDataSource({}))!r})",
+        "hidden_traceback().__enter__()",
+        f"list(pickle.loads({pickle.dumps(reader)!r}).read(pickle.loads({pickle.dumps(ranges)!r})))",
+        f"pickle.loads({pickle.dumps(writer)!r})",
+    )
+    assert let_go("pyspark.daemon", folder, "pyspark_first", [f"{task}\n" for task in tasks]) == ""
+    assert "BrokenPipeError" in let_go("pyspark.daemon", folder, "pyspark_first", ["pass\n"])
 
 
 def test_other_errors_of_a_worker_keep_their_stack(folder):
