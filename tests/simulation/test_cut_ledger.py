@@ -54,16 +54,6 @@ def _after(records: int, at: str) -> Run:
     return play(Schedule(Plan(rows=(4, 3), tasks=(2,)), faults))
 
 
-def test_a_decision_that_its_run_has_made_first() -> None:
-    """No run decides before it: what is committed by this one tells of a decision, where the head has none."""
-    assert _after(2, "commit.ended").query.stops == ["died", TRUNCATED]
-
-
-def test_all_heads_of_a_query() -> None:
-    """As if the ledger topic was lost."""
-    assert _after(6, "commit.ended").query.stops == ["died", "EOS_LEDGER_HEAD_LOST"]
-
-
 def test_a_decision_of_which_nothing_is_committed() -> None:
     """Whether somebody has seen its rows, nobody can tell; and the group has its offsets."""
     assert _after(2, "commit.decided").query.stops == ["died", TRUNCATED]

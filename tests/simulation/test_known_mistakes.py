@@ -8,6 +8,7 @@ broken is the rule that spares the query this stop.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -20,7 +21,7 @@ from .codes import CONCURRENT, FENCED, INVALID_STATE
 from .play import broken
 from .schedule import Extras, draw
 from .situations import SIZES, Scene
-from .world import Strike
+from .world import Strike, Violation
 
 #: How many schedules are tried before a mistake counts as unseen.
 SEEDS = 2_000
@@ -373,6 +374,23 @@ MISTAKES = (
         (_LEFT_BEHIND,),
     ),
 )
+
+
+def first_broken(put_back: mistakes.Patch, play: Callable[[int], object], seeds: int = 1_000) -> Violation:
+    """What the first schedule breaks, by its seed, with the mistake put back; without, it breaks nothing. Fails where
+    none of them breaks anything."""
+    for seed in range(seeds):
+        with pytest.MonkeyPatch.context() as patch:
+            put_back(patch)
+            try:
+                play(seed)
+            except Violation as error:
+                found = error
+            else:
+                continue
+        play(seed)
+        return found
+    pytest.fail(f"no schedule of {seeds} sees it")
 
 
 def see(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:

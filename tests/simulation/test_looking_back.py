@@ -27,9 +27,6 @@ AGES = (
     "commit: end eos-q-1",
 )
 
-#: After the decision, the transaction is committed in its other partitions; who finds it after that names it.
-DECIDED = ("commit.decided", "commit: end eos-q-1-1")
-
 
 def _run(at: str, *, dies: str | None = None, rows: tuple[int, ...] = (8,)) -> Run:
     then = None if dies is None else Fault(0, Strike.DRIVER_DIES, 0, dies)
@@ -46,14 +43,6 @@ def test_an_abort_at_any_age_is_told(at: str, rows: tuple[int, ...]) -> None:
     """By the end of the query, or by the next commit: rows are there, or somebody is told that they are not."""
     run = _run(at, rows=rows)
     assert _all_seen(run) or run.query.stops[-1] == "EOS_ROWS_MISSING"
-
-
-@pytest.mark.parametrize("at", DECIDED)
-def test_a_decision_with_a_partition_aborted_is_told(at: str) -> None:
-    """The commit itself does not notice."""
-    run = _run(at)
-    assert run.query.stops == ["EOS_ROWS_MISSING"]
-    assert not _all_seen(run)
 
 
 @pytest.mark.parametrize("dies", ["commit.ended", "commit.cleaned", "commit log", "ahead: look back"])
