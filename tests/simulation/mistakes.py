@@ -51,7 +51,8 @@ def reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks, "Producer", ConnectionPool)
 
 
-def version_4(patch: pytest.MonkeyPatch) -> None:
+def ended_by_version_4(patch: pytest.MonkeyPatch) -> None:
+    """What is to be ended by EndTxn of version 5 is ended by the one before."""
     end = ledger.SimulatedCoordinator._end
     patch.setattr(ledger.SimulatedCoordinator, "_end", lambda self, pair, _, commit: end(self, pair, PLAIN_END, commit))
 
@@ -128,6 +129,8 @@ def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
 
 
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
+    """All attempts of a task have one transactional id."""
+
     def plain(own: Any, head: Any, task: Any, query: str) -> str:
         return task_name(ledger.PREFIX, query, replace(task, attempt=0))
 

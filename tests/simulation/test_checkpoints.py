@@ -55,12 +55,12 @@ def _behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
 
 _ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)
 MISTAKES = (
-    Mistake("a replay that is not compared", _replays_not_compared, _ROWS, extras=ALWAYS),
-    Mistake("what is behind passes what is decided", _behind_taken_for_done, (*_ROWS, "goes on"), extras=ALWAYS),
+    Mistake(_replays_not_compared, _ROWS, extras=ALWAYS),
+    Mistake(_behind_taken_for_done, (*_ROWS, "goes on"), extras=ALWAYS),
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, rows are lost or doubled, or Spark finds its log written; without, none of it."""
     see(mistake, monkeypatch)

@@ -78,30 +78,22 @@ def _gone_taken_for(found: Visibility) -> Any:
 
 MISTAKES = (
     Mistake(
-        "a topic is known by its name",
         _known_by_name,
         (invariants.NOT_LOST,),
         (((Strike.TOPIC_DELETED, SIZES, ("prepare.prepared", "commit.verified", "commit.decided")),),),
     ),
+    Mistake(_asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS),
     Mistake(
-        "a topic without producers is asked for ever", _asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS
-    ),
-    Mistake(
-        "what is gone is taken for lost",
         _gone_taken_for(Visibility.ABORTED),
         (invariants.TRUE_VERDICTS,),
         (_FORGOTTEN,),
+        name="what is gone is taken for lost",
     ),
-    Mistake(
-        "a place is missing since it was for the first time",
-        _missing_since_the_first_time,
-        (invariants.NOT_LOST, invariants.TRUE_STOPS),
-        (_STARTED_TWICE,),
-    ),
+    Mistake(_missing_since_the_first_time, (invariants.NOT_LOST, invariants.TRUE_STOPS), (_STARTED_TWICE,)),
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
     see(mistake, monkeypatch)

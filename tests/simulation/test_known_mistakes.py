@@ -31,13 +31,16 @@ TAKEN = 200
 @dataclass(frozen=True)
 class Mistake:
     """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare. ``extras``:
-    what schedules have that shows it."""
+    what schedules have that shows it. ``name``: that of a patch that has none."""
 
-    name: str
     put_back: mistakes.Patch
     breaks: tuple[str, ...]
     scenes: tuple[Scene, ...] | None = None
     extras: Extras | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or self.put_back.__name__.strip("_")
 
 
 _OWN = f"{ledger.PREFIX}-{ledger.QUERY}-"
@@ -146,27 +149,15 @@ _STALE_COORDINATOR: Scene = (
 )
 
 MISTAKES = (
+    Mistake(mistakes.reuse_of_an_epoch, (invariants.NOT_DOUBLED, invariants.ONE_TRANSACTION), (_LEFT_OPEN,)),
     Mistake(
-        "reuse of an epoch",
-        mistakes.reuse_of_an_epoch,
-        (invariants.NOT_DOUBLED, invariants.ONE_TRANSACTION),
-        (_LEFT_OPEN,),
-    ),
-    Mistake(
-        "EndTxn below version 5 for what is to be ended by it",
-        mistakes.version_4,
+        mistakes.ended_by_version_4,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS, operator.NOTHING_HELD),
         situations.OPENED_ONCE_MORE,
     ),
+    Mistake(mistakes.describe_without_own_epoch, (invariants.NOT_LOST,), (_SECOND_ATTEMPT_IN_THE_MIDDLE,)),
+    Mistake(mistakes.versions_mixed, (invariants.TRUE_VERDICTS,), (_KILLED_WHEN_ENDED,)),
     Mistake(
-        "describe without own epoch",
-        mistakes.describe_without_own_epoch,
-        (invariants.NOT_LOST,),
-        (_SECOND_ATTEMPT_IN_THE_MIDDLE,),
-    ),
-    Mistake("EndTxn versions mixed", mistakes.versions_mixed, (invariants.TRUE_VERDICTS,), (_KILLED_WHEN_ENDED,)),
-    Mistake(
-        "a decision without taking the ledger",
         mistakes.decision_without_taking,
         (
             invariants.OWN_GENERATION,
@@ -176,21 +167,10 @@ MISTAKES = (
             invariants.OFFSETS,
         ),
     ),
+    Mistake(mistakes.abort_after_the_decision, (invariants.NEVER_ABORTED,), (_STOPPED_WHILE_ENDING,)),
+    Mistake(mistakes.commit_inside_the_task, (invariants.DECIDED,)),
+    Mistake(mistakes.id_without_the_attempt, (invariants.LEFT_ALONE,), (_SLOW_SECOND_ATTEMPT,)),
     Mistake(
-        "abort after the decision",
-        mistakes.abort_after_the_decision,
-        (invariants.NEVER_ABORTED,),
-        (_STOPPED_WHILE_ENDING,),
-    ),
-    Mistake("commit inside the task", mistakes.commit_inside_the_task, (invariants.DECIDED,)),
-    Mistake(
-        "transactional id without the attempt",
-        mistakes.id_without_the_attempt,
-        (invariants.LEFT_ALONE,),
-        (_SLOW_SECOND_ATTEMPT,),
-    ),
-    Mistake(
-        "a head read that stops at another query's open transaction",
         mistakes.read_that_does_not_wait,
         (
             invariants.OWN_GENERATION,
@@ -203,176 +183,66 @@ MISTAKES = (
         (_OTHER_QUERY,),
     ),
     Mistake(
-        "51 taken for committed",
         mistakes.answered(CONCURRENT, EndTxnAnswer.DONE),
         (invariants.TRUE_VERDICTS, invariants.NOT_LOST, invariants.TRUE_STOPS),
         (_FAILED_APPEND,),
+        name="51 taken for committed",
     ),
-    Mistake("90 taken for lost", mistakes.taken_for_lost(FENCED), (invariants.TRUE_VERDICTS,), (_ID_TAKEN_AGAIN,)),
+    Mistake(mistakes.taken_for_lost(FENCED), (invariants.TRUE_VERDICTS,), (_ID_TAKEN_AGAIN,), name="90 taken for lost"),
     Mistake(
-        "48 taken for lost", mistakes.taken_for_lost(INVALID_STATE), (invariants.TRUE_VERDICTS,), (_STALE_COORDINATOR,)
+        mistakes.taken_for_lost(INVALID_STATE),
+        (invariants.TRUE_VERDICTS,),
+        (_STALE_COORDINATOR,),
+        name="48 taken for lost",
     ),
+    Mistake(mistakes.clean_up_before_publishing, (invariants.NEVER_ABORTED,), (_SECOND_DRIVER,)),
+    Mistake(mistakes.ledger_producer_kept, (invariants.OFFSETS,), (_LATE_END_OF_THE_LAST_DECISION,)),
+    Mistake(mistakes.abort_without_closing, (invariants.NEVER_ABORTED,), (_STOPPED_COMMIT,)),
+    Mistake(mistakes.clean_up_of_any_generation, (invariants.NEVER_ABORTED,), (_SLOW_CLEANER,)),
+    Mistake(mistakes.digest_of_the_version_at_hand, (invariants.TRUE_STOPS,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.partitioner_of_the_version_at_hand, (invariants.SAME_PARTITION,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.offsets_with_new_batches_only, (invariants.OFFSETS,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.clean_up_that_raises, (invariants.TRUE_STOPS,), (_LEFTOVER_REFUSED,)),
+    Mistake(mistakes.look_of_another_run_heard, (invariants.TRUE_STOPS,), (_LOOK_IN_VAIN,)),
+    Mistake(mistakes.left_out_for_good, (invariants.OFFSETS,), (_SOURCE_BACK,)),
     Mistake(
-        "clean-up by a look-up older than the last publication",
-        mistakes.clean_up_before_publishing,
-        (invariants.NEVER_ABORTED,),
-        (_SECOND_DRIVER,),
+        mistakes.records_of_a_decision_that_is_published_again, (invariants.NOTES_GO_ALONG,), (_KILLED_WHEN_DECIDED,)
     ),
+    Mistake(mistakes.notes_forgotten_by_the_next_decision, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.extra_dropped, (invariants.EXTRAS_GO_ALONG, invariants.TRUE_STOPS), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.extra_of_the_decision_before, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.extras_of_transactions_swapped, (invariants.EXTRAS_GO_ALONG,), (_SECOND_LOST,)),
+    Mistake(mistakes.extra_compared_as_bytes, (invariants.TRUE_STOPS,), (_KILLED_WHEN_DECIDED,)),
     Mistake(
-        "a retry of the ledger's own EndTxn under the same epoch",
-        mistakes.ledger_producer_kept,
-        (invariants.OFFSETS,),
-        (_LATE_END_OF_THE_LAST_DECISION,),
-    ),
-    Mistake(
-        "an abort that does not close the run",
-        mistakes.abort_without_closing,
-        (invariants.NEVER_ABORTED,),
-        (_STOPPED_COMMIT,),
-    ),
-    Mistake(
-        "a clean-up that does not ask for the generation",
-        mistakes.clean_up_of_any_generation,
-        (invariants.NEVER_ABORTED,),
-        (_SLOW_CLEANER,),
-    ),
-    Mistake(
-        "a replay digested by the version at hand",
-        mistakes.digest_of_the_version_at_hand,
-        (invariants.TRUE_STOPS,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "a partitioner of the version at hand",
-        mistakes.partitioner_of_the_version_at_hand,
-        (invariants.SAME_PARTITION,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "offsets with new micro-batches only",
-        mistakes.offsets_with_new_batches_only,
-        (invariants.OFFSETS,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "a clean-up that raises what it was answered",
-        mistakes.clean_up_that_raises,
-        (invariants.TRUE_STOPS,),
-        (_LEFTOVER_REFUSED,),
-    ),
-    Mistake(
-        "a look of another run is heard",
-        mistakes.look_of_another_run_heard,
-        (invariants.TRUE_STOPS,),
-        (_LOOK_IN_VAIN,),
-    ),
-    Mistake(
-        "a topic that was left out once",
-        mistakes.left_out_for_good,
-        (invariants.OFFSETS,),
-        (_SOURCE_BACK,),
-    ),
-    Mistake(
-        "notes of a decision that is published again",
-        mistakes.records_of_a_decision_that_is_published_again,
-        (invariants.NOTES_GO_ALONG,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "notes of earlier decisions forgotten",
-        mistakes.notes_forgotten_by_the_next_decision,
-        (invariants.EXTRAS_GO_ALONG,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "an extra that is dropped",
-        mistakes.extra_dropped,
-        (invariants.EXTRAS_GO_ALONG, invariants.TRUE_STOPS),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "an extra that is swapped with that of the decision before",
-        mistakes.extra_of_the_decision_before,
-        (invariants.EXTRAS_GO_ALONG,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "extras that are swapped between transactions",
-        mistakes.extras_of_transactions_swapped,
-        (invariants.EXTRAS_GO_ALONG,),
-        (_SECOND_LOST,),
-    ),
-    Mistake(
-        "an extra that is compared as bytes",
-        mistakes.extra_compared_as_bytes,
-        (invariants.TRUE_STOPS,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "an extra that is not compared",
         mistakes.extra_not_compared,
         (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS),
         (_KILLED_WHEN_DECIDED,),
         Extras(losses=1.0),
     ),
+    Mistake(mistakes.extra_before_its_decision, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
+    Mistake(mistakes.notes_in_a_transaction_of_their_own, (invariants.NOTES_GO_ALONG,), (_KILLED_WHEN_NOTED,)),
     Mistake(
-        "an extra that is published without its decision",
-        mistakes.extra_before_its_decision,
-        (invariants.EXTRAS_GO_ALONG,),
-        (_KILLED_WHEN_DECIDED,),
-    ),
-    Mistake(
-        "notes in a transaction of their own",
-        mistakes.notes_in_a_transaction_of_their_own,
-        (invariants.NOTES_GO_ALONG,),
-        (_KILLED_WHEN_NOTED,),
-    ),
-    Mistake(
-        "a repair by whatever the replay wrote",
         lambda patch: patch.setattr(commit_module, "repairs", lambda *_: True),
         (invariants.NOT_LOST, invariants.NOT_DOUBLED),
         (_SECOND_LOST,),
+        name="a repair by whatever the replay wrote",
     ),
     Mistake(
-        "a repair of a copy by Spark's ranges",
         mistakes.repair_by_the_ranges_of_spark,
         (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.EXTRAS_GO_ALONG),
         (_SECOND_LOST,),
     ),
     Mistake(
-        "a sweep that asks before it looks",
-        mistakes.sweep_that_asks_before_it_looks,
-        (invariants.NEVER_ABORTED, invariants.TRUE_STOPS),
-        (_SLOW_SWEEP,),
+        mistakes.sweep_that_asks_before_it_looks, (invariants.NEVER_ABORTED, invariants.TRUE_STOPS), (_SLOW_SWEEP,)
     ),
-    Mistake("EndTxn's answer 0 believed", mistakes.end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
-    Mistake("nobody looks back", mistakes.nobody_looks_back, (invariants.NOT_LOST,), (_ABORTED_IN_PLACE,)),
-    Mistake(
-        "only the next commit looks back",
-        mistakes.only_the_next_commit_looks_back,
-        (invariants.NOT_LOST,),
-        (_ABORTED_IN_PLACE,),
-    ),
-    Mistake(
-        "starts do not look back",
-        mistakes.starts_do_not_look_back,
-        (invariants.NOT_LOST,),
-        (_ABORTED_AND_KILLED,),
-    ),
-    Mistake("a late end believed", mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
-    Mistake(
-        "lost while it is open",
-        mistakes.lost_while_it_is_open,
-        (invariants.TRUE_VERDICTS,),
-        (_FENCED_AND_NOT_ENDED,),
-    ),
-    Mistake("fresh by the task's clock", mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
-    Mistake(
-        "a new checkpoint in place of a decision that is not settled",
-        mistakes.new_checkpoint_unsettled,
-        (invariants.TRUE_STOPS,),
-        (_LEFT_BEHIND,),
-    ),
+    Mistake(mistakes.end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
+    Mistake(mistakes.nobody_looks_back, (invariants.NOT_LOST,), (_ABORTED_IN_PLACE,)),
+    Mistake(mistakes.only_the_next_commit_looks_back, (invariants.NOT_LOST,), (_ABORTED_IN_PLACE,)),
+    Mistake(mistakes.starts_do_not_look_back, (invariants.NOT_LOST,), (_ABORTED_AND_KILLED,)),
+    Mistake(mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
+    Mistake(mistakes.lost_while_it_is_open, (invariants.TRUE_VERDICTS,), (_FENCED_AND_NOT_ENDED,)),
+    Mistake(mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
+    Mistake(mistakes.new_checkpoint_unsettled, (invariants.TRUE_STOPS,), (_LEFT_BEHIND,)),
 )
 
 
@@ -408,7 +278,7 @@ def see(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:
     pytest.fail(f"no schedule of {SEEDS} sees it")
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, some schedule breaks the invariant that stands against it."""
     see(mistake, monkeypatch)

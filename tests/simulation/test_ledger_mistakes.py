@@ -19,67 +19,26 @@ _UNTRUE = (
 )
 
 MISTAKES = (
-    Mistake("half a search is kept", ledger_mistakes.half_a_search_is_kept, _UNTRUE, situations.LEDGER_HELD),
+    Mistake(ledger_mistakes.half_a_search_is_kept, _UNTRUE, situations.LEDGER_HELD),
+    Mistake(ledger_mistakes.whatever_end_is_told, (*_UNTRUE, invariants.OFFSETS), situations.LEADER_STALE),
+    Mistake(ledger_mistakes.published_on_whatever_was_read, _UNTRUE, situations.LEADER_STALE),
+    Mistake(ledger_mistakes.the_end_by_fetch, _UNTRUE, situations.LEADER_BEHIND),
+    Mistake(ledger_mistakes.only_the_present_partition, _UNTRUE, situations.LEDGER_GROWN),
+    Mistake(ledger_mistakes.only_the_partitions_known, _UNTRUE, situations.GROWN_WHILE_IT_BEGINS),
+    Mistake(ledger_mistakes.a_new_ledger_for_the_first_micro_batch, _UNTRUE, situations.LEDGER_LOST),
+    Mistake(ledger_mistakes.taken_as_the_ledger_that_was_read, _UNTRUE, situations.LEDGER_REPLACED),
+    Mistake(ledger_mistakes.taken_as_the_coordinator_knows_it, _UNTRUE, situations.LEDGER_REPLACED),
+    Mistake(ledger_mistakes.traces_of_the_first_run_only, _UNTRUE, situations.LEDGER_LOST),
     Mistake(
-        "whatever end is told",
-        ledger_mistakes.whatever_end_is_told,
-        (*_UNTRUE, invariants.OFFSETS),
-        situations.LEADER_STALE,
-    ),
-    Mistake(
-        "a head published on whatever was read",
-        ledger_mistakes.published_on_whatever_was_read,
-        _UNTRUE,
-        situations.LEADER_STALE,
-    ),
-    Mistake("the end by Fetch", ledger_mistakes.the_end_by_fetch, _UNTRUE, situations.LEADER_BEHIND),
-    Mistake("only the present partition", ledger_mistakes.only_the_present_partition, _UNTRUE, situations.LEDGER_GROWN),
-    Mistake(
-        "only the partitions known",
-        ledger_mistakes.only_the_partitions_known,
-        _UNTRUE,
-        situations.GROWN_WHILE_IT_BEGINS,
-    ),
-    Mistake(
-        "a new ledger for the first micro-batch",
-        ledger_mistakes.a_new_ledger_for_the_first_micro_batch,
-        _UNTRUE,
-        situations.LEDGER_LOST,
-    ),
-    Mistake(
-        "taken as the ledger that was read",
-        ledger_mistakes.taken_as_the_ledger_that_was_read,
-        _UNTRUE,
-        situations.LEDGER_REPLACED,
-    ),
-    Mistake(
-        "taken as the coordinator knows it",
-        ledger_mistakes.taken_as_the_coordinator_knows_it,
-        _UNTRUE,
-        situations.LEDGER_REPLACED,
-    ),
-    Mistake(
-        "traces of the first run only",
-        ledger_mistakes.traces_of_the_first_run_only,
-        _UNTRUE,
-        situations.LEDGER_LOST,
-    ),
-    Mistake(
-        "complete before it is committed",
         ledger_mistakes.complete_before_it_is_committed,
         (invariants.TRUE_VERDICTS, invariants.NEVER_ABORTED, invariants.NOT_LOST),
         situations.BATCH_WRITES,
     ),
-    Mistake(
-        "offsets as well as it goes",
-        ledger_mistakes.offsets_as_well_as_it_goes,
-        (invariants.OFFSETS,),
-        situations.OFFSETS_REFUSED,
-    ),
+    Mistake(ledger_mistakes.offsets_as_well_as_it_goes, (invariants.OFFSETS,), situations.OFFSETS_REFUSED),
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
     see(mistake, monkeypatch)

@@ -29,15 +29,8 @@ def _digested_without_the_topic(patch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = (
+    Mistake(_digested_without_the_topic, (invariants.ONE_TOPIC, invariants.TRUE_STOPS), (_HALF_LOST,), ALWAYS),
     Mistake(
-        "rows digested without their topic",
-        _digested_without_the_topic,
-        (invariants.ONE_TOPIC, invariants.TRUE_STOPS),
-        (_HALF_LOST,),
-        ALWAYS,
-    ),
-    Mistake(
-        "a head that forgets topics",
         mistakes.topics_of_the_last_micro_batch,
         (invariants.TOPICS_KNOWN,),
         (((Strike.DRIVER_DIES, SIZES, ("commit log",)),),),
@@ -46,7 +39,7 @@ MISTAKES = (
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, lost rows of a micro-batch are repaired in another topic than the others are in; or a
     replay to a topic that the query has written to would double rows."""

@@ -39,18 +39,13 @@ def _kept_without_the_query(patch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = (
-    Mistake("a clean-up by the prefix of names", _by_prefix, (NEIGHBOURS,), extras=ALWAYS),
-    Mistake("a reader that is kept without the query", _kept_without_the_query, (NEIGHBOURS,), extras=ALWAYS),
-    Mistake(
-        "places that nobody could look at in memory alone",
-        mistakes.unverified_starts_in_memory_alone,
-        (NOT_LOST,),
-        extras=Extras(others=1.0, aborts=1.0),
-    ),
+    Mistake(_by_prefix, (NEIGHBOURS,), extras=ALWAYS),
+    Mistake(_kept_without_the_query, (NEIGHBOURS,), extras=ALWAYS),
+    Mistake(mistakes.unverified_starts_in_memory_alone, (NOT_LOST,), extras=Extras(others=1.0, aborts=1.0)),
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, one query is at what is another's; without, none is."""
     see(mistake, monkeypatch)

@@ -15,25 +15,17 @@ from .world import Fault, Strike
 
 MISTAKES = (
     Mistake(
-        "an abort one epoch on believed",
         version_mistakes.abort_one_epoch_on_believed,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED),
         situations.OPENED_ONCE_MORE,
     ),
+    Mistake(version_mistakes.open_once_more_taken_for_broken, (invariants.TRUE_STOPS,), situations.OPENED_ONCE_MORE),
     Mistake(
-        "a transaction that is open once more taken for broken",
-        version_mistakes.open_once_more_taken_for_broken,
-        (invariants.TRUE_STOPS,),
-        situations.OPENED_ONCE_MORE,
-    ),
-    Mistake(
-        "ended by the version at hand",
         version_mistakes.ended_by_the_version_at_hand,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS),
         situations.FEATURE_CHANGED,
     ),
     Mistake(
-        "handed over wherever it begins",
         version_mistakes.handed_over_wherever_it_begins,
         (invariants.NOT_LOST, NOTHING_HELD),
         situations.ABORTED_WHILE_IT_IS_WRITTEN,
@@ -41,7 +33,7 @@ MISTAKES = (
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
     see(mistake, monkeypatch)
