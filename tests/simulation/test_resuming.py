@@ -12,8 +12,8 @@ from . import __main__ as simulate
 from . import figures
 from .campaign import Campaign, files, loaded, read
 from .play import Run
-from .schedule import Extras, Schedule, draw
-from .world import Strike, Violation
+from .schedule import Schedule, draw
+from .world import Violation
 
 
 def main(*arguments: str) -> int:
@@ -66,19 +66,6 @@ def test_a_schedule_that_fails_is_the_first_one_next_time(
         assert passed(state) == 2
     assert schedules[2] == schedules[3]
     assert "seed 2: an invariant: is broken" in capsys.readouterr().out
-
-
-def test_schedules_that_all_have_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they have besides is drawn last, so that they are otherwise as without it."""
-    schedules: list[Schedule] = []
-    played = simulate.play
-    monkeypatch.setattr(simulate, "play", lambda schedule: schedules.append(schedule) or played(schedule))
-    assert main("--schedules", "20", "--always", "cuts,outputs") == 0
-    for seed, schedule in enumerate(schedules):
-        plain = draw(random.Random(seed), extras=Extras())
-        count = len(plain.faults)
-        assert (schedule.plan, schedule.faults[:count]) == (plain.plan, plain.faults)
-        assert {Strike.LEDGER_CUT, Strike.OUTPUT_CUT} <= {fault.strike for fault in schedule.faults[count:]}
 
 
 def test_what_schedules_amount_to(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from . import ledger, mistakes
 from .invariants import NEIGHBOURS, NOT_LOST
-from .neighbours import OTHERS, query_of
+from .neighbours import OTHERS
 from .plan import QUERY, Plan
 from .play import play
 from .processes import Process
@@ -65,13 +65,3 @@ def test_some_schedules_have_several() -> None:
     """Enough that each run of the tests has them, few enough that they cost little."""
     several = [seed for seed in range(1_000) if draw(random.Random(seed)).others]
     assert 20 < len(several) < 100
-
-
-@pytest.mark.parametrize(
-    ("actor", "query"),
-    [("commit r0", QUERY), ("cleaner task q-x/r1 b0 p0.0.0", "q-x"), ("task r3 b0 p1.0.0 itself", QUERY)],
-)
-def test_whose_an_actor_is(actor: str, query: str) -> None:
-    """By the run in its name; an actor of no run is nobody's."""
-    assert query_of(actor) == query
-    assert query_of("operator 55") is None
