@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import StreamingQueryException
 
 from spark_eos.tools.devcluster import DevCluster
@@ -64,7 +63,7 @@ class Compacted:
         """Let the cleaner run over all that is there, and then no more. New rows roll the active segment, which is
         never cleaned; they have a key of their own."""
         ends, before = self.view.ends(self.name), self.visible()
-        self._set("min.compaction.lag.ms", "0")
+        self.view.configure(self.name, min_compaction_lag_ms=0)
         for p in range(PARTITIONS):
             own = [row for row in before if row.partition == p and row.key != ROLL]
             last = {row.key: row.offset for row in own}
@@ -76,18 +75,12 @@ class Compacted:
                 return {row.offset for row in rows if row.offset < ends[self.name, p]} == wanted
 
             wait_for(cleaned, f"the cleaner in partition {p}", 300.0)
-        self._set("min.compaction.lag.ms", str(10**9))
+        self.view.configure(self.name, min_compaction_lag_ms=10**9)
 
     def visible(self) -> list[Row]:
         """What a read_committed consumer sees."""
         wait_for(lambda: not self.view.held(self.name), "the markers")
         return self.view.rows(self.name)
-
-    def _set(self, setting: str, value: str) -> None:
-        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=[entry])
-        for future in self.view.admin.incremental_alter_configs([resource]).values():
-            future.result(TIMEOUT)
 
 
 @pytest.fixture(scope="module")

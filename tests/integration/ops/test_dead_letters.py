@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from spark_eos import cli
 from spark_eos.ops import dead_letters
@@ -341,7 +340,7 @@ def test_letters_that_were_deleted_are_gone_and_the_others_are_sent_once(office,
     assert len(office.values(office.out)) == 6
 
 
-def test_compaction_takes_no_receipt(office, topic, write, admin):
+def test_compaction_takes_no_receipt(office, topic, write):
     """So no letter is sent a second time that it has left."""
     office.topic = dead = topic(1, segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100")
     for n in range(4):
@@ -349,19 +348,13 @@ def test_compaction_takes_no_receipt(office, topic, write, admin):
         write(dead, b"bad-%d" % n, key=b"same", headers=malformed_in(office.source))
         assert office.resend("--reason", TOO_LARGE) == {office.out: 1}
 
-    def policy(value: str) -> None:
-        entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, dead, incremental_configs=[entry])
-        for altered in admin.incremental_alter_configs([resource]).values():
-            altered.result()
-
     def compacted() -> bool:
         write(dead, b"roll", key=b"roll", headers=malformed_in(office.source))  # an active segment is never compacted
         return not any(row.key == b"same" and row.value != b"bad-3" for row in office.view.rows(dead))
 
-    policy("compact")
+    office.view.configure(dead, cleanup_policy="compact")
     wait_for(compacted, "the compaction")
-    policy("delete")
+    office.view.configure(dead, cleanup_policy="delete")
     assert office.resend("--reason", TOO_LARGE) == {}
     _, rows = office.ask("list", dead, "--reason", TOO_LARGE)
     assert [(row["letters"], row["sent_again"]) for row in rows] == [(4, 4)]

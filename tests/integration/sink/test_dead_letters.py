@@ -6,13 +6,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from pyspark.sql import SparkSession
 
 from tests.support.judges.kafka_view import KafkaView, Row
 from tests.support.queries.sink_queries import ended_by
 from tests.support.spark.session_faults import armed
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import wait_for
 
 ROWS = "key string, value string, partition int"
 LIMIT = 20_000
@@ -30,31 +28,6 @@ Letters = dict[tuple[str, int], list[str]]
 def letters(topic: Callable[..., str]) -> str:
     """A dead-letter topic."""
     return topic(2, max_message_bytes=10_000_000)
-
-
-@pytest.fixture
-def few_rows(spark: SparkSession) -> str:
-    """Tasks get four rows at a time."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(name)
-    spark.conf.set(name, 4)
-    yield
-    spark.conf.set(name, before)
-
-
-def set_config(view: KafkaView, topic: str, **config: object) -> None:
-    """While the topic is in use; two underscores are a dot."""
-    given = {key.replace("_", "."): str(value) for key, value in config.items()}
-    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in given.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    for future in view.admin.incremental_alter_configs([resource]).values():
-        future.result()
-
-    def there() -> bool:
-        (found,) = view.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        return all(found.result()[key].value == value for key, value in given.items())
-
-    wait_for(there, f"the settings of {topic}")
 
 
 def short(row: Row) -> str:
@@ -114,26 +87,6 @@ def test_rows_that_are_known_to_be_too_large(files, sink, topic, view, letters, 
     assert len(view.rows(out, committed=False)) == 12
 
 
-def test_a_limit_that_is_lowered_while_a_task_writes(files, sink, topic, view, letters, spark, tmp_path, few_rows):
-    """Brokers refuse what the task takes for small enough: alone or within a batch of others, in the middle of a
-    partition, and in one where nothing else is."""
-    out = topic(3, max_message_bytes=1_000_000)
-    query = sink(topic=out, deadLetters__topic=letters, kafka__batch__size=300)
-    source = files(ROWS).add([("k", "first", 2)] * 4 + some_rows())
-    with armed(spark, "prepare.wrote=hold", tmp_path / "faults") as fault:
-        started = query.start(source.stream())
-        fault.wait()
-        set_config(view, out, max_message_bytes=LIMIT)
-        fault.release()
-        assert started.awaitTermination(TIMEOUT)
-    taken, refused = expected()
-    taken[2] = ["first"] * 4 + taken[2]
-    assert in_order(view, out) == taken
-    assert {place: sorted(rows) for place, rows in letters_of(view, letters).items()} == {
-        (out, partition): rows for partition, rows in refused.items()
-    }
-
-
 @pytest.mark.parametrize(
     "faults",
     [
@@ -149,7 +102,7 @@ def test_a_run_that_dies_with_dead_letters(faults, files, sink, topic, view, let
     with armed(spark, faults, tmp_path / "faults") as fault:
         started = query.start(source.stream())
         fault.wait()
-        set_config(view, out, max_message_bytes=LIMIT)
+        view.configure(out, max_message_bytes=LIMIT)
         fault.release()
         ended_by(started, "FaultInjected")
     before = view.ends(letters)
@@ -224,6 +177,6 @@ def test_a_replay_under_another_limit_writes_nothing_again(files, sink, topic, v
     query, source = sink(topic=out, deadLetters__topic=letters), files(ROWS).add(some_rows())
     query.run(source.stream())
     query.forget(0)
-    set_config(view, out, max_message_bytes=1_000_000)
+    view.configure(out, max_message_bytes=1_000_000)
     query.run(source.stream())
     check(view, out, letters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import DataLossError
-from spark_eos.source import watch
+from spark_eos.source import plan, watch
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.queries.source_calls import (
     fresh,
@@ -19,8 +19,9 @@ from tests.support.queries.source_calls import (
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
-    """Topics are looked at every time, not every five seconds."""
+    """Topics are looked at every time, not every five seconds; and one broker soon tells what is there."""
     monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
+    monkeypatch.setattr(plan, "HIDDEN_WAITS_MS", (0, 100, 400))
 
 
 def left(reader, admin, write, name: str, other: str, how: str) -> tuple[EosKafkaStreamReader, dict]:
@@ -39,7 +40,7 @@ def left(reader, admin, write, name: str, other: str, how: str) -> tuple[EosKafk
     if how == "deleted":
         admin.delete_topics([name])[name].result()
         until_topic_is_gone(admin, name)
-    with pytest.raises(DataLossError):
+    with pytest.raises(DataLossError, match="the topic was deleted" if how == "deleted" else "no longer includes it"):
         run(reader(**one), at)
     assert topics(at)[name] == {"0": 3}
     batches, end = run(reader(**one, failOnDataLoss=False), at)

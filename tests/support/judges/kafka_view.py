@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 from kafka import KafkaAdminClient
 from kafka.errors import ConcurrentTransactionsError
 from kafka.errors import KafkaError as KafkaPythonError
@@ -80,6 +80,19 @@ class KafkaView:
 
     def partitions(self, topic: str) -> list[int]:
         return sorted(self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
+
+    def configure(self, topic: str, **config: object) -> None:
+        """Change settings of the topic; an underscore is a dot. Returns when brokers tell of them."""
+        given = {name.replace("_", "."): str(value) for name, value in config.items()}
+        entries = [ConfigEntry(*pair, incremental_operation=AlterConfigOpType.SET) for pair in given.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
+
+        def there() -> bool:
+            (found,) = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+            return all(found.result()[name].value == value for name, value in given.items())
+
+        wait_for(there, f"the settings of {topic}")
 
     def ends(self, *topics: str, committed: bool = False) -> dict[tuple[str, int], int]:
         """Each partition's high watermark, or its last stable offset.

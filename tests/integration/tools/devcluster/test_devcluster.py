@@ -1,5 +1,5 @@
 """The dev cluster on real brokers: `cluster` is shared and only asked; whoever kills brokers starts a cluster of its
-own.
+own. Several brokers, pauses and levels of features are what tests/chaos works with.
 """
 
 import os
@@ -19,20 +19,12 @@ from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster import cluster as cluster_module
 from spark_eos.tools.devcluster.jars import JarSet, resolve
-from tests.support.queries.transactions import LIFE_MS
 from tests.support.waiting import PROGRAM_S, TIMEOUT, is_gone, wait_for
 
-ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
 
-
-def produce(cluster, topic, *values, transaction=None):
-    """Produces the values to partition 0; in a transaction of that id where one is given, which then is left open."""
-    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"}
-    own = {"transactional.id": transaction, "transaction.timeout.ms": LIFE_MS} if transaction else {}
-    producer = Producer(config | own)
-    if transaction:
-        producer.init_transactions(TIMEOUT)
-        producer.begin_transaction()
+def produce(cluster, topic, *values):
+    """Produces the values to partition 0."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"})
     delivered = []
     for value in values:
         producer.produce(topic, value, partition=0, on_delivery=lambda error, _: delivered.append(error))
@@ -43,14 +35,6 @@ def produce(cluster, topic, *values, transaction=None):
 
 def values(cluster, topic, count):
     return [record.value for record in cluster.console_consume(topic, partition=0, max_messages=count)]
-
-
-def test_comes_up_and_answers(cluster):
-    """A cluster has one living broker by default, and knows its own id."""
-    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=TIMEOUT)
-    assert list(metadata.brokers) == [0]
-    assert metadata.cluster_id == cluster.cluster_id
-    assert not is_gone(cluster.broker(0).pid)
 
 
 def test_java_reads_what_was_produced(cluster, topic):
@@ -66,16 +50,6 @@ def test_java_reads_what_was_produced(cluster, topic):
         (1, 0, "a:b", "key", None),
     ]
     assert records[2].timestamp == 1234
-
-
-def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
-    """Transactions work: an aborted row is passed over by a read_committed consumer."""
-    name = topic()
-    produce(cluster, name, "aborted", transaction=name).abort_transaction(TIMEOUT)
-    produce(cluster, name, "committed", transaction=name).commit_transaction(TIMEOUT)
-    (record,) = cluster.console_consume(name, max_messages=1)
-    # At 0 is the aborted record, at 1 the marker of its transaction.
-    assert (record.offset, record.value) == (2, "committed")
 
 
 def test_a_tool_that_fails_says_why(cluster):
@@ -115,52 +89,6 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         pass
 
 
-@pytest.fixture(scope="module")
-def old_cluster():
-    """A broker of this file's own, whose transactions are of the older kind."""
-    with DevCluster(features={"transaction.version": 1}) as running:
-        yield running
-
-
-def test_a_feature_is_at_the_level_asked_for(old_cluster):
-    """A cluster can be made with an older transaction.version."""
-    servers = old_cluster.bootstrap_servers
-    described = old_cluster.java_tool(
-        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, "describe"
-    )
-    (line,) = (line for line in described.splitlines() if "transaction.version" in line)
-    assert "FinalizedVersionLevel: 1" in line
-
-
-def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
-    """A paused broker takes connections and answers nothing; afterwards it goes on."""
-    old_cluster.create_topic("paused")
-    old_cluster.pause(0)
-    assert not is_gone(old_cluster.broker(0).pid)
-    # The connection is taken, by the kernel; an answer does not come.
-    assert old_cluster.broker(0).ask(timeout_s=2) is None
-    old_cluster.resume(0)
-    old_cluster.wait_ready()
-    produce(old_cluster, "paused", "value")
-
-
-def test_three_brokers_replicate_and_outlive_one():
-    """With three brokers, writing and reading go on while one is dead, and it finds its way back."""
-    with DevCluster(3) as cluster:
-        cluster.create_topic("replicated", 3)
-        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(
-            "replicated", timeout=TIMEOUT
-        )
-        partitions = metadata.topics["replicated"].partitions.values()
-        assert [sorted(partition.replicas) for partition in partitions] == [[0, 1, 2]] * 3
-        produce(cluster, "replicated", "by three")
-        cluster.kill(1)
-        produce(cluster, "replicated", "by two")
-        cluster.start(1)
-        assert {frozenset(cluster.broker(i).ask().brokers) for i in range(3)} == {frozenset({0, 1, 2})}
-        assert values(cluster, "replicated", 2) == ["by three", "by two"]
-
-
 def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
     """A SIGKILL to the program leaves neither a broker nor a folder."""
     program = (
@@ -190,16 +118,6 @@ def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
         raise RuntimeError("of the body")
     assert is_gone(pid)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_log_is_shown_when_a_broker_does_not_come_up():
-    """A broker that ends at once is an error with the end of its log."""
-    with (
-        pytest.raises(DevClusterError, match=r"(?s)Broker 0 has ended.*ends with:.*ClassNotFound.*no\.Such") as raised,
-        DevCluster(config={"metric.reporters": "no.Such"}),
-    ):
-        pass
-    assert raised.value.condition == "EOS_DEVCLUSTER_FAILED"
 
 
 @pytest.mark.parametrize(
@@ -273,47 +191,6 @@ def test_the_command_adds_topics_to_a_cluster_that_runs(capsys):
             assert capsys.readouterr().out == f"bootstrap.servers=127.0.0.1:{port}\n"
         assert len(cluster.broker(0).ask("made").leaders) == 3
         assert len(cluster.broker(0).ask("plain").leaders) == 1
-
-
-@pytest.fixture(scope="module")
-def resolved_at_once(tmp_path_factory):
-    """A cache that two processes have resolved the same jar into at once, and what each of them said on stderr."""
-    cache = tmp_path_factory.mktemp("cache")
-    program = f"from spark_eos.tools.devcluster.jars import JarSet, resolve; resolve({ONE_JAR!r})"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"SPARK_EOS_CACHE": str(cache)},
-        )
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=PROGRAM_S)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    return cache, said
-
-
-@pytest.mark.chaos
-def test_processes_that_resolve_at_once_download_once(resolved_at_once):
-    """Of two processes that need the same jars, one downloads and the other waits."""
-    _, said = resolved_at_once
-    assert sorted("downloading one-jar" in text for text in said) == [False, True]
-
-
-@pytest.mark.chaos
-def test_a_damaged_download_is_resolved_afresh(resolved_at_once, monkeypatch, capfd):
-    """A jar that was cut off in the cache is noticed and downloaded again."""
-    cache, _ = resolved_at_once
-    monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
-    (jar,) = resolve(ONE_JAR)
-    assert capfd.readouterr().err == ""
-
-    content = jar.read_bytes()
-    jar.write_bytes(content[: len(content) // 2])
-    assert resolve(ONE_JAR) == [jar]
-    assert jar.read_bytes() == content
-    assert "downloading one-jar" in capfd.readouterr().err
 
 
 def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
