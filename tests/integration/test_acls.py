@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kafka.protocol.admin.acl import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
-from pyspark.errors import PySparkException
 
 from spark_eos import cli
 from spark_eos.errors import EosError
@@ -36,7 +35,7 @@ from tests.support.models.fresh_preflight import forget_checks
 from tests.support.queries.sink_queries import Sink
 from tests.support.queries.transactions import LIFE_MS
 from tests.support.servers.secure_cluster import LIMITED, Secure
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import wait_for
 
 PREFIX = "limited"
 QUERY = Query(("acl-in",), ("acl-out",), "acl-group", "acl-ledger", PREFIX, two_phase=True, creates_ledger=True)
@@ -168,22 +167,6 @@ def test_each_right_is_needed_and_named(acl, copied, rules, secure):
     text = str(caught.value)
     assert acl.operation in text and acl.name in text
     start(secure, copied)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("acl", NEEDED, ids=named)
-def test_a_query_without_a_right_writes_nothing(acl, copied, rules, secure, view, spark, tmp_path):
-    """It stops before any task, with that error."""
-    ends, query = view.ends("acl-out"), None
-    with rules.without(acl), pytest.raises(PySparkException, match=r"\[EOS_\w+\]") as caught:
-        query = sink(secure, tmp_path).start(frame(spark, secure))
-        query.awaitTermination(TIMEOUT)
-    text = str(caught.value)
-    assert acl.operation in text and acl.name in text
-    ran = query is not None and list(spark.sparkContext.statusTracker().getJobIdsForGroup(query.runId))
-    assert not ran, "tasks ran"
-    assert view.ends("acl-out") == ends
-    assert not view.held("acl-out")
 
 
 def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsys):

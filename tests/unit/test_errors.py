@@ -7,6 +7,7 @@ import pickle
 import re
 import string
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,16 @@ def every_class() -> list[type[EosError]]:
     return found
 
 
-def stops() -> list[tuple[str, ast.Call]]:
-    """Every call of `stop` in the library and the jobs, and of `raised` in these: its file and line, and the call."""
-    calls = []
-    for path in (path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text())):
-            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if isinstance(node, ast.Call) and name in ("stop", "raised") and node.args:
-                calls.append((f"{path.relative_to(ROOT)}:{node.lineno}", node))
-    return calls
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    """Every call of a plain name in the library and the jobs: its file and line, the name, and the call."""
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", node.func.id, node)
+        for folder in ("spark_eos", "jobs")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
 
 
 def entry_of(call: ast.Call) -> str:
@@ -88,7 +90,9 @@ def test_every_template_is_filled_in(entry):
 def test_every_entry_is_raised_with_what_it_fills_in():
     """The code names no entry that is not in the table, gives each what its texts need, and uses each."""
     known, used = texts(), set()
-    for where, call in stops():
+    for where, name, call in calls():
+        if name not in ("stop", "raised") or not call.args:  # `raised` is what jobs call
+            continue
         entry, given = entry_of(call), {keyword.arg for keyword in call.keywords}
         assert entry in known, f"{where}: there is no {entry}"
         needed = placeholders(known[entry]["message"]) | placeholders(known[entry]["hint"])
@@ -110,12 +114,7 @@ def test_every_row_of_the_table_says_what_it_has_to():
 def test_errors_are_made_by_the_table_only():
     """Else a message would not be in the tests above; what says an error again may copy it."""
     names = {cls.__name__ for cls in every_class()}
-    made = []
-    for path in (path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-                made.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    assert made == []
+    assert [where for where, name, _ in calls() if name in names] == []
 
 
 def test_the_docstring_draws_the_tree_as_it_is():

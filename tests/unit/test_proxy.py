@@ -6,7 +6,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -101,23 +100,6 @@ def test_one_direction_is_lost_and_comes_back(answers, echo, proxy, client):
     proxy.restore()
     assert receive(client, len(FRAME)) == FRAME
     wait_for(lambda: not proxy.awaited, "the end of the answer")
-
-
-def test_a_trickle(proxy, client):
-    """Each direction takes as long as the bytes need at this rate."""
-    proxy.trickle(2000)
-    began = time.monotonic()
-    frame = struct.pack(">ii", 204, 7) + bytes(200)
-    assert ask(client, frame) == frame
-    assert time.monotonic() - began >= 0.1
-
-
-def test_stalls(proxy, client):
-    """By chance, in either direction, and never out of order."""
-    proxy.stall(1.0, 0.05)
-    began = time.monotonic()
-    assert ask(client, FRAME) == FRAME
-    assert time.monotonic() - began >= 0.1
 
 
 def test_a_connection_that_is_half_open(proxy, client):

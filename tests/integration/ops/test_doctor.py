@@ -113,13 +113,6 @@ def test_a_ledger_that_is_not_there_is_not_made(patient):
     assert "no-ledger" not in patient.view.admin.list_topics(timeout=TIMEOUT).topics
 
 
-def test_two_phase_commit_that_brokers_do_not_offer(patient):
-    """By the sink's own check."""
-    code, answer = patient.ask("--two-phase")
-    assert code == 1
-    assert {f["condition"] for f in answer["findings"] if f["severity"] == "error"} == {"EOS_TWO_PHASE_UNAVAILABLE"}
-
-
 def test_nobody_answers(capsys):
     """Exit code 2, within seconds, with the error in JSON, too."""
     words = ["--bootstrap-servers", "127.0.0.1:1", "--kafka", "sasl.password=hunter2", "doctor", "--format", "json"]

@@ -4,8 +4,8 @@ is not decided. Outputs are read by a plain consumer.
 
 from __future__ import annotations
 
-import json
 import shutil
+import uuid
 from pathlib import Path
 
 import pyarrow.fs
@@ -125,42 +125,21 @@ def copy(quiet, tmp_path) -> Path:
     return copy
 
 
-def _stateful(copy: Path) -> None:
-    (copy / "state" / "0").mkdir(parents=True)
-
-
-def _elsewhere(copy: Path) -> None:
-    for log, source, to in (("commits", 3, 4), ("offsets", 4, 5)):
-        shutil.copy(copy / log / str(source), copy / log / str(to))
-
-
-def _with_a_gap(copy: Path) -> None:
-    (copy / "offsets" / "2").unlink()
-
-
-def _of_a_later_spark(copy: Path) -> None:
-    log = copy / "offsets" / "4"
-    log.write_text(log.read_text().replace("v1", "v9", 1))
-
-
-def _unknown(copy: Path) -> None:
-    (copy / "metadata").write_text(json.dumps({"id": "00000000-0000-4000-8000-000000000000"}))
-
-
-def _never_started(copy: Path) -> None:
-    shutil.rmtree(copy / "offsets")
+#: Another sink has done the planned micro-batch, and the next one is planned.
+FURTHER = {"commits/3": "commits/4", "offsets/4": "offsets/5"}
 
 
 @pytest.mark.parametrize(
     ("happens", "condition"),
     [
-        (_stateful, "EOS_DROP_REFUSED"),
-        (_elsewhere, "EOS_DROP_REFUSED"),
-        (_with_a_gap, "EOS_REPLAY_REFUSED"),
-        (_of_a_later_spark, "EOS_CHECKPOINT_FORMAT"),
-        (_unknown, "EOS_QUERY_UNKNOWN"),
-        (_never_started, "EOS_DROP_REFUSED"),
+        (lambda copy: (copy / "state" / "0").mkdir(parents=True), "EOS_DROP_REFUSED"),
+        (lambda copy: [shutil.copy(copy / one, copy / next_) for one, next_ in FURTHER.items()], "EOS_DROP_REFUSED"),
+        (lambda copy: shutil.rmtree(copy / "offsets"), "EOS_DROP_REFUSED"),
+        (lambda copy: (copy / "offsets" / "2").unlink(), "EOS_REPLAY_REFUSED"),
+        (lambda copy: (copy / "offsets" / "4").write_text("v9\n{}\n{}"), "EOS_CHECKPOINT_FORMAT"),
+        (lambda copy: (copy / "metadata").write_text(f'{{"id": "{uuid.UUID(int=0)}"}}'), "EOS_QUERY_UNKNOWN"),
     ],
+    ids=["stateful", "elsewhere", "never started", "a gap", "a later Spark", "unknown"],
 )
 def test_what_is_refused(happens, condition, quiet, copy):
     """What else would have to be taken back, and what nobody can tell; nothing is changed."""

@@ -26,9 +26,8 @@ from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.task import check_begins
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.tools.devcluster import DevCluster
-from tests.chaos.test_kills import strike
 from tests.support.judges.kafka_view import KafkaView, open_view
-from tests.support.kills.scene import Scene, topics_of
+from tests.support.kills.scene import topics_of
 from tests.support.queries.transactions import LIFE_MS
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -150,12 +149,6 @@ def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out)
     assert coordinator.is_first(Pair(own.id, own.producer_id, own.epoch + 1), out, 0, 0) is False
     producer.abort()
     producer.close()
-
-
-@pytest.mark.chaos
-def test_a_kill_loses_and_doubles_nothing(old, old_view, spark, tmp_path):
-    """Between the decision and the end of the transactions decided on."""
-    strike(Scene(old_view, topics_of(old), tmp_path), spark, "commit.decided", "dead")
 
 
 # What is refused

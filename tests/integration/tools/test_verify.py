@@ -113,25 +113,6 @@ def test_a_faulty_row_is_named(copied: Copied, capsys, rows, fault, id_, input_,
     assert f"\n  id {id_}  {side} {at}\n" in capsys.readouterr().out
 
 
-def test_row_that_was_rolled_back_is_lost(copied: Copied) -> None:
-    """A copy that only read_uncommitted sees does not count as arrived."""
-    copied.put(ROWS[:19])
-    copied.put(ROWS[19:], commit=False)
-    report = copied.ask()
-    assert the_one(report, "lost").id == "r19"
-    assert report.counts["output_uncommitted"] == 1
-
-
-def test_reordered_row(copied: Copied) -> None:
-    """r2 after r4, both of input partition 0; the other way round in two partitions is no matter."""
-    swapped = [(0, "r0"), (0, "r4"), (0, "r2"), *ROWS[5:], (1, "r1"), (1, "r3")]
-    swapped = [row if row[1] not in ("r1", "r3") else (0, row[1]) for row in swapped]
-    copied.put(swapped)
-    report = copied.ask()
-    assert the_one(report, "reordered") == ops.Example("r2", f"{copied.input}-0@1", f"{copied.output}-0@2")
-    assert copied.ask(order="none").ok
-
-
 def test_order_by_key(copied: Copied, topic) -> None:
     """Rows of one key must keep their order, others need not."""
     producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
@@ -148,17 +129,6 @@ def test_aborted_row_that_is_visible(copied: Copied) -> None:
     write(copied.cluster.bootstrap_servers, copied.input, [(1, "never")], commit=False)
     copied.put([*ROWS, (1, "never")])
     assert the_one(copied.ask(), "aborted_visible") == ops.Example("never", None, f"{copied.output}-1@10")
-
-
-def test_row_without_a_readable_id(copied: Copied, topic) -> None:
-    """It is torn, and does not hide the others."""
-    input_, output = topic(1), topic(1)
-    values = ['{"id": {"n": 1}}', '{"id": {"n": "2"}}', '{"id": {"n": "é"}}']
-    write(copied.cluster.bootstrap_servers, input_, [(0, value) for value in values])
-    write(copied.cluster.bootstrap_servers, output, [(0, v) for v in [*values[:2], '{"id": {"n"', values[2]]])
-    where = IdPlace.parse("json:id.n")
-    report = copied.ask(inputs=(input_,), outputs=(output,), id=where, output_id=where)
-    assert the_one(report, "torn") == ops.Example(None, None, f"{output}-0@2", "no id at json:id.n")
 
 
 def test_rows_without_an_id_that_pass_unchanged(copied: Copied, topic) -> None:
