@@ -8,7 +8,6 @@ import shutil
 import uuid
 from pathlib import Path
 
-import pyarrow.fs
 import pytest
 from pyspark.sql import DataFrame
 
@@ -16,7 +15,6 @@ import spark_eos
 from tests.support.judges.kafka_view import write
 from tests.support.queries.replaying import Life, killed
 from tests.support.runs.case_cover import one_for_every_day
-from tests.support.servers.object_store import object_store
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
@@ -167,20 +165,3 @@ def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, top
     newest = max(int(name) for name in numbers(query.checkpoint / "offsets") if name.isdigit())
     shutil.copy(query.checkpoint / "offsets" / str(newest), query.checkpoint / "offsets" / str(newest + 1))
     life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
-
-
-def test_a_checkpoint_in_an_object_store(quiet, tmp_path):
-    """Which has no checksums of Spark's, and moves a file by writing it anew."""
-    with object_store(tmp_path) as store:
-        for name in ["metadata", *(f"{log}/{n}" for log in ("offsets", "commits") for n in range(4))]:
-            store.put(f"c/{name}", (quiet.checkpoint / name).read_text())
-        store.put("c/offsets/4", (quiet.checkpoint / "offsets" / "3").read_text())
-        storage = [word for key, value in store.settings.items() for word in ("--storage", f"{key}={value}")]
-        words = ["recover", f"s3a://{store.bucket}/c", "--drop-planned", *storage]
-        assert quiet.told(*words)["batch"] == 4
-        assert quiet.command(*words, "--yes") == 0
-        at = quiet.status(f"s3a://{store.bucket}/c", *storage)["checkpoint"]
-        assert at["planned"] == at["committed"] == [0, 1, 2, 3]
-        found = store.files.get_file_info(pyarrow.fs.FileSelector(f"{store.bucket}/c/dropped", recursive=True))
-        assert [info.base_name for info in found if info.is_file and info.size] == ["4"]
-        quiet.refused("EOS_DROP_REFUSED", *words, "--yes")

@@ -1,8 +1,9 @@
-"""The files of a dropped micro-batch, which are moved out of a checkpoint's offset log, on a disk and in an object
-store."""
+"""Files that commands change, on a disk and in an object store: those of a dropped micro-batch, which are moved out of a
+checkpoint's offset log, and those of a new checkpoint."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,22 +11,30 @@ from pathlib import Path
 import pytest
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import open_store
-from spark_eos.errors import CommandError
-from spark_eos.ops.checkpoint_files import DroppedFiles, put
+from spark_eos.checkpoint.stores import absolute, open_store
+from spark_eos.errors import CommandError, ReplayError
+from spark_eos.ops.checkpoint_files import DroppedFiles, NewCheckpoint, put
+from spark_eos.protocol.head import Unfinished
 
 SETTINGS = HadoopSettings()
 LOGS = (
     {f"offsets/{n}": f"o{n}" for n in range(4)} | {f"commits/{n}": f"c{n}" for n in range(3)} | {"offsets/.3.crc": "x"}
 )
+UNFINISHED = Unfinished("old", "/old", "/new", 0, ('{"t":{"0":4}}', '{"u":{"0":5}}'), ("v1", '{"a":1}'), ("v1", "{}"))
+FILES = NewCheckpoint.contents("new", UNFINISHED)
 
 
 @pytest.fixture(params=["disk", "object store"])
-def location(request, tmp_path) -> str:
-    where = str(tmp_path / "c") if request.param == "disk" else f"memory://bucket-{uuid.uuid4().hex}/c"
+def free(request, tmp_path) -> str:
+    """A location in a file system that renames, and in one that does not."""
+    return str(tmp_path / "c") if request.param == "disk" else f"memory://bucket-{uuid.uuid4().hex}/c"
+
+
+@pytest.fixture
+def location(free) -> str:
     for name, text in LOGS.items():
-        write(where, name, text)
-    return where
+        write(free, name, text)
+    return free
 
 
 def write(location: str, name: str, text: str) -> None:
@@ -91,3 +100,43 @@ def test_whoever_takes_over_leaves_no_place_to_move_to(tmp_path: Path):
         first.move(3)
     assert there(where, "offsets/3", "dropped/8/3", "dropped/7/.3.crc") == ["anew", "o3", "x"]
     assert sorted(path.name for path in (tmp_path / "dropped").iterdir()) == ["7", "8"]
+
+
+def test_a_new_checkpoint_is_that_of_a_query_that_has_done_micro_batch_0(free):
+    """In Spark's format; the first file is that which makes a start meet the head that refuses it."""
+    assert list(FILES) == ["metadata", "offsets/0", "commits/0"]
+    target = NewCheckpoint(free, SETTINGS)
+    target.check_free()
+    target.write(FILES)
+    assert there(free, *FILES) == [*FILES.values()]
+    assert json.loads(FILES["metadata"]) == {"id": "new"}
+    assert FILES["offsets/0"].splitlines() == ["v1", '{"a":1}', *UNFINISHED.lines]
+    assert FILES["commits/0"].splitlines() == ["v1", "{}"]
+
+
+def test_what_an_interrupted_replay_has_left_out_is_written(free):
+    """And nothing is written over, so that a repeated command changes nothing."""
+    target = NewCheckpoint(free, SETTINGS)
+    target.write({"metadata": FILES["metadata"]})
+    for _ in range(2):
+        target.write(FILES)
+    assert there(free, *FILES) == [*FILES.values()]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_place_that_is_not_free(name, free):
+    """Whatever is there is somebody's."""
+    target = NewCheckpoint(free, SETTINGS)
+    target.write({name: "another"})
+    for step in (target.check_free, lambda: target.write(FILES)):
+        with pytest.raises(ReplayError, match="EOS_REPLAY_REFUSED") as caught:
+            step()
+        assert free in caught.value.message
+
+
+def test_places_are_put_down_whole(monkeypatch, tmp_path):
+    """The command that finishes a replay may be run in another folder."""
+    monkeypatch.chdir(tmp_path)
+    assert absolute("new") == str(Path(tmp_path, "new"))
+    assert absolute("s3a://lake/new") == "s3a://lake/new"
+    assert absolute("/data/new") == "/data/new"
