@@ -1,5 +1,5 @@
-"""Files that commands change, on a disk and in an object store: those of a dropped micro-batch, which are moved out of a
-checkpoint's offset log, and those of a new checkpoint."""
+"""Files that commands change, on a disk and in an object store: those of a dropped micro-batch, which are moved out of
+a checkpoint's offset log, and those of a new checkpoint."""
 
 from __future__ import annotations
 
