@@ -1,9 +1,11 @@
-"""Topic → Delta table → topic: the share for every day of what the other tests of the Delta jobs hold one by one."""
+"""Topic → Delta table → topic by the jobs, of tables that Spark and delta-rs write: each record and change once."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 
+import pytest
 from deltalake import DeltaTable
 
 from tests.support.tables.delta import ToDelta, ToKafka, forget_the_last_commit, history, rows_of
@@ -52,3 +54,30 @@ def test_keys_keep_their_history(job: ToDelta, back: ToKafka, write, view):
         b"b": [("insert", "b"), ("delete", "b")],
     }
     assert rows_of(back.table) == [("a", "a again")]
+
+
+@pytest.mark.chaos
+def test_many_changes_of_many_keys_end_in_the_tables_state(job: ToDelta, back: ToKafka, view):
+    """Overwrites, updates and deletes of the whole table, in one micro-batch: who takes the last change of each key has
+    the table's rows, and every key's versions ascend."""
+    back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    for n in range(4):
+        back.sql(f"INSERT INTO {{t}} SELECT string(id), '{n}' FROM range({100 * n}, {100 * n + 100}, 1, 3)")
+        back.sql(f"UPDATE {{t}} SET v = v || '+{n}' WHERE int(k) % 3 = {n % 3}")
+        back.sql(f"DELETE FROM {{t}} WHERE int(k) % 7 = {n}")
+        back.sql(f"INSERT OVERWRITE {{t}} SELECT /*+ REPARTITION(3) */ k, v || '.' FROM {{t}} WHERE int(k) % 11 <> {n}")
+    source = ", readChangeFeed: true, startingVersion: 0"
+    assert back.run(CHANGES, source=source) is None
+    found = history(view, back.topic)
+    columns = "_commit_version, _change_type, k, v"
+    recorded = back.sql(f"SELECT {columns} FROM table_changes_by_path('{back.table}', 0)")
+    assert Counter(recorded) == Counter(
+        (version, kind, key.decode(), value) for key, changes in found.items() for version, kind, value in changes
+    )
+    assert all(
+        [version for version, _, _ in changes] == sorted(version for version, _, _ in changes)
+        for changes in found.values()
+    )
+    last = {key.decode(): changes[-1] for key, changes in found.items()}
+    state = sorted((key, value) for key, (_, kind, value) in last.items() if kind != "delete")
+    assert state == sorted(rows_of(back.table))

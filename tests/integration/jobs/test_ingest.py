@@ -14,13 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_eos
-from jobs.ingest_files import NOTES_TOPIC
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
@@ -84,17 +82,6 @@ def test_csv_is_taken_once_and_noted(setting: Setting):
     assert (first["uri"], first["topic"], first["size"]) == (f"file://{file}", setting.topic, file.stat().st_size)
 
 
-def test_json_lines_and_what_does_not_fit(setting: Setting):
-    """A record that does not fit ends the job with its place, and nothing of its micro-batch is visible."""
-    setting.put("a.json", '{"n": 1}', "", '{"n": 2}')
-    setting.put("b.json", "no JSON")
-    how = {"format": "json", "schema": "n INT", "sql": "SELECT string(n) AS value FROM input"}
-    setting.fails("EOS_JOB_MALFORMED_ROW", **how)
-    assert setting.there() == [] and setting.noted() == []
-    setting.run(onMalformed="drop", **how)
-    assert setting.there() == ["1", "2"]
-
-
 def test_lines_of_json_go_on_as_they_are(setting: Setting, capsys: pytest.CaptureFixture[str]):
     """Past the JVM, whatever they are, but for blank ones; a run through Spark, which parses them, goes on behind."""
     setting.put("a.json", '{"n": 1}', "", " \t", '{"n":  2', "{}")
@@ -112,8 +99,7 @@ def test_lines_of_json_go_on_as_they_are(setting: Setting, capsys: pytest.Captur
 
 
 def test_columns_of_parquet_that_are_the_topics(setting: Setting):
-    """Past the JVM: keys, values that are null, headers; a file with other columns is another micro-batch, and one with
-    a column that no topic has stops the job by its name."""
+    """Past the JVM: keys, values that are null, headers; a file with other columns is another micro-batch."""
     headers = pa.array(
         [[{"key": "h", "value": b"1"}], None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
     )
@@ -124,8 +110,6 @@ def test_columns_of_parquet_that_are_the_topics(setting: Setting):
     setting.run(format="parquet", sql=None)
     rows = [(row.key, row.value, row.headers) for row in setting.view.rows(setting.topic, committed=True)]
     assert sorted(rows, key=str) == [(None, b"b", ()), (b"k", b"a", (("h", b"1"),)), (b"l", None, ())]
-    pq.write_table(pa.table({"value": ["c"], "n": [1]}), setting.folder / "c.parquet")
-    setting.fails("EOS_SCHEMA_INVALID", format="parquet", sql=None)
     assert setting.names() == ["a.parquet", "b.parquet"]
 
 
@@ -346,14 +330,6 @@ def test_rows_that_are_left_out_are_counted(setting: Setting, capsys: pytest.Cap
     assert "1 file, 6 in, 3 out, 3 dropped" in capsys.readouterr().err
 
 
-def test_fields_that_are_empty_make_a_row(setting: Setting):
-    """Also where the delimiter is white space; only lines without any delimiter can be blank."""
-    setting.put("a", "1\tone", "\t", "", "  ", "2\t")
-    how = {"format": "csv", "schema": "n INT, t STRING", "delimiter": "\t"}
-    setting.run(**how, sql="SELECT string(_line) AS value FROM input")
-    assert setting.there() == ["1", "2", "5"]
-
-
 def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
     """Nobody would find there what was taken."""
     setting.put("a", "a")
@@ -379,17 +355,3 @@ def test_what_no_ingest_has_planned_is_not_read(spark: SparkSession, setting: Se
     setting.ingest()
     with pytest.raises(PySparkException, match="EOS_USE_UNSUPPORTED"):
         spark.read.format("eos-files").load().collect()
-
-
-def test_notes_that_are_not_what_the_ledger_knows(setting: Setting):
-    """Somebody has written to the topic of what was taken under the ingest's name: nobody can tell what was taken."""
-    setting.put("a", "a")
-    setting.run()
-    forged = {"query": setting.query, "batch": 7, "place": 0}
-    partition = next(row.partition for row in setting.view.rows(NOTES_TOPIC) if setting.name in str(row.value))
-    producer = Producer({"bootstrap.servers": setting.servers, "log_level": 0})
-    producer.produce(NOTES_TOPIC, json.dumps(setting.noted()[0]), json.dumps(forged), partition)
-    assert producer.flush(TIMEOUT) == 0
-    setting.put("b", "b")
-    setting.fails("EOS_INGEST_NOTES_LOST")
-    assert setting.there() == ["a"]

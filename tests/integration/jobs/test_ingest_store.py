@@ -76,12 +76,3 @@ def test_parquet_in_a_bucket(setting: Setting, store: ObjectStore):
     transform = {"engine": "duckdb", "sql": "SELECT CAST(n AS STRING) AS value FROM input"}
     setting.run(path="s3a://checkpoints/parquet", format="parquet", transform=transform)
     assert setting.there() == ["1", "2", "3"]
-
-
-def test_an_object_that_was_replaced_is_an_error(setting: Setting, store: ObjectStore):
-    """As a file on a disk is: nobody can tell which of its rows were new."""
-    store.put("changed/a.txt", "one\n")
-    setting.run(path="s3a://checkpoints/changed")
-    store.put("changed/a.txt", "two\n")
-    setting.fails("EOS_FILE_CHANGED", path="s3a://checkpoints/changed")
-    assert setting.there() == ["one"]

@@ -19,14 +19,10 @@ from pyspark.sql import functions as F
 from jobs.files.input import Files, accepted, parsed, rows_of
 from jobs.runner.columns import PARSED, with_fields
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import EosError, FileError
-from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
+from spark_eos.errors import FileError
 from spark_eos.pipelines.files.folder import Folder, with_digest
-from spark_eos.pipelines.files.notes import Notes
-from spark_eos.pipelines.files.source import Form, source_for
+from spark_eos.pipelines.files.source import source_for
 from spark_eos.pipelines.files.text import TextForm
-from spark_eos.sink.schema import Columns
 from tests.support.judges.text_readers import (
     CSV_PIECES,
     JSON_PIECES,
@@ -278,48 +274,3 @@ def test_a_type_of_parquet_that_spark_does_not_have(column: pa.Array, spark: Spa
         FileError, match=r"EOS_FILE_MALFORMED.*a.parquet .*odd is of type .* Hint: .*change their types"
     ):
         read(spark, config(tmp_path, "parquet"))
-
-
-def as_they_are(folder: Path) -> tuple[Columns, list[dict[str, object]]]:
-    """The columns of the folder's one file for a topic, and the rows that a task has of it, past the JVM."""
-    form, files = Form(parquet=True), [with_digest(file, NONE) for file in Folder(str(folder)).files()]
-    columns = columns_in(files[0], form, NONE, "t")
-    rows = FileRows(form, [files], columns, NONE, LastWritten(), Notes("notes", 0))
-    batches = rows._rows([pa.record_batch({"id": [0]})], Counts())
-    return columns, [row for batch in batches for row in batch.to_pylist()]
-
-
-def test_columns_of_parquet_that_are_the_topics(spark: SparkSession, tmp_path: Path):
-    """Texts of each kind are bytes, and nulls stay; the topic is that of the sink."""
-    table = pa.table(
-        {
-            "value": pa.array(["a", None], pa.large_string()),
-            "key": pa.array(["k", "k"]).dictionary_encode(),
-            "topic": ["other", "other"],
-            "partition": pa.array([1, None], pa.int32()),
-            "timestamp": pa.array([1, 2], pa.timestamp("ms", "UTC")),
-        }
-    )
-    pq.write_table(table, tmp_path / "a.parquet")
-    columns, rows = as_they_are(tmp_path)
-    assert (columns.key, columns.topic, columns.partition, columns.timestamp) == (True, False, True, True)
-    assert [(row["key"], row["value"], row["partition"]) for row in rows] == [(b"k", b"a", 1), (b"k", None, None)]
-
-
-@pytest.mark.parametrize(
-    ("columns", "entry"),
-    [
-        ({"value": ["c"], "n": [1]}, "EOS_SCHEMA_INVALID.unknown"),
-        ({"value": [1]}, "EOS_SCHEMA_INVALID.type"),
-        ({"key": ["c"]}, "EOS_SCHEMA_INVALID.value"),
-        ({"value": ["c"], "timestamp": pa.array([1], pa.timestamp("us"))}, "EOS_SCHEMA_INVALID.type"),
-        ({"value": ["c"], "timestamp": pa.array([1], pa.timestamp("ns", "UTC"))}, "EOS_FILE_MALFORMED.content"),
-        ({"value": ["c"], "_line": [1]}, "EOS_FILE_MALFORMED.columns"),
-    ],
-)
-def test_what_is_no_column_of_a_topic(columns: dict[str, object], entry: str, spark: SparkSession, tmp_path: Path):
-    """Nothing of the file is left out, or made into something else, in silence."""
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(EosError) as raised:
-        as_they_are(tmp_path)
-    assert raised.value.entry == entry

@@ -268,18 +268,6 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     assert setting.output() == []
 
 
-def test_a_mistake_is_said_before_spark_starts(setting: Setting):
-    """A misspelt key costs no start of Spark."""
-    config = setting.config()
-    config.write_text(config.read_text().replace("checkpoint:", "chekpoint:"))
-    done = run(*MODULE, "--conf", str(config))
-    assert done.returncode == 1
-    failure, restart = done.stderr.splitlines()[-2:]
-    assert failure.startswith("failed: [EOS_CONFIG_UNKNOWN_KEY]") and "Did you mean 'checkpoint'?" in failure
-    assert restart == "restarting will not help until this is fixed (exit code 1)"
-    assert "starting Spark" not in done.stderr
-
-
 def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Setting):
     """Exit code 75; after 12 s, and before Spark starts."""
     setting.servers = "127.0.0.1:1"
@@ -292,18 +280,6 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
     assert said is not None and 12 <= float(said[1]) < 60
     assert "Connection refused" in failure
     assert restart == "restart the job unchanged: it resumes where it stopped (exit code 75)"
-
-
-@pytest.mark.chaos
-def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
-    """A syntax error is told with the key of the config file, and no query has a checkpoint yet."""
-    config = setting.config(transform="sql: SELEC 1")
-    done = run(*MODULE, "--conf", str(config))
-    assert done.returncode == 1
-    failure, _ = done.stderr.splitlines()[-2:]
-    assert failure.startswith(f"failed: [EOS_CONFIG_INVALID_VALUE] {config}: Spark rejects 'transform.sql': ")
-    assert "Syntax error at or near 'SELEC'" in failure
-    assert not (setting.folder / "checkpoint" / "metadata").exists()
 
 
 def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic_names, tmp_path: Path):

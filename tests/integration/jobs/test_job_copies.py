@@ -15,7 +15,6 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from jobs.consume_transform_produce import ConsumeTransformProduce, start_copy
 from jobs.runner.config import load
-from spark_eos.errors import ConfigError
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.copies import copied
 from tests.support.waiting import PROGRAM_S, TIMEOUT
@@ -48,23 +47,6 @@ def config(view: KafkaView, topic, tmp_path: Path):
     return make
 
 
-def test_a_job_without_a_transform_copies_records(config, spark, view, write):
-    """With their keys, and the group has the offsets."""
-    job, source, target = config("{copy: same}")
-    write(source, b"a", None, key=b"k", partition=1)
-    assert start_copy(spark, job).awaitTermination(TIMEOUT)
-    assert copied(view.rows(target)) == copied(view.rows(source))
-    assert view.group(f"{target}-group", source) == view.ends(source)
-
-
-def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, spark, view, write):
-    """Named as every other function of a job is."""
-    job, source, target = config("{arrow: 'tests.support.queries.copies:shouted'}")
-    write(source, b"a", b"-b", partition=1)
-    assert start_copy(spark, job).awaitTermination(TIMEOUT)
-    assert view.values(target) == ["A"]
-
-
 @pytest.mark.parametrize("example", ["copy", "copy_sql", "copy_transform"])
 def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_path, monkeypatch):
     """With their variables set, between two topics. A function's module is on the path of every process; this session
@@ -88,26 +70,6 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
     else:
         assert [(row.key, row.value, row.timestamp) for row in rows] == [(b"k", late, before)]
     assert view.group(target, source) == view.ends(source)
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [
-        "{arrow: 'jobs.runner.lines:nothing'}",
-        "{arrow: 'tests.support.queries.copies:shouted', sql: 'SELECT value FROM input'}",
-        "{arrow: 'tests.support.queries.copies:shouted', format: string}",
-        "{arrow: 'tests.support.queries.copies:shouted', engine: duckdb}",
-        "{sql: 'SELECT value FROM input', engine: duckdb, format: string}",
-        "{sql: 'SELECT value FROM input', engine: polars}",
-        "{sql: 'SELECT value FROM input', ordered: false}",
-        "sql",
-    ],
-)
-def test_a_wrong_transform_is_told_by_its_key(transform, config):
-    """Before Spark starts."""
-    with pytest.raises(ConfigError) as caught:
-        config(transform)
-    assert caught.value.parameters["key"].startswith("transform")
 
 
 @pytest.mark.chaos

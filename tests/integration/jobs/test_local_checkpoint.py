@@ -90,7 +90,7 @@ def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, view, c
         with job(config, tmp_path) as (second, log):
             code = second.wait(PROGRAM_S)
         said = log.read_text()
-        assert (code, "EOS_CHECKPOINT_IN_USE" in said) == (1, True), said
+        assert (code, "EOS_CHECKPOINT_IN_USE" in said, "starting Spark" in said) == (1, True, False), said
         assert f"process {os.getpid()} on " in said
         assert [file.name for file in Path(config["checkpoint"]).iterdir()] == [LOCK]
         assert view.values(config["target"]) == []

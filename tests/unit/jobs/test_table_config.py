@@ -50,6 +50,19 @@ def test_spark_merges_and_tasks_append(read: Read, transform: str, target: str, 
     assert set(read(transform, target).extras()) == extras
 
 
+def test_the_section_of_a_table_that_is_appended_to_has_the_options_of_a_copy(read: Read) -> None:
+    """By the names that Delta's writer has, with the properties of a new table."""
+    more = "schema: evolve, partitionBy: [n, m], afterRestore: 3, delta.enableChangeDataFeed: true"
+    assert texts(read(f"{SQL}, engine: duckdb", more).target.options()) == {
+        "format": "delta",
+        "path": "/t",
+        "schema": "evolve",
+        "partitionBy": "n,m",
+        "delta.enableChangeDataFeed": "true",
+        "afterRestore": "3",
+    }
+
+
 FROM_TABLE = """\
 kafka: {bootstrap.servers: localhost:9092}
 source: {path: /t SOURCE}

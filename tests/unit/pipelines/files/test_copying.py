@@ -1,11 +1,13 @@
-"""What tasks read of lines that go on as they are."""
+"""What tasks read of files whose lines or columns go on as they are."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
@@ -16,7 +18,7 @@ from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form
 
 NONE = HadoopSettings({})
-TEXT, JSON = Form(blank=True), Form()
+TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
 
 
 def files_in(folder: Path) -> list[File]:
@@ -54,3 +56,48 @@ def test_a_file_that_is_not_what_was_planned(tmp_path: Path):
     rows = FileRows(TEXT, [[changed]], columns_in(changed, TEXT, NONE, "t"), NONE, LastWritten(), Notes("notes", 0))
     with pytest.raises(EosError, match="EOS_FILE_CHANGED_WHILE_READ"):
         list(rows._rows([pa.record_batch({"id": [0]})], Counts()))
+
+
+@pytest.fixture
+def without_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks its JVM whether it has a type."""
+    monkeypatch.setattr(StructType, "fromDDL", lambda _: None)
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_columns_of_parquet_that_are_the_topics(tmp_path: Path):
+    """Texts of each kind are bytes, and nulls stay; the topic is that of the sink."""
+    table = pa.table(
+        {
+            "value": pa.array(["a", None], pa.large_string()),
+            "key": pa.array(["k", "k"]).dictionary_encode(),
+            "topic": ["other", "other"],
+            "partition": pa.array([1, None], pa.int32()),
+            "timestamp": pa.array([1, 2], pa.timestamp("ms", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    rows = rows_in(tmp_path, PARQUET, 0)
+    assert [(row["key"], row["value"], row["partition"]) for row in rows] == [(b"k", b"a", 1), (b"k", None, None)]
+    columns = columns_in(files_in(tmp_path)[0], PARQUET, NONE, "t")
+    assert (columns.key, columns.topic, columns.partition, columns.timestamp) == (True, False, True, True)
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(
+    ("columns", "entry"),
+    [
+        ({"value": ["c"], "n": [1]}, "EOS_SCHEMA_INVALID.unknown"),
+        ({"value": [1]}, "EOS_SCHEMA_INVALID.type"),
+        ({"key": ["c"]}, "EOS_SCHEMA_INVALID.value"),
+        ({"value": ["c"], "timestamp": pa.array([1], pa.timestamp("us"))}, "EOS_SCHEMA_INVALID.type"),
+        ({"value": ["c"], "timestamp": pa.array([1], pa.timestamp("ns", "UTC"))}, "EOS_FILE_MALFORMED.content"),
+        ({"value": ["c"], "_line": [1]}, "EOS_FILE_MALFORMED.columns"),
+    ],
+)
+def test_what_is_no_column_of_a_topic(columns: dict[str, object], entry: str, tmp_path: Path):
+    """Nothing of the file is left out, or made into something else, in silence."""
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(EosError) as raised:
+        rows_in(tmp_path, PARQUET, 0)
+    assert raised.value.entry == entry
