@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from demo import processes
 from spark_eos.pipelines.files.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.job_program import log_of, started
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import PROGRAM_S, wait_for
 
-ROOT = Path(__file__).parents[3]
+NAME = "ingest_files"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 name: {name}
@@ -65,17 +64,18 @@ class Program:
         self.files.mkdir()
         self.query = Ingest(self._name, {"topic": topic}, "").query
 
-    def start(self, log: Path, *, trigger: str, unchanged: str, **environ: str) -> subprocess.Popen[bytes]:
+    def started(
+        self, *, trigger: str, unchanged: str, **environ: str
+    ) -> AbstractContextManager[subprocess.Popen[bytes]]:
         config = self.folder / "job.yaml"
         places = {"servers": self._servers, "name": self._name, "folder": self.files, "topic": self.topic}
         how = {"trigger": trigger, "unchanged": unchanged, "format": self._format}
         config.write_text(CONFIG.format(**places, **how) + self._transform)
-        command = [sys.executable, "-m", "jobs.ingest_files", "--conf", str(config)]
-        hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-        kept = {k: v for k, v in os.environ.items() if k not in hidden}
-        environment = kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | environ
-        with log.open("wb") as out:
-            return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
+        return started(NAME, config, self.folder, **environ)
+
+    @property
+    def log(self) -> str:
+        return log_of(NAME, self.folder).read_text()
 
     def values(self) -> list[str]:
         """What a reader finds of the second column."""
@@ -89,23 +89,13 @@ def program(
     return Program(cluster, view, topic(2), tmp_path, request.param)
 
 
-def ended(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(PROGRAM_S)
-    finally:
-        if process.poll() is None:
-            processes.kill(process.pid)
-            process.wait()
-
-
-def test_all_that_is_there_now(program: Program, tmp_path: Path):
+def test_all_that_is_there_now(program: Program):
     """It waits until the files have not changed for a while, takes them, says so in its own lines only, and ends."""
     for name in ("a", "b"):
         (program.files / name).write_text(f"1,{name}1\n2,{name}2\n")
-    log = tmp_path / "log"
-    how = {"trigger": "availableNow", "unchanged": "1 second"}
-    assert ended(program.start(log, **how)) == 0, log.read_text()
-    said = log.read_text().splitlines()
+    with program.started(trigger="availableNow", unchanged="1 second") as job:
+        assert job.wait(PROGRAM_S) == 0, program.log
+    said = program.log.splitlines()
     assert [line for line in said if not LINES.fullmatch(line)] == []
     assert [line.split(":")[0] for line in said if line.startswith("rows are read")] == [f"rows are read {program.way}"]
     assert said[-1] == "done: 4 in, 4 out, in 1 micro-batch"
@@ -118,21 +108,18 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
     """The micro-batch is given up, or it is decided first; nothing stays open, and the next start takes what is not
     taken."""
     (program.files / "a").write_text("".join(f"{n},row {n}\n" for n in range(100)))
-    log, faults = tmp_path / "log", tmp_path / "faults"
+    faults = tmp_path / "faults"
     faults.mkdir()
     held = {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
-    first = program.start(log, trigger="1 second", unchanged="0 seconds", **held)
-    try:
-        wait_for((faults / point).exists, log.read_text, PROGRAM_S)
-        first.send_signal(signal.SIGTERM)
-        wait_for(lambda: "stopping: SIGTERM" in log.read_text(), log.read_text)
+    with program.started(trigger="1 second", unchanged="0 seconds", **held) as job:
+        wait_for((faults / point).exists, lambda: program.log, PROGRAM_S)
+        job.send_signal(signal.SIGTERM)
+        wait_for(lambda: "stopping: SIGTERM" in program.log, lambda: program.log)
         if point.startswith("commit."):
             (faults / point).unlink()
-    finally:
-        code = ended(first)
-    assert code == 0, log.read_text()
-    assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
+        assert job.wait(PROGRAM_S) == 0, program.log
+    assert program.log.splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
     wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions")
-    how = {"trigger": "availableNow", "unchanged": "0 seconds"}
-    assert ended(program.start(log, **how)) == 0, log.read_text()
+    with program.started(trigger="availableNow", unchanged="0 seconds") as job:
+        assert job.wait(PROGRAM_S) == 0, program.log
     assert program.values() == sorted(f"row {n}" for n in range(100))

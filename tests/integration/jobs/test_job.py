@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
@@ -21,10 +20,12 @@ from demo import processes
 from demo.topics import Reader
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.kills.job_program import log_of, started
 from tests.support.waiting import PROGRAM_S, TIMEOUT, command_of, wait_for
 
 ROOT = Path(__file__).parents[3]
-MODULE = (sys.executable, "-m", "jobs.consume_transform_produce")
+NAME = "consume_transform_produce"
+MODULE = (sys.executable, "-m", f"jobs.{NAME}")
 SUBMIT = (str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), str(ROOT / "jobs/consume_transform_produce.py"))
 
 CONFIG = """\
@@ -145,21 +146,6 @@ def jvms(job: subprocess.Popen[bytes]) -> list[int]:
     """The process id of a job's JVM, if it has started. The job's other child is its server of Python processes."""
     commands = {process.pid: command_of(process.pid) for process in processes.children([job.pid])}
     return [pid for pid, command in commands.items() if command and b"fork_server" not in command]
-
-
-@contextmanager
-def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job in the background, gone at the end with all that belongs to it."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, cwd=ROOT, env=environment(**environ), start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            processes.kill(process.pid)
-            process.wait()
 
 
 def said_of(log: Path, *lines: str) -> bool:
@@ -288,12 +274,12 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
     Exit code 0, nothing but the job's own lines, no process left, and the next start goes on without a row lost or
     doubled, after a first one that Ctrl-C ends before Spark is up.
     """
-    log = tmp_path / "log"
+    log = log_of(NAME, tmp_path)
     with DevCluster() as cluster:
         setting = Setting(cluster, topic_names(cluster), tmp_path)
         setting.produce('{"n": 1}')
         config = setting.config(trigger="100 milliseconds")
-        with running(*MODULE, "--conf", str(config), log=log) as job:
+        with started(NAME, config, tmp_path) as job:
             said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
             cluster.kill(0)
             said_of(log, f"no answer from {setting.servers} for 5 s")
@@ -312,7 +298,8 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
         # Where a broker needs its time to come back, the source says for how long it has waited.
         assert [line for line in strange(log.read_text()) if "asking about topics" not in line] == []
 
-        with running(*MODULE, "--conf", str(config), log=log) as job:
+        log.unlink()
+        with started(NAME, config, tmp_path) as job:
             (jvm, *_) = wait_for(lambda: jvms(job), log.read_text, PROGRAM_S)
             os.kill(jvm, signal.SIGSTOP)  # it is starting, and does not come to a query
             os.killpg(job.pid, signal.SIGINT)
@@ -348,7 +335,8 @@ def test_a_job_whose_jvm_is_gone_says_so_without_a_stack(setting: Setting, ended
     """At a stop it is what was asked for; else a restart helps."""
     setting.produce('{"n": 1}')
     config = setting.config(trigger="100 milliseconds")
-    with running(*MODULE, "--conf", str(config), log=(log := setting.folder / "log")) as job:
+    log = log_of(NAME, setting.folder)
+    with started(NAME, config, setting.folder) as job:
         said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
         ended(job)
         assert job.wait(PROGRAM_S) == code, log.read_text()

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from jobs.consume_transform_produce import ConsumeTransformProduce, start_copy
+from jobs.consume_transform_produce import ConsumeTransformProduce, main, start_copy
 from jobs.runner.config import load
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.job_program import log_of, started
 from tests.support.queries.copies import copied
 from tests.support.waiting import PROGRAM_S, TIMEOUT
 
+NAME = "consume_transform_produce"
 CONF = Path(__file__).parents[3] / "conf"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
@@ -79,29 +78,23 @@ def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config,
     job, source, target = config("{copy: same, ordered: false}", ", minPartitions: 6")
     for p in range(2):
         write(source, *(b"%d.%d" % (p, i) for i in range(600)), partition=p)
-    done = run(job, "--verbose")
-    assert done.returncode == 0, done.stderr
-    found = re.search(r"batch=1 rows=1200 bytes=(\d+) ranges=2 in [\d.]+ s$", done.stderr, re.MULTILINE)
-    assert found, done.stderr
+    folder = Path(job.checkpoint).parent
+    with started(NAME, folder / "job.yaml", folder, "--verbose") as program:
+        code = program.wait(PROGRAM_S)
+    said = log_of(NAME, folder).read_text()
+    assert code == 0, said
+    found = re.search(r"batch=1 rows=1200 bytes=(\d+) ranges=2 in [\d.]+ s$", said, re.MULTILINE)
+    assert found, said
     assert int(found[1]) > 0
-    assert re.search(r"batch=1 tasks=6 transactions=\d+ prepare=\d+ms ", done.stderr)
-    assert "batch 1: 1,200 in, 1,200 out, " in done.stderr
+    assert re.search(r"batch=1 tasks=6 transactions=\d+ prepare=\d+ms ", said)
+    assert "batch 1: 1,200 in, 1,200 out, " in said
     assert sorted(view.values(target)) == sorted(f"{p}.{i}" for p in range(2) for i in range(600))
 
 
-def test_the_order_of_a_partition_is_given_up_only_by_the_jobs_own_key(config):
+def test_the_order_of_a_partition_is_given_up_only_by_the_jobs_own_key(config, capfd):
     """Which the refusal names, before Spark starts."""
     job, _, _ = config("{copy: same}", ", minPartitions: 6")
-    done = run(job)
-    assert done.returncode == 1
-    assert "EOS_OPTION_CONFLICT" in done.stderr
-    assert "set 'transform.ordered: false'" in done.stderr
-    assert "starting Spark" not in done.stderr
-
-
-def run(job: ConsumeTransformProduce, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The job as a program, to its end."""
-    file = Path(job.checkpoint).with_name("job.yaml")
-    command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file), *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
-    return subprocess.run(command, cwd=CONF.parent, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
+    assert main(["--conf", str(Path(job.checkpoint).with_name("job.yaml"))]) == 1
+    said = capfd.readouterr().err
+    assert "EOS_OPTION_CONFLICT" in said and "set 'transform.ordered: false'" in said
+    assert "starting Spark" not in said

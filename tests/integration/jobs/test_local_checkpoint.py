@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import spark_eos
-from demo import processes
 from jobs.runner.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
 from spark_eos.errors import CheckpointError
 from tests.support.judges.kafka_view import write
+from tests.support.kills.job_program import drained, log_of, started
 from tests.support.waiting import PROGRAM_S, wait_for
 
-ROOT = Path(__file__).parents[3]
+NAME = "consume_transform_produce"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{subscribe: {source}}}
@@ -55,28 +55,11 @@ def config(view, topic, tmp_path: Path) -> dict[str, str]:
     }
 
 
-@contextmanager
-def job(config: dict[str, str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """The main job, and the file with what it says."""
-    file, log = folder / "job.yaml", folder / "log"
+def job(config: dict[str, str], folder: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """The main job. Its log is in the folder."""
+    file = folder / "job.yaml"
     file.write_text(CONFIG.format(**config))
-    command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file)]
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=out,
-            cwd=ROOT,
-            env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
-            start_new_session=True,
-        )
-    try:
-        yield process, log
-    finally:
-        if process.poll() is None:
-            processes.kill(process.pid)
-        process.communicate()
+    return started(NAME, file, folder)
 
 
 def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, view, config, tmp_path):
@@ -87,15 +70,14 @@ def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, view, c
         first.take(fresh, config["checkpoint"])
         with LocalCheckpoint() as refused, pytest.raises(CheckpointError, match="EOS_CHECKPOINT_IN_USE"):
             refused.take(fresh, config["checkpoint"], wait_s=0)
-        with job(config, tmp_path) as (second, log):
+        with job(config, tmp_path) as second:
             code = second.wait(PROGRAM_S)
-        said = log.read_text()
+        said = log_of(NAME, tmp_path).read_text()
         assert (code, "EOS_CHECKPOINT_IN_USE" in said, "starting Spark" in said) == (1, True, False), said
         assert f"process {os.getpid()} on " in said
         assert [file.name for file in Path(config["checkpoint"]).iterdir()] == [LOCK]
         assert view.values(config["target"]) == []
-    with job(config, tmp_path) as (second, log):
-        assert second.wait(PROGRAM_S) == 0, log.read_text()
+    drained(NAME, tmp_path / "job.yaml", tmp_path)
     assert Counter(view.values(config["target"])) == Counter(map(str, range(20)))
     logged = {file.name for file in Path(config["checkpoint"], "commits").iterdir()}
     batches = {name for name in logged if name.isdigit()}
@@ -107,15 +89,14 @@ def test_a_job_waits_for_the_jvm_of_one_that_was_killed(view, config, tmp_path):
     """SIGKILL to the Python of a job in mid-work, and another start at once: each row is there once."""
     write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20)], commit=True)
     commits = Path(config["checkpoint"], "commits", "0")
-    with job(config | {"trigger": "0 seconds"}, tmp_path) as (first, log):
+    log = log_of(NAME, tmp_path)
+    with job(config | {"trigger": "0 seconds"}, tmp_path) as first:
         wait_for(lambda: commits.exists() or first.poll() is not None, log.read_text, PROGRAM_S)
         assert first.poll() is None, log.read_text()
         os.kill(first.pid, signal.SIGKILL)
         write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20, 40)], commit=True)
-        folder = tmp_path / "second"
-        folder.mkdir()
-        with job(config, folder) as (second, told):
-            assert second.wait(PROGRAM_S) == 0, told.read_text()
+        with job(config, tmp_path) as second:
+            assert second.wait(PROGRAM_S) == 0, log.read_text()
     assert Counter(view.values(config["target"])) == Counter(map(str, range(40)))
 
 

@@ -18,12 +18,12 @@ _HIDDEN = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 @contextmanager
-def started(name: str, config: Path, folder: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(name: str, config: Path, folder: Path, *options: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job as a program, gone at the end with all that belongs to it. Its output goes to the file ``NAME.log``."""
     inherited = {key: value for key, value in os.environ.items() if key not in _HIDDEN}
     with log_of(name, folder).open("ab") as out:
         job = subprocess.Popen(
-            [sys.executable, "-m", f"jobs.{name}", "--conf", str(config)],
+            [sys.executable, "-m", f"jobs.{name}", "--conf", str(config), *options],
             cwd=_ROOT,
             env={**inherited, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
             stdout=out,

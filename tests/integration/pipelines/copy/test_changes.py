@@ -115,28 +115,6 @@ def test_what_was_lost_is_written_again_and_nothing_else(query, table, tmp_path,
     checked(query, table, snapshot, first)
 
 
-def test_a_task_that_fails_and_is_repeated_doubles_nothing(query, table, tmp_path) -> None:
-    """After its rows are written."""
-    table.change(9)
-    query.reads["startingVersion"] = 0
-    with armed(query.spark, "prepare.flushed=fail@1", tmp_path / "faults") as fault:
-        query.stopped_by("prepare.flushed", SQL)
-        assert fault.marker.exists()
-    query.run(SQL)
-    checked(query, table)
-
-
-def test_a_removed_file_that_is_gone_stops_the_query(query, table) -> None:
-    """VACUUM has taken it: nobody knows any more which rows were deleted."""
-    table.insert()
-    query.run(SQL)
-    rows = len(query.rows())
-    table.overwrite()
-    DeltaTable(str(table.path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    query.stopped_by("EOS_DELTA_DATA_LOSS", SQL)
-    assert len(query.rows()) == rows
-
-
 def test_changes_that_are_no_longer_recorded_stop_the_query(query, table) -> None:
     """What was recorded before is written."""
     table.insert()

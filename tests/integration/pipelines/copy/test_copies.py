@@ -201,14 +201,6 @@ def test_ranges_without_a_row_need_no_transaction(copy, transactions, write, vie
     assert query.values() == [b"SOMETHING"]
 
 
-def test_the_group_has_the_offsets_with_the_decision(copy, write, view):
-    """Of a query within one cluster, as with rows."""
-    query = copy(2)
-    write(query.source, b"a", b"b", partition=0)
-    query.run(offsets__group__id=f"group-of-{query.target}")
-    assert view.group(f"group-of-{query.target}", query.source) == view.ends(query.source)
-
-
 DAY_MS = 24 * 3600 * 1000
 PICKED = "SELECT key, value, timestamp FROM input"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from spark_eos.pipelines.copy import cores
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.copies import CopiedFrom, shouted
 from tests.support.queries.sink_queries import ended_by
@@ -77,17 +76,6 @@ def test_a_repair_does_not_mind_how_ranges_are_dealt_to_tasks(copy, write, view,
     assert view.open_transactions(query.run()) == set()
 
 
-def test_a_repair_does_not_mind_how_many_cores_there_are(copy, write, view, tmp_path, monkeypatch):
-    """Partitions with some hundred rows share a task then, which they did not when their rows were decided."""
-    query = copy(3)
-    wanted = feed(write, query, 3)
-    lose(query, 1, tmp_path)
-    monkeypatch.setattr(cores, "cores", lambda spark: 1)
-    query.run()
-    assert query.values() == wanted
-    assert view.open_transactions(query.run()) == set()
-
-
 @pytest.mark.parametrize("transform", [None, shouted])
 def test_a_replay_of_what_is_visible_reads_nothing(transform, copy, write, view):
     """Whatever became of the source's records since: here, all of them are gone."""
@@ -127,17 +115,6 @@ def test_a_repair_by_another_function_of_the_same_name_stops(copy, write, tmp_pa
     assert query.rows() == []
     query.run(wanted)
     assert len(query.rows()) == ROWS
-
-
-def test_a_replay_with_another_transform_stops(copy, write):
-    """What is visible came from the first one."""
-    query = copy()
-    write(query.source, b"a")
-    query.run(shouted)
-    query.forget(1)
-    assert "the transform: decided" in query.stopped_by("EOS_REPLAY_DIVERGED")
-    query.run(shouted)
-    assert query.values() == [b"A"]
 
 
 def test_a_copy_to_fewer_partitions_stops_before_anything_is_read(copy, cluster, write, view):

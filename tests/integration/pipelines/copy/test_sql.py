@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_eos
-from spark_eos.errors import OptionError, SchemaError
+from spark_eos.errors import SchemaError
 from tests.support.waiting import wait_for
 
 
@@ -90,16 +90,10 @@ def test_rejected_records_are_letters_by_the_same_decision_with_the_groups_offse
 
 
 def test_an_error_column_stops_the_query_where_nothing_else_is_set(copy, write):
-    """With the record's place and the reason; dead letters need their topic."""
+    """With the record's place and the reason."""
     query = copy(1)
     write(query.source, b"a", b"b")
     sql = "SELECT value, \"offset\", CASE WHEN value = 'b'::BLOB THEN 'it is b' END AS error FROM input"
     text = query.stopped_by("EOS_RECORD_REJECTED", sql)
     assert f"offset 1 of {query.source}-0: it is b" in text
     assert query.rows() == []
-    query.more = {"on_malformed": "deadLetters"}
-    with pytest.raises(OptionError, match=r"deadLetters\.topic"):
-        query.start(sql)
-    query.more = {"on_malformed": "ignore"}
-    with pytest.raises(OptionError, match="fail, drop, deadLetters"):
-        query.start(sql)

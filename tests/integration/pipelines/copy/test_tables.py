@@ -11,12 +11,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 
 from spark_eos import cli
 from spark_eos.errors import EosError
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.source_calls import delete_before
 from tests.support.queries.table_queries import IntoTable, parts
 from tests.support.servers.expiring_credentials import TOKEN, expiring_credentials
 from tests.support.spark.session_faults import armed
@@ -85,12 +85,14 @@ def test_a_table_has_every_part_of_every_record(query, transactions, write, view
     )
 
 
-def test_a_micro_batch_that_is_in_the_table_is_not_written_again(query, write) -> None:
-    """As after a death between the table's commit and Spark's: the replay writes no file, and the next one goes on."""
+def test_a_micro_batch_that_is_in_the_table_is_not_written_again(query, write, view) -> None:
+    """As after a death between the table's commit and Spark's: the replay writes no file, though its records are gone
+    from the topic, and the next one goes on."""
     write(query.topic, *(b"%d" % i for i in range(10)), partition=0)
     query.run()
     version, files = query.versions(), set(query.kind.folder.rglob("eos-*.parquet"))
     query.forget(1)
+    delete_before(view.admin, query.topic, 10)
     query.run()
     assert files and query.versions() == version and set(query.kind.folder.rglob("eos-*.parquet")) == files
     write(query.topic, b"more", partition=0)
@@ -113,18 +115,6 @@ def test_the_commands_ask_the_table(query, write, view, capsys) -> None:
     code, answer = told(query, view, capsys, "status")
     assert (code, answer["table"]["last_batch"], answer["lag"]) == (0, 2, 0)
     assert (answer["next"], answer["troubles"], answer["unknown"]) == ("plans micro-batch 3", [], None)
-
-
-def test_a_replay_needs_no_record_that_the_table_has(query, write, view) -> None:
-    """They may be gone from the topic by then."""
-    write(query.topic, *(b"%d" % i for i in range(10)), partition=0)
-    query.run()
-    query.forget(1)
-    (deleted,) = view.admin.delete_records([TopicPartition(query.topic, 0, 10)]).values()
-    assert deleted.result(TIMEOUT).low_watermark == 10
-    write(query.topic, b"more", partition=0)
-    query.run()
-    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
 
 
 def test_tasks_and_commits_that_fail_are_repeated_without_a_row_twice(spark, query, write, tmp_path) -> None:
@@ -191,21 +181,6 @@ def test_credentials_that_expire_stop_nothing(spark, view, topic, write, tmp_pat
     assert sorted(offsets) == list(range(30)) and not refused_tokens
     files = [file for file in query.checkpoint.rglob("*") if file.is_file()]
     assert files and not any(TOKEN.encode() in file.read_bytes() for file in files)
-
-
-@pytest.mark.parametrize(
-    ("sink", "says"),
-    [
-        ({"path": "hdfs://host/t"}, "[EOS_OPTION_INVALID] Option 'path' is hdfs://host/t"),
-        ({"path": None}, "[EOS_OPTION_MISSING] Option 'path'"),
-        ({"topic": "t"}, "[EOS_OPTION_UNKNOWN] There is no option 'topic'"),
-        ({"afterRestore": "-1"}, "[EOS_OPTION_INVALID] Option 'afterRestore'"),
-        ({"delta.constraints.small": "partition < 3"}, "[EOS_DELTA_"),
-    ],
-)
-def test_options_that_a_table_does_not_have_are_refused(to_delta, sink, says) -> None:
-    """Before anything runs."""
-    assert str(refused(to_delta, **sink)).startswith(says)
 
 
 def test_a_new_table_gets_partitions_and_properties(to_delta, write) -> None:

@@ -18,9 +18,7 @@ from deltalake.schema import Field, PrimitiveType
 from spark_eos.errors import EosError
 from tests.support.judges.table_readers import local_dataset
 from tests.support.queries.table_queries import IntoTable
-from tests.support.spark.session_faults import armed
 from tests.support.tables.table_kinds import delta_places as places
-from tests.support.waiting import TIMEOUT
 
 #: Numbers of JSON, with their places; by day.
 NUMBERS = """
@@ -117,53 +115,20 @@ def test_records_that_have_no_row_stop_the_query_or_are_counted(query, write) ->
     assert query.versions() == version
 
 
-def test_dropped_records_are_in_the_progress(query, write) -> None:
-    """As of copies to topics."""
-    query.arguments = {"transform": NUMBERS, "on_malformed": "drop"}
-    query.reads |= {"maxOffsetsPerTrigger": 3}
-    write(query.topic, b"1", b"x", b"2", b"3", b"4", b"5", partition=0)
-    running = query.start()
-    assert running.awaitTermination(TIMEOUT)
-    reported = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
-    written = [one["#written"] for one in reported if "#written" in one]
-    assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 2, 1)]
-
-
-def test_tasks_and_commits_that_fail_are_repeated_without_a_row_twice(spark, query, write, tmp_path) -> None:
-    """The driver after its commit has landed; and a replay of a micro-batch that the table has writes nothing."""
-    query.arguments = {"transform": NUMBERS}
-    write(query.topic, *(b"%d" % n for n in range(30)), partition=0)
-    with armed(spark, "table.committed=fail@2", tmp_path / "faults") as fault:
-        query.run()
-        assert fault.marker.exists()
-    assert places(query.table) == Counter({(0, offset): 1 for offset in range(30)})
-    version = query.versions()
-    query.forget(1)
-    query.run()
-    assert query.versions() == version
-
-
-def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write) -> None:
-    """Neither a table nor a checkpoint; by the records of a sample, too."""
-    write(query.topic, b"1", partition=0)
-
-    def changing(batch: pa.RecordBatch) -> pa.Table:
-        return pa.table({"n": pa.array([1.5] * len(batch)) if len(batch) else pa.array([], pa.int64())})
-
-    for arguments, entry in (
+@pytest.mark.parametrize(
+    ("arguments", "entry"),
+    [
         ({"transform": "SELECT count(*) AS n FROM input"}, "EOS_TRANSFORM_SQL.not_by_row"),
-        ({"transform": "SELECT NULL AS n FROM input"}, "EOS_TABLE_COLUMNS.unsupported"),
-        ({"transform": changing}, "EOS_TABLE_COLUMNS.type"),
-        ({"transform": NUMBERS, "on_malformed": "deadLetters"}, "EOS_OPTION_CONFLICT.table_letters"),
         ({"transform": NUMBERS, "partition": "key"}, "EOS_OPTION_CONFLICT.remove"),
-        ({"on_malformed": "drop"}, "EOS_OPTION_CONFLICT.remove"),
-    ):
-        query.arguments = arguments
-        error = refused(query)
-        assert error.entry == entry and (
-            entry != "EOS_OPTION_CONFLICT.remove" or f"'{[*arguments][-1]}'" in error.message
-        )
-        assert not query.table.exists() and not query.checkpoint.exists()
+    ],
+    ids=["transform", "argument"],
+)
+def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write, arguments, entry) -> None:
+    """Neither a table nor a checkpoint."""
+    write(query.topic, b"1", partition=0)
+    query.arguments = arguments
+    assert refused(query).entry == entry
+    assert not query.table.exists() and not query.checkpoint.exists()
 
 
 def test_a_table_that_changes_while_the_query_is_dead_is_judged_by_the_next_start(query, write) -> None:

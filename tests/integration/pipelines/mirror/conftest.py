@@ -10,12 +10,10 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.pipelines.mirror.offset_map import make_map
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, open_view
 from tests.support.queries.mirrors import Mirror
-from tests.support.queries.transactions import arrow_producers
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +57,3 @@ def mirror(spark, view, there, tmp_path) -> Iterator[Callable[..., Mirror]]:
     yield make
     for query in spark.streams.active:
         query.stop()
-
-
-@pytest.fixture
-def begin_transaction(cluster: DevCluster) -> Iterator[Callable[..., ArrowProducer]]:
-    """See `arrow_producers`; on the shared cluster."""
-    with arrow_producers(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})) as begin:
-        yield begin

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,10 @@ import pytest
 from demo import processes
 from spark_eos.base.failpoints import IN_QUERIES
 from tests.support.judges.kafka_view import write
+from tests.support.kills.job_program import held_at
 from tests.support.queries.mirrors import Mirror, check_same
 from tests.support.waiting import wait_for
 
-ROOT = Path(__file__).parents[4]
 ROWS, PER_BATCH = 1500, 1200  # of two partitions: two tasks in each of three micro-batches
 CONFIG = """\
 source: {{kafka.bootstrap.servers: "{here}", subscribe: {topic}, maxOffsetsPerTrigger: {limit}}}
@@ -45,26 +43,12 @@ def faults(point: str) -> str:
 
 def strike(mirror: Mirror, topic: str, point: str, folder: Path) -> None:
     """Kill it at the point, drain it by a restart, and compare."""
-    marks, log, config = folder / "marks", folder / "log", folder / "job.yaml"
-    marks.mkdir()
+    config = folder / "job.yaml"
     places = {"here": mirror.here.bootstrap_servers, "there": mirror.there.bootstrap_servers, "topic": topic}
     places |= {"prefix": mirror.targets.prefix, "map": mirror.targets.map, "checkpoint": str(mirror.checkpoint)}
     config.write_text(CONFIG.format(**places, limit=PER_BATCH))
-    hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-    environment = {k: v for k, v in os.environ.items() if k not in hidden} | {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_EOS_FAULTS": faults(point),
-        "SPARK_EOS_FAULTS_DIR": str(marks),
-    }
-    with log.open("wb") as out:
-        command = [sys.executable, "-m", "jobs.mirror", "--conf", str(config)]
-        job = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
-    try:
-        wait_for(lambda: (marks / point).exists() or job.poll() is not None, log.read_text)
-        assert job.poll() is None, log.read_text()
-    finally:
+    with held_at(faults(point), "mirror", config, folder) as job:
         processes.kill(job.pid)
-        job.wait()
     query = mirror.run()
     check_same(mirror, topic)
     wait_for(lambda: not mirror.there.open_transactions(query), "the end of all transactions")

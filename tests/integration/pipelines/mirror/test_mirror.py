@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
@@ -142,23 +141,6 @@ def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, 
         fault.release()
         assert query.awaitTermination(TIMEOUT)
     assert {written.probe.topic for written in heads[-1].decision.written} == {name}
-
-
-def test_offsets_by_the_log_are_those_of_the_answers(topic, write, begin_transaction, monkeypatch):
-    """For rows of which no answer told the offset, as after a broker's restart; others write in between."""
-    name = topic(1)
-    producer = begin_transaction()
-    for _ in range(5):
-        producer.write(name, 1, value=pa.array([b"a", b"b"]), partition=pa.array([0, 0], pa.int32()))
-        producer.flush()
-        write(name, b"between", b"between")
-    runs = producer.runs(name, 0)
-    assert list(runs) == [(4 * i, 2) for i in range(5)]
-    assert rows_in_log(producer.client, producer.identity(), name, 0, 10) == list(runs)
-    monkeypatch.setattr(module, "_LOG_S", 1.0)
-    with pytest.raises(EosError, match="EOS_TRANSACTION_NOT_FOUND"):
-        rows_in_log(producer.client, producer.identity(), name, 0, 11)
-    producer.abort()
 
 
 def test_copies_of_copies_are_exact(mirror, topic, write, transactions, spark, view, there, tmp_path):

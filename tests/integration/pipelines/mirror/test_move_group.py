@@ -194,18 +194,6 @@ def test_other_topics_of_a_group(fed, topic, write, there, view):
     assert view.group(group.name, other) == {(other, 0): 1}
 
 
-def test_offsets_before_the_map(mirror, topic, write, view):
-    """A mirror that began later has nothing for them."""
-    name = topic(1, retention_ms=-1)
-    write(name, *(b"%d" % i for i in range(20)))
-    copies = mirror(name)
-    copies.reads |= {"startingOffsets": f'{{"{name}": {{"0": 10}}}}'}
-    copies.run()
-    group = Group(name)
-    group.commit(view, name, {0: 5})
-    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
-
-
 @pytest.fixture
 def idle(mirror, topic, write, view, there) -> Callable[..., tuple[Mirror, str, Group]]:
     """A mirror of two partitions, the second of which has lost so many rows before the mirror began, and has none now;
@@ -279,30 +267,3 @@ def test_a_row_whose_entry_is_not_visible_yet(idle, there):
         there.end_transaction(producer.identity().id, commit=True)
     moved = mover(copies, group).move(apply=True, wait_s=TIMEOUT)
     assert {one.partition: one.target.offset for one in moved.offsets} == {0: 1, 1: 3}
-
-
-def test_a_partition_of_which_no_row_was_mirrored(mirror, topic, transactions, view, there):
-    """Only aborted ones: the group goes on behind what others have written to the target."""
-    name = topic(1, retention_ms=-1)
-    transactions.abort(name, "aborted")
-    copies = mirror(name)
-    copies.run()
-    put(there.bootstrap_servers, name, [(0, "another's")], commit=True)
-    group = Group(name)
-    group.commit(view, name, {0: view.ends(name, committed=True)[name, 0]})
-    (one,) = mover(copies, group).move(apply=True).offsets
-    assert one.target.offset == there.ends(name, committed=True)[name, 0] > 0
-    assert there.group(group.name, name) == {(name, 0): one.target.offset}
-
-
-def test_rows_before_the_mirror_began(mirror, topic, write, view):
-    """Nothing of a partition was mirrored, but it has rows which the group has not read: they never will be."""
-    name = topic(2, retention_ms=-1)
-    for p in range(2):
-        write(name, b"0", b"1", partition=p)
-    copies = mirror(name)
-    copies.reads |= {"startingOffsets": f'{{"{name}": {{"0": 0, "1": -1}}}}'}
-    copies.run()
-    group = Group(name)
-    group.commit(view, name, {0: 0, 1: 0})
-    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")

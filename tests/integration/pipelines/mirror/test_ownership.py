@@ -124,34 +124,6 @@ def test_two_replicas(mirror, topic, replica):
 
 
 @pytest.mark.chaos
-def test_mirrors_that_share_a_topic(mirror, topic, replica):
-    """Who has another topic, too, is not stopped for the one; when it has taken that off, and not before, the other one
-    may have it. It may not be put back."""
-    a, b = topic(1, retention_ms=-1), topic(1, retention_ms=-1)
-    both = mirror(f"{a},{b}", prefix="p.")
-    feed(both, a, b)
-    both_id = both.run()
-    one = replica(both, b)
-    one.reads["startingOffsets"] = ends(both, b)
-    text = one.stopped_by("EOS_MIRROR_OWNED")
-    assert both_id in text
-    assert a in text
-    assert held(both) == {a: both_id, b: both_id}
-    both.reads |= {"subscribe": a, "failOnDataLoss": "false"}
-    both.run()
-    assert held(both) == {a: both_id}
-    one_id = one.run()
-    assert held(both) == {a: both_id, b: one_id}
-    feed(both, a, b)
-    both.reads["subscribe"] = f"{a},{b}"
-    assert one_id in both.stopped_by("EOS_MIRROR_OWNED")
-    both.reads["subscribe"] = a
-    both.run()
-    one.run()
-    check_same(both, a, b)
-
-
-@pytest.mark.chaos
 def test_a_pattern_that_grows_into_the_topic_of_another_mirror(mirror, topic, replica):
     """It is refused before the topic is in its offset log: without it, the mirror goes on."""
     a, b = topic(1, retention_ms=-1), topic(1, retention_ms=-1)
@@ -192,17 +164,3 @@ def test_a_taker_that_is_killed(fault, mirror, topic, replica, tmp_path):
     taker.run()
     assert held(first) == {name: taker_id}
     check_same(first, name)
-
-
-@pytest.mark.chaos
-def test_other_targets(mirror, topic, replica):
-    """Of one source, with another prefix: nobody is in the other's way."""
-    name = topic(1, retention_ms=-1)
-    first, second = mirror(name, prefix="p."), mirror(name, prefix="q.")
-    feed(first, name)
-    for each in (first, second):
-        each.run()
-    feed(first, name)
-    for each in (first, second):
-        each.run()
-        check_same(each, name)
