@@ -1,63 +1,18 @@
 """Mistakes in the config files of jobs: each is refused before Spark starts, by its key, with what to write instead.
 
-A row has a job, a patch of its right file, the key and the condition of the error, and words of its text. In a patch,
-``-`` removes a key. Whatever is wrong with YAML or variables is in test_config.py.
+A row has a patch of the job's right file, the key and the condition of the error, and words of its text. Whatever is
+wrong with YAML or variables is in test_config.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
 
 from jobs.delta_to_kafka import REFUSED
-from jobs.runner.config import load
 from spark_eos.errors import EosError
+from tests.unit.jobs.conftest import SECRET, Planned
 
-SECRET = "swordfish"
 REGISTRY = "registry: http://localhost:8081"
-RIGHT = {
-    "consume_transform_produce": """
-        kafka: {bootstrap.servers: 'localhost:9092', sasl.password: swordfish}
-        source: {subscribe: flights}
-        transform: {format: json, schema: id BIGINT, sql: SELECT value FROM input}
-        sink: {topic: copies}
-        checkpoint: /c""",
-    "mirror": """
-        source: {kafka.bootstrap.servers: 'here:9092', subscribe: orders}
-        sink: {kafka.bootstrap.servers: 'there:9092', ledger.topic: own-ledger}
-        topics: {}
-        checkpoint: /c""",
-    "ingest_files": """
-        kafka: {bootstrap.servers: 'localhost:9092'}
-        name: invoices
-        files: {path: /data, format: csv, schema: n INT}
-        transform: {sql: SELECT string(n) AS value FROM input}
-        sink: {topic: t}""",
-    "kafka_to_delta": """
-        kafka: {bootstrap.servers: 'localhost:9092'}
-        source: {subscribe: people}
-        transform: {sql: SELECT value FROM input, engine: duckdb}
-        target: {path: /t}
-        checkpoint: /c""",
-    "kafka_to_iceberg": """
-        kafka: {bootstrap.servers: 'localhost:9092'}
-        source: {subscribe: flights}
-        transform: {sql: SELECT value FROM input}
-        target: {table: lake.flights, catalog.token: swordfish}
-        checkpoint: /c""",
-    "delta_to_kafka": """
-        kafka: {bootstrap.servers: 'localhost:9092'}
-        source: {path: /t}
-        transform: {sql: SELECT value FROM input}
-        sink: {topic: people}
-        checkpoint: /c""",
-}
 UNKNOWN, MISSING, INVALID = "EOS_CONFIG_UNKNOWN_KEY", "EOS_CONFIG_MISSING_KEY", "EOS_CONFIG_INVALID_VALUE"
 FUNCTION, OPTION, WITHOUT = "EOS_CONFIG_FUNCTION", "EOS_OPTION_INVALID", "EOS_OPTION_MISSING"
 
@@ -261,6 +216,7 @@ INTO_ICEBERG = [
     ("{transform: {function: 'json:dumps'}}", "transform.function", UNKNOWN, "Set 'arrow'"),
     ("{transform: {sql: -, onMalformed: drop}}", "transform", MISSING, "Set one of sql, arrow."),
     ("{transform: {arrow: 'json:dumps'}}", "transform", INVALID, "Keep one of sql and arrow"),
+    ("{transform: {sql: SELECT count(*) AS n FROM input}}", None, "EOS_TRANSFORM_SQL", "it groups or aggregates rows"),
     (
         f"{{transform: {{parse: {{format: avro, {REGISTRY}}}}}, source: {{subscribe: 'one,two'}}}}",
         "transform.parse.subject",
@@ -288,41 +244,21 @@ MISTAKES = {
 }
 
 
-def planned(job: str, patch: str, folder: Path) -> str:
-    """The first line of the job by its right file with the patch."""
-    module, file = importlib.import_module(f"jobs.{job}"), folder / "job.yaml"
-    file.write_text(json.dumps(patched(yaml.safe_load(RIGHT[job]), yaml.safe_load(patch))))
-    config = load(file, module.main.__self__.config, {})
-    line: str = module.plan(config, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).line
-    return line
-
-
-def patched(config: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    for key, value in patch.items():
-        if value == "-":
-            config.pop(key, None)
-        elif isinstance(value, dict) and isinstance(config.get(key), dict):
-            patched(config[key], value)
-        else:
-            config[key] = value
-    return config
-
-
-@pytest.mark.parametrize("job", RIGHT)
-def test_a_right_file_is_planned(job: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", MISTAKES)
+def test_a_right_file_is_planned(job: str, planned: Planned) -> None:
     """Without a patch, nothing is wrong."""
-    assert planned(job, "{}", tmp_path)
+    assert planned(job).line
 
 
 @pytest.mark.parametrize(
     ("job", "patch", "key", "condition", "says"), [(job, *row) for job, rows in MISTAKES.items() for row in rows]
 )
 def test_a_mistake_is_named_by_its_key(
-    job: str, patch: str, key: str | None, condition: str, says: str, tmp_path: Path
+    job: str, patch: str, key: str | None, condition: str, says: str, planned: Planned
 ) -> None:
     """The error has its condition, the key, and what to write instead; no secret of the file is in it."""
     with pytest.raises(EosError) as caught:
-        planned(job, patch, tmp_path)
+        planned(job, patch)
     error = caught.value
     assert (error.condition, error.parameters.get("key")) == (condition, key), error
     assert says in str(error) and SECRET not in str(error)

@@ -1,0 +1,175 @@
+"""What becomes of the sections of config files. What is refused in them is in test_mistakes.py."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from jobs.kafka_to_iceberg import main
+from jobs.runner.registry import Columns, encoded_rows
+from spark_eos.errors import UnsupportedError
+from spark_eos.pipelines.copy.start import texts
+from tests.unit.jobs.conftest import SECRET, Loaded, Planned
+
+PARSE = "parse: {format: avro, registry: http://localhost:8081}"
+BY_SPARK = "engine: spark"
+
+
+@pytest.mark.parametrize(
+    ("transform", "target", "extras"),
+    [
+        ("", "partitionBy: [n], afterRestore: 3", {"sql"}),
+        (f"{PARSE}, onMalformed: drop", "", {"sql", "registry"}),
+        ("sql: -, engine: -, arrow: 'json:dumps', onMalformed: drop", "schema: evolve", set()),
+        (f"{BY_SPARK}, {PARSE}, onMalformed: drop", "merge: [n]", {"registry", "delta"}),
+        (f"{BY_SPARK}, format: json, schema: n INT", "merge: [n], schema: evolve", {"delta"}),
+        ("sql: -, engine: -, function: 'json:dumps'", "merge: [n], partitionBy: [n]", {"delta"}),
+    ],
+)
+def test_spark_merges_and_tasks_append(loaded: Loaded, transform: str, target: str, extras: set[str]) -> None:
+    """Only Spark needs Delta's own package."""
+    config = loaded("kafka_to_delta", f"{{transform: {{{transform}}}, target: {{{target}}}}}")
+    assert set(config.extras()) == extras
+
+
+@pytest.mark.parametrize(
+    ("job", "patch", "section", "options"),
+    [
+        (
+            "kafka_to_delta",
+            "{target: {schema: evolve, partitionBy: [n, m], afterRestore: 3, delta.enableChangeDataFeed: true}}",
+            "target",
+            {"format": "delta", "path": "/t", "schema": "evolve", "partitionBy": "n,m", "afterRestore": "3"}
+            | {"delta.enableChangeDataFeed": "true"},
+        ),
+        (
+            "kafka_to_iceberg",
+            "{target: {catalog: prod, partitionBy: [day(timestamp), topic], afterRollback: 7, schema: evolve}}",
+            "target",
+            {"format": "iceberg", "table": "lake.flights", "catalog": "prod", "catalog.token": SECRET}
+            | {"partitionBy": "day(timestamp),topic", "afterRollback": "7", "schema": "evolve"},
+        ),
+        (
+            "delta_to_kafka",
+            "{source: {readChangeFeed: true, startingVersion: 3, maxFilesPerTrigger: 7}}",
+            "source",
+            {"format": "delta", "path": "/t", "readChangeFeed": "true", "startingVersion": "3"}
+            | {"maxFilesPerTrigger": "7"},
+        ),
+    ],
+)
+def test_the_section_of_a_table_has_the_options_of_a_copy(
+    loaded: Loaded, job: str, patch: str, section: str, options: dict[str, str]
+) -> None:
+    """By their names; what is not set has the copy's default. Secrets do not print."""
+    found = getattr(loaded(job, patch), section)
+    assert texts(found.options()) == options
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    ["", "engine: duckdb, onMalformed: drop", PARSE, "sql: -, arrow: 'json:dumps', onMalformed: drop"],
+)
+def test_records_for_iceberg_are_transformed_past_the_jvm(planned: Planned, transform: str) -> None:
+    """By DuckDB without saying so, as nothing else runs SQL here. The plan names the catalog, and no secret of it."""
+    plan = planned("kafka_to_iceberg", f"{{transform: {{{transform}}}, target: {{catalog: prod}}}}")
+    assert plan.line.startswith("flights → appended to lake.flights in the catalog prod; no group; checkpoint /c")
+    assert plan.clusters and SECRET not in plan.line
+
+
+def test_the_largest_snapshot_is_one(loaded: Loaded) -> None:
+    """Ids of snapshots are random, of all that 63 bits hold."""
+    config = loaded("kafka_to_iceberg", f"{{target: {{afterRollback: {2**63 - 1}}}}}")
+    assert config.target.after_rollback == 2**63 - 1
+
+
+def test_without_a_transform_headers_are_for_the_table(loaded: Loaded) -> None:
+    """As all columns of the source are."""
+    bare = loaded("kafka_to_iceberg", "{transform: -}").source_options()
+    assert (bare["includeHeaders"], bare["startingOffsets"]) == ("true", "earliest")
+    assert "includeHeaders" not in loaded("kafka_to_iceberg").source_options()
+
+
+def test_without_pyiceberg_the_extra_is_named_before_spark_starts(planned: Planned, monkeypatch) -> None:
+    """The job itself needs none of it."""
+    right = builtins.__import__
+
+    def without(name: str, *more: Any) -> Any:
+        if name.partition(".")[0] == "pyiceberg":
+            raise ImportError(name)
+        return right(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UnsupportedError) as caught:
+        planned("kafka_to_iceberg")
+    assert caught.value.entry == "EOS_NOT_INSTALLED.extra" and "[iceberg]" in caught.value.hint
+
+
+def test_a_mistake_ends_the_job_with_the_file_and_the_key(loaded: Loaded, tmp_path: Path, capsys) -> None:
+    """And without the secrets that are in the file."""
+    loaded("kafka_to_iceberg", "{target: {catalog.uri: 'https://user:swordfish@host'}}")
+    file = tmp_path / "job.yaml"
+    file.write_text(file.read_text().replace('"lake.flights"', '"flights"'))
+    assert main(["--conf", str(file)]) == 1
+    printed = capsys.readouterr().err
+    assert f"{file}: 'target.table'" in printed and SECRET not in printed
+
+
+def test_a_mirror_says_its_topics_its_clusters_and_where_it_begins(planned: Planned) -> None:
+    """Topics or a pattern."""
+    by_time = planned("mirror", "{source: {startingTimestamp: 5}}")
+    assert by_time.line.startswith("orders on here:9092 → the same names on there:9092; checkpoint /c")
+    assert by_time.beginning == "a new query, from startingTimestamp 5"
+    assert [cluster.required for cluster in by_time.clusters] == [["orders"], ()]
+    pattern = planned("mirror", "{source: {subscribe: -, subscribePattern: ^shop}}")
+    assert pattern.line.startswith("topics that match ^shop on here:9092")
+    assert pattern.beginning == "a new query, from earliest"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "settings: {max.message.bytes: 1000, retention.ms: -1, cleanup.policy: compact}",
+        "replication: -1",
+        "replication: 3",
+        "prefix: _A.b-1",
+        "prefix: ''",
+        "map: __spark_eos_mirror",
+        "map: __spark_eos_mirror_2",
+        "map: offsets",
+    ],
+)
+def test_values_that_a_target_of_a_mirror_can_have(loaded: Loaded, value: str) -> None:
+    """Other options are taken as they are."""
+    config = loaded("mirror", f"{{topics: {{{value}}}, source: {{kafka.fetch.max.bytes: 60000000}}}}")
+    assert config.source_options()["kafka.fetch.max.bytes"] == "60000000"
+    assert config.sink_options()["ledger.topic"] == "own-ledger"
+
+
+def test_keys_and_values_may_be_decoded_and_encoded(loaded: Loaded) -> None:
+    """Each by a section of its own; the registry is an address, or settings, which do not print."""
+    sections = """{transform: {format: -, schema: -, onMalformed: drop,
+        parse: {format: avro, registry: {url: http://localhost:8081, basic.auth.user.info: "user:swordfish"}},
+        parseKey: {format: avro, registry: http://localhost:8081, subject: keys, version: 2},
+        encode: {format: json-schema, registry: http://localhost:8081, schema: "{}", autoRegister: false},
+        encodeKey: {format: protobuf, registry: http://localhost:8081, message: acme.Key}}}"""
+    transform = loaded("consume_transform_produce", sections).transform
+    assert transform.decodes and transform.on_malformed == "drop"
+    assert transform.parse.registry["basic.auth.user.info"] == f"user:{SECRET}"
+    assert SECRET not in repr(transform)
+    assert (transform.parse.version, transform.parse_key.version, transform.parse_key.subject) == (None, 2, "keys")
+    assert transform.encode.text == "{}" and not transform.encode.auto_register
+    assert transform.encode_key.message == "acme.Key" and transform.encode_key.auto_register
+
+
+def test_a_job_without_a_registry_does_not_load_its_modules(monkeypatch) -> None:
+    """They import numpy, for 75 ms of each start. Headers stay as they are."""
+    monkeypatch.setitem(sys.modules, "spark_eos.pipelines.registry.wire", None)
+    rows = Mock(columns=["value", "headers"])
+    assert encoded_rows(rows, Columns()) is rows
