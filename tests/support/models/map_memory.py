@@ -1,4 +1,4 @@
-"""What a look at an offset map of a million entries takes of memory, as a program of its own.
+"""What a look at an offset map of 200,000 entries takes of memory, as a program of its own.
 
 ``python -m tests.support.models.map_memory read`` (or ``clean``) prints what it has found, and by how many MiB the
 process has grown.
@@ -26,11 +26,11 @@ ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
 NUMBER = 5
 SOURCES = [p for p in range(200) if partition_of(SourcePartition(CLUSTER, "id", p), 9) == NUMBER][:10]
 #: Entries of each of these; each has a row, of which the offset in the target is twice that in the source.
-EACH = 100_000
+EACH = 20_000
 
 
-class Million:
-    """The entries, made when they are read."""
+class Entries:
+    """They are made when they are read."""
 
     count = EACH * len(SOURCES)
 
@@ -66,6 +66,6 @@ def _mib() -> float:
 
 if __name__ == "__main__":
     before = _mib()
-    with reading(MadeLog(NUMBER, Million()), [ORIGIN]):
+    with reading(MadeLog(NUMBER, Entries()), [ORIGIN]):
         found = {"read": read, "clean": clean}[sys.argv[1]]()
     print(json.dumps({"found": found, "mib": _mib() - before}))

@@ -210,7 +210,10 @@ def test_a_server_that_has_failed_leaves_the_program_which_is_python_itself(tmp_
 
 
 def test_the_server_ends_with_its_job_and_leaves_nothing(tmp_path):
-    """However the job ends; forks go on, as Spark ends them. Without a server the program is Python itself."""
+    """However the job ends; forks go on, as Spark ends them. Without a server the program is Python itself.
+
+    The folder is locked as long as the server runs, so that systemd-tmpfiles, which removes old files of /tmp, leaves
+    the program of a long job alone. Forks, which may live longer, do not have the lock."""
     job = Job(tmp_path)
     with job.started(SPARK_WAITS="1") as process:
         process.stdin.write("\n")
@@ -219,44 +222,29 @@ def test_the_server_ends_with_its_job_and_leaves_nothing(tmp_path):
         kept = tmp_path / "kept"
         kept.write_text(job.program.read_text())
         kept.chmod(0o700)
+        folder = os.open(job.program.parent, os.O_RDONLY)
+        assert _is_locked(folder)
         job.end()  # by a signal that nobody can prepare for
         wait_for(lambda: is_gone(fork["parent"]), "the end of the server")
         wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
+        # A moment later than the server's: the threads of a process may still end when it is a zombie.
+        wait_for(lambda: not _is_locked(folder), "the end of the lock")
+        os.close(folder)
         assert not is_gone(fork["pid"])
     wait_for(lambda: is_gone(fork["pid"]), "the end of the fork")
     job.program = kept
     assert not job.probe()["forked"]
 
 
-@pytest.mark.parametrize("forks", [False, True])
-def test_a_stop_of_all_of_a_jobs_processes_leaves_no_folder(tmp_path, forks):
+def test_a_stop_of_all_of_a_jobs_processes_leaves_no_folder(tmp_path):
     """As systemd stops a unit. The server still forks until the job has ended, whenever the signal comes."""
     job = Job(tmp_path)
-    if forks:
+    for _ in range(2):
+        for server in job.servers:
+            os.kill(server, signal.SIGTERM)
         assert job.probe()["forked"]
-    for server in job.servers:
-        os.kill(server, signal.SIGTERM)
-    assert job.probe()["forked"]
     job.end()
     wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
-
-
-def test_the_folder_is_locked_as_long_as_the_server_runs(tmp_path):
-    """So that systemd-tmpfiles, which removes old files of /tmp, leaves the program of a long job alone. Forks, which
-    may live longer, do not have the lock."""
-    job = Job(tmp_path)
-    with job.started(SPARK_WAITS="1") as process:
-        process.stdin.write("\n")
-        process.stdin.flush()
-        fork = json.loads(process.stdout.readline())["pid"]
-        folder = os.open(job.program.parent, os.O_RDONLY)
-        assert _is_locked(folder)
-        job.end()
-        wait_for(lambda: not job.program.parent.exists(), "the end of its folder")
-        # A moment later than the server's: the threads of a process may still end when it is a zombie.
-        wait_for(lambda: not _is_locked(folder), "the end of the lock")
-        assert not is_gone(fork)
-        os.close(folder)
 
 
 def _is_locked(folder: int) -> bool:

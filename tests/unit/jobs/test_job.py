@@ -33,7 +33,7 @@ def test_a_job_that_is_stopped_in_the_pause_before_its_first_query_has_started_i
     asked.running = True
 
     def start(spark: SparkSession) -> StreamingQuery:
-        threading.Timer(0.3, asked.ask, [signal.SIGTERM]).start()
+        threading.Timer(0.05, asked.ask, [signal.SIGTERM]).start()
         raise stop("EOS_KAFKA_UNREACHABLE.coordinator", who="b-0", waited_s=1, why="")
 
     config = QueryJob.model_validate({"checkpoint": str(tmp_path)})

@@ -33,17 +33,6 @@ def cut(data: bytes, size: int = 1000, form: TextForm = LINES) -> list[tuple[str
     return found
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"))), st.integers(1, 9), st.booleans())
-def test_lines_are_what_python_takes_for_lines(lines: list[str], size: int, ends: bool):
-    """Whatever the blocks, with and without a line break at the end; each has its number."""
-    data = "\n".join(lines).encode() + (b"\n" if ends and lines else b"")
-    expected = lines if ends or not lines or lines[-1] else lines[:-1]
-    if expected and expected[0].startswith("\ufeff"):
-        expected = [expected[0].removeprefix("\ufeff"), *expected[1:]]
-        expected = expected if any(expected) or ends or len(expected) > 1 else []
-    assert cut(data, size) == [(line, number) for number, line in enumerate(expected, 1)]
-
-
 ODD_BYTES = [b"a", b"b c", b"\n", b"\r", b"\r\n", b"\0", b"\x1a", b"\xef\xbb\xbf", b"\xc3\xa9", b"\xf0\x9f\x98\x80"]
 ODD_BYTES += [
     b"\x0b",
@@ -77,30 +66,6 @@ def test_compressed_files_are_no_text(compressed: Callable[[bytes], bytes]):
     """Whatever their names end with: their bytes are never taken for rows."""
     with pytest.raises(BadText, match="not UTF-8"):
         cut(compressed(b"one\ntwo\n" * 100))
-
-
-FIELD = st.text(st.characters(codec="ascii", exclude_characters="\r\x00"), max_size=6)
-
-
-@given(st.lists(st.lists(FIELD, min_size=1, max_size=3), max_size=5), st.integers(1, 9))
-def test_a_quoted_line_break_belongs_to_its_record(rows: list[list[str]], size: int):
-    """What Python's csv module writes is cut where that begins a row."""
-    text, starts = io.StringIO(), []
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    for row in rows:
-        starts.append(text.getvalue().count("\n") + 1)
-        writer.writerow(row)
-    found = cut(text.getvalue().encode(), size, CSV)
-    assert [line for _, line in found] == starts
-    assert [next(csv.reader(io.StringIO(value, newline=""))) for value, _ in found] == rows
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_line_breaks_of_each_kind_and_a_byte_order_mark(size: int):
-    """None is part of a record. A carriage return alone ends a line, too, as it does for Spark and Python."""
-    data = b"\xef\xbb\xbfa\r\nb\rc\n\r\n\r\rlast\r"
-    expected = ["a", "b", "c", "", "", "", "last"]
-    assert cut(data, size) == [(text, number) for number, text in enumerate(expected, 1)]
 
 
 FORMS = st.builds(

@@ -170,17 +170,6 @@ def read(log: MapLog, offsets: Iterable[int], *known: Origin, **more: object) ->
         return OffsetMap.read(CLIENT, CLUSTER, {("in", 3): list(offsets)}, "map", **more)
 
 
-def test_rows_that_were_mirrored_twice_are_not_translated():
-    """A mirror has begun anew, before the end of what is there, and with other cuts: each row is at two places."""
-    log = MapLog()
-    log.write(entry(0, 2), entry(2, 4, 2), entry(1, 3, 5))
-    map_ = read(log, range(5))
-    for offset in range(5):
-        with pytest.raises(KafkaError, match="EOS_MIRROR_GROUP_REFUSED") as caught:
-            map_.translate("in", 3, offset)
-        assert "mirrored more than once" in caught.value.message
-
-
 @pytest.mark.parametrize("again", [entry(0, 2, 4), entry(2, 4, 6)])
 def test_rows_that_were_mirrored_twice_with_the_same_cuts_are_not_translated(again):
     """The new entry has taken the place of the old one; but no mirror writes what it reads later before the rest, nor
@@ -207,14 +196,6 @@ def test_ranges_without_a_row_say_nothing_of_the_target():
     found = read(log, range(11)).get("id", 3)
     assert (found.rowless, set(found.positions.values()), found.targets) == (True, {None}, {})
     assert [offset for offset in range(11) if found.reaches(offset)] == [3, 4, 5, 6, 7, 8, 9]
-
-
-def test_a_hole_is_not_covered():
-    """Rows between two entries were never mirrored; the edges were."""
-    log = MapLog()
-    log.write(entry(0, 2), entry(8, 9, 2))
-    positions = read(log, range(11)).get("id", 3).positions
-    assert [offset for offset in range(11) if positions[offset] is not None] == [0, 1, 2, 8, 9]
 
 
 def test_other_clusters_and_ids():
@@ -272,11 +253,11 @@ def test_a_record_that_the_broker_removes_meanwhile():
 
 @pytest.mark.parametrize(
     ("what", "found"),
-    [("read", len(map_memory.SOURCES) * (map_memory.EACH - 7)), ("clean", map_memory.Million.count * 9 // 10)],
+    [("read", len(map_memory.SOURCES) * (map_memory.EACH - 7)), ("clean", map_memory.Entries.count * 9 // 10)],
 )
-def test_a_million_entries_need_little_memory(what, found):
+def test_many_entries_need_little_memory(what, found):
     """Though all of them count: to translate positions of all partitions, to delete most of them. (As objects, they
-    took 1,400 MiB.)"""
+    took 280 MiB.)"""
     told = subprocess.run(
         [sys.executable, "-m", "tests.support.models.map_memory", what],
         cwd=ROOT,
@@ -285,4 +266,4 @@ def test_a_million_entries_need_little_memory(what, found):
         check=True,
     )
     assert json.loads(told.stdout)["found"] == found
-    assert json.loads(told.stdout)["mib"] < 100
+    assert json.loads(told.stdout)["mib"] < 30
