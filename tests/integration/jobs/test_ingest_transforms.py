@@ -131,20 +131,6 @@ def tripled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array([n // 3 for n in range(3 * batch.num_rows)], pa.int64())).select(["value"])
 
 
-def test_a_start_may_go_another_way(setting: Setting):
-    """Past the JVM with DuckDB or a function, or through Spark: nothing is taken twice."""
-    setting.put("a", "a")
-    setting.run(**duckdb("SELECT upper(value) AS value FROM input"))
-    setting.put("b", "b")
-    setting.run(**arrow(tripled))
-    setting.put("c", "c")
-    setting.run(sql="SELECT concat(value, value) AS value FROM input")
-    setting.put("d", "d")
-    setting.run(**duckdb("SELECT repeat(value, 3) AS value FROM input"))
-    assert setting.there() == ["A", "b", "b", "b", "cc", "ddd"]
-    assert setting.names() == ["a", "b", "c", "d"]
-
-
 MARKED = "SELECT value || ' of ' || _line AS value FROM input WHERE value <> 'b 7'"
 
 

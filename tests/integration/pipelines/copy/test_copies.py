@@ -94,7 +94,7 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
         assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
 
 
-@pytest.mark.parametrize(("transform", "cores", "tasks"), [(None, 2, 2), (shouted, 4, 4), (None, None, 20)])
+@pytest.mark.parametrize(("transform", "cores", "tasks"), [(shouted, 4, 4), (None, None, 20)])
 def test_partitions_with_some_rows_share_tasks(transform, cores, tasks, copy, write, monkeypatch):
     """So many transactions of 20 partitions with 600 rows: one for each core, or for each partition where it is not
     known how many cores there are."""
@@ -209,14 +209,11 @@ PICKED = "SELECT key, value, timestamp FROM input"
     ("config", "asked", "stops"),
     [
         ({"retention_ms": 7 * DAY_MS}, {}, True),
-        ({"retention_ms": 7 * DAY_MS}, {"partition": "key"}, True),
         ({"retention_ms": 7 * DAY_MS}, {"transform": PICKED}, True),
         ({"retention_ms": 7 * DAY_MS}, {"transform": "SELECT key, value FROM input"}, False),
         ({"retention_ms": 7 * DAY_MS, "message_timestamp_type": "LogAppendTime"}, {}, False),
-        ({"retention_ms": 7 * DAY_MS, "cleanup_policy": "compact"}, {}, False),
-        ({"retention_ms": 30 * DAY_MS}, {}, False),
     ],
-    ids=["records", "by key", "transform", "new time", "time of the broker", "compacted", "kept"],
+    ids=["records", "transform", "new time", "time of the broker"],
 )
 def test_rows_that_the_target_would_delete_at_once(copy, topic, write, view, config, asked, stops):
     """Of 20 days ago, by their timestamps: named, and none of the micro-batch is visible, nor is what is new in it."""

@@ -76,31 +76,29 @@ def test_a_repair_does_not_mind_how_ranges_are_dealt_to_tasks(copy, write, view,
     assert view.open_transactions(query.run()) == set()
 
 
-@pytest.mark.parametrize("transform", [None, shouted])
-def test_a_replay_of_what_is_visible_reads_nothing(transform, copy, write, view):
+def test_a_replay_of_what_is_visible_reads_nothing(copy, write, view):
     """Whatever became of the source's records since: here, all of them are gone."""
     query = copy(2)
     wanted = feed(write, query, 2)
-    query.run(transform)
+    query.run()
     query.forget(1)
     for p in range(2):
         delete_before(view.admin, query.source, ROWS, partition=p)
-    query.run(transform)
+    query.run()
     assert query.values() == wanted
     assert len(view.rows(query.target, committed=False)) == len(wanted)
 
 
-@pytest.mark.parametrize("transform", [None, shouted])
 @pytest.mark.chaos
-def test_a_repair_from_a_source_that_has_changed_stops(transform, copy, write, view, tmp_path):
+def test_a_repair_from_a_source_that_has_changed_stops(copy, write, view, tmp_path):
     """Records were deleted meanwhile, and data loss is none to this query: nobody can write what was lost."""
     query = copy(2)
     feed(write, query, 2)
-    lose(query, 2, tmp_path, transform)
+    lose(query, 2, tmp_path)
     delete_before(view.admin, query.source, ROWS // 2)
-    query.stopped_by("EOS_SOURCE_DATA_LOSS", transform)
+    query.stopped_by("EOS_SOURCE_DATA_LOSS")
     query.reads = {"failOnDataLoss": False}
-    query.stopped_by("EOS_REPAIR_SOURCE_CHANGED", transform)
+    query.stopped_by("EOS_REPAIR_SOURCE_CHANGED")
     assert query.rows() == []
 
 

@@ -1,4 +1,5 @@
-"""What a mirror looks at again and again: origins of its source, and its targets; on clusters that are in memory."""
+"""What a mirror looks at again and again: origins of its source, and its targets with their settings; on clusters that
+are in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import offset_map, topics
 from spark_eos.pipelines.mirror.offset_map import Origin, OriginsLog, write_origin
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
-from spark_eos.pipelines.mirror.topics import TargetTopics
+from spark_eos.pipelines.mirror.topics import TargetTopics, check_settings, target_settings
 
 MAP = "__spark_eos_mirror"
 
@@ -259,3 +260,38 @@ def test_settings_that_are_no_numbers(clusters):
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS") as caught:
         mirror("a", "b", settings={"max.message.bytes": "10MB"}).check(["X"])
     assert caught.value.parameters["setting"] == "max.message.bytes"
+
+
+SOURCE = {"cleanup.policy": "delete", "retention.ms": "5", "max.message.bytes": "9", "compression.type": "lz4"}
+
+
+def test_what_a_target_is_made_with():
+    """The source's own, with batches and timestamps as they are; the user's settings come last."""
+    wanted = target_settings({**SOURCE, "min.insync.replicas": "2"}, {"retention.ms": "-1"})
+    assert wanted["retention.ms"] == "-1"
+    assert wanted["cleanup.policy"] == "delete"
+    assert (wanted["compression.type"], wanted["message.timestamp.type"]) == ("producer", "CreateTime")
+    assert "min.insync.replicas" not in wanted
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"message.timestamp.type": "LogAppendTime"},
+        {"cleanup.policy": "compact"},
+        {"max.message.bytes": "8"},
+        {"max.message.bytes": "10MB"},
+    ],
+)
+def test_what_is_refused(unfit):
+    """By the setting's name."""
+    check_settings("t", SOURCE, SOURCE)
+    with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS") as caught:
+        check_settings("t", SOURCE, SOURCE | unfit)
+    assert caught.value.parameters["setting"] in unfit
+
+
+def test_compacted_to_compacted():
+    """A source that is compacted has a target that is."""
+    compact = SOURCE | {"cleanup.policy": "compact"}
+    check_settings("t", compact, compact)

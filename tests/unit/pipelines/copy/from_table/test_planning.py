@@ -66,54 +66,35 @@ def read_between(log: MadeUpLog, start: Position, end: Position) -> Read:
 SIZES = st.lists(st.integers(0, 20), max_size=5)
 
 
+@pytest.mark.parametrize("changes", [False, True])
 @given(
     st.lists(SIZES, min_size=1, max_size=12),
     st.one_of(st.none(), SIZES),
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(0, 12)), max_size=30),
 )
-def test_each_file_is_read_once_in_order(versions, at_first, steps) -> None:
-    """By micro-batches of any limits, while versions come; their ends go through JSON, and replays read the same."""
+def test_each_file_is_read_once_in_order(changes, versions, at_first, steps) -> None:
+    """By micro-batches of any limits, while versions come; their ends go through JSON, and replays read the same.
+    Changes are read by whole versions; the files that are there at first may be cut, and are by themselves."""
     log = MadeUpLog(versions, at_first or [], there=1)
     group = None if at_first is None else log.first(0)
-    position = beginning("id", 0, group, None)
+    position = beginning("id", 0, group, None, changes=changes)
     read: Read = []
     for files, size, there in [*steps, (3, 30, 0), *[(1000, 1000, len(versions))] * 3]:
         log.there = max(log.there, min(there, len(versions)))
         end = next_end(log, position, Limits(files, size), None, "t")
-        logged = from_spark(to_spark(end))
-        assert logged == end
+        assert from_spark(to_spark(end)) == end and end.changes == changes
         now = read_between(log, position, end)
         assert now == read_between(log, position, end)
-        assert len(now) <= files
-        sizes = {path: size for _, _, _, path in now for size in [_size(log, path)]}
-        assert len(now) <= 1 or sum(sizes.values()) <= size
+        of_versions = {version for version, at_first, _, _ in now if not at_first}
+        if changes:
+            assert end.file == 0 or end.first is not None
+            assert len({at_first for _, at_first, _, _ in now}) <= 1
+        if not changes or len(of_versions) > 1:
+            assert len(now) <= files
+            assert len(now) <= 1 or sum(_size(log, path) for *_, path in now) <= size
         read, position = read + now, end
     assert read == log.everything(with_first=at_first is not None)
     assert next_end(log, position, Limits(1, 1), None, "t") == position
-
-
-@given(
-    st.lists(SIZES, min_size=1, max_size=12),
-    st.one_of(st.none(), SIZES),
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(0, 12)), max_size=30),
-)
-def test_changes_are_read_by_whole_versions(versions, at_first, steps) -> None:
-    """Each file once and in order, as above; the files that are there at first may be cut, and are by themselves."""
-    log = MadeUpLog(versions, at_first or [], there=1)
-    group = None if at_first is None else log.first(0)
-    position = beginning("id", 0, group, None, changes=True)
-    read: Read = []
-    for files, size, there in [*steps, *[(3, 30, len(versions))] * 30]:
-        log.there = max(log.there, min(there, len(versions)))
-        end = next_end(log, position, Limits(files, size), None, "t")
-        assert from_spark(to_spark(end)) == end and end.changes
-        assert end.file == 0 or end.first is not None
-        now = read_between(log, position, end)
-        assert len({at_first for _, at_first, _, _ in now}) <= 1
-        of_versions = {version for version, at_first, _, _ in now if not at_first}
-        assert len(of_versions) <= 1 or (len(now) <= files and sum(_size(log, path) for *_, path in now) <= size)
-        read, position = read + now, end
-    assert read == log.everything(with_first=at_first is not None)
 
 
 def test_a_large_version_that_needs_no_order_is_read_by_itself() -> None:

@@ -292,8 +292,6 @@ def test_files_of_a_repair_are_found_in_the_log(path) -> None:
         ({"path": "t", "ignoreChanges": "true"}, "[EOS_OPTION_UNKNOWN] There is no option 'ignoreChanges'"),
         ({"path": "t", "startingVersion": "latest"}, "'startingVersion' is latest, which is no version"),
         ({"path": "t", "maxFilesPerTrigger": "0"}, "[EOS_OPTION_INVALID] Option 'maxFilesPerTrigger' is '0'"),
-        ({"path": "t", "maxBytesPerTrigger": "much"}, "[EOS_OPTION_INVALID] Option 'maxBytesPerTrigger' is 'much'"),
-        ({"path": "t", "readChangeFeed": "yes"}, "[EOS_OPTION_INVALID] Option 'readChangeFeed' is 'yes'"),
     ],
 )
 def test_options_that_a_table_does_not_have_are_refused(options, says) -> None:
