@@ -268,7 +268,7 @@ def types(transform: Transform, found: list[Chunk], _: object) -> None:
 )
 def test_a_record_for_which_a_function_takes_too_much_is_named_on_the_driver(does, offset, checks, why, monkeypatch):
     """And the driver lives. What a Python function does stops a query in any case, as in tasks."""
-    monkeypatch.setattr(sample, "_CPU_S", 1.0)
+    monkeypatch.setattr(sample, "_CPU_S", 0.3)
     transform = checked(hostile(does, offset), "f", EMPTY, "out", "drop")
     with pytest.raises(RowError, match=rf"at offset {offset} of t-3.*{why}") as caught:
         checks(transform, [Chunk(records(4), 40)], transformed)

@@ -304,6 +304,7 @@ def test_a_function_that_is_none_of_each_row_is_found_by_two_cuts():
         check_transform(lambda batch: [batch["value"][0].as_py(), batch.select(["value"])][1], batch)
 
 
+@pytest.mark.chaos
 def test_a_result_that_arrow_cannot_hold_in_one_piece():
     """Beyond 2 GiB in a column, Arrow cuts: nothing of it may be left out."""
     piece = pa.array([bytes(1 << 20)] * 64, pa.binary())

@@ -170,13 +170,20 @@ def read(log: MapLog, offsets: Iterable[int], *known: Origin, **more: object) ->
         return OffsetMap.read(CLIENT, CLUSTER, {("in", 3): list(offsets)}, "map", **more)
 
 
-@pytest.mark.parametrize("again", [entry(0, 2, 4), entry(2, 4, 6)])
-def test_rows_that_were_mirrored_twice_with_the_same_cuts_are_not_translated(again):
-    """The new entry has taken the place of the old one; but no mirror writes what it reads later before the rest, nor
-    leaves a range for the next one's rows. What comes behind all of it is as it was."""
+ONCE = [entry(0, 2), entry(2, 4, 2), entry(4, 6, 4)]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [[*ONCE, entry(0, 2, 4)], [*ONCE, entry(2, 4, 6)], [entry(0, 4), entry(2, 6, 4)], [entry(0, 4), entry(4, 8, 2)]],
+    ids=["the first again", "one in between again", "some again behind all", "some over others"],
+)
+def test_rows_that_were_mirrored_twice_are_not_translated(entries):
+    """A new entry of the same cuts has taken the place of the old one; but no mirror writes what it reads later before
+    the rest, nor leaves a range for the next one's rows. What comes behind all of it is as it was."""
     log = MapLog()
-    log.write(entry(0, 2), entry(2, 4, 2), entry(4, 6, 4), again)
-    assert read(log, range(7)).get("id", 3).doubled
+    log.write(*entries)
+    assert read(log, range(9)).get("id", 3).doubled
 
 
 def test_rows_that_went_to_several_topics():

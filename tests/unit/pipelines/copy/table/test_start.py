@@ -132,6 +132,7 @@ def test_columns_by_which_records_are_rejected_are_none_of_the_tables(kind) -> N
     assert list(columns(kind)) == ["n", "m"]
 
 
+@pytest.mark.parametrize("kind", ["delta"], indirect=True)
 def test_a_new_column_without_a_type_gets_that_of_the_sample(kind, topic) -> None:
     """As of lists of Python's; without a record it is refused."""
 
@@ -146,6 +147,7 @@ def test_a_new_column_without_a_type_gets_that_of_the_sample(kind, topic) -> Non
     assert columns(kind)["n"] == pa.int64()
 
 
+@pytest.mark.parametrize("kind", ["delta"], indirect=True)
 def test_a_transform_that_fails_the_sample_adds_nothing(kind, topic) -> None:
     """Its columns may be a mistake, too."""
     rows = [{"topic": "t", "partition": 0, "offset": n, "value": b"1"} for n in range(4)]
