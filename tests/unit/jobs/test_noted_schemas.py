@@ -16,6 +16,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
+from tests.support.judges.conditions import raises
 
 SETTINGS = registry_settings("http://localhost:8081")
 LATEST = 3
@@ -64,9 +65,9 @@ def test_a_version_that_has_become_another_schema_is_refused():
     def anew(subject: str, version: int | Literal["latest"]) -> Decoding:
         return read(subject, version, '"long"')
 
-    with pytest.raises(EosError) as caught:
+    with raises("EOS_REGISTRY_CHANGED.version") as caught:
         chosen("value", "orders-value", None, anew, [note(1)], IDLE)
-    assert caught.value.entry == "EOS_REGISTRY_CHANGED.version" and not caught.value.restart_helps
+    assert not caught.value.restart_helps
 
 
 def test_notes_are_in_the_checkpoint(tmp_path):

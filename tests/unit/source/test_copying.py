@@ -21,6 +21,7 @@ from spark_eos.source import copying
 from spark_eos.source.copying import Copied, copy_range
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import FetchedBatches
+from tests.support.judges.conditions import raises
 from tests.support.judges.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
 from tests.support.runs.input_counts import inputs
 from tests.unit.source.test_decode import logs
@@ -263,9 +264,8 @@ def test_records_that_are_damaged_are_not_copied(copy):
     """The checksum is right, but the records are not: the offset and the partition are named."""
     data = bytearray(encode(Batch((Record(4), Record(6)), 4, 6)))
     data[61] = 0x7F
-    with pytest.raises(KafkaError) as caught:
+    with raises("EOS_SOURCE_DAMAGED") as caught:
         copy(seal(bytes(data)), 0, 7)
-    assert caught.value.condition == "EOS_SOURCE_DAMAGED"
     assert "in-3 from offset 4" in str(caught.value)
 
 

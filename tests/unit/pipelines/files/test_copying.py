@@ -16,6 +16,7 @@ from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form
+from tests.support.judges.conditions import raises
 
 NONE = HadoopSettings({})
 TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
@@ -98,6 +99,5 @@ def test_columns_of_parquet_that_are_the_topics(tmp_path: Path):
 def test_what_is_no_column_of_a_topic(columns: dict[str, object], entry: str, tmp_path: Path):
     """Nothing of the file is left out, or made into something else, in silence."""
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(EosError) as raised:
+    with raises(entry):
         rows_in(tmp_path, PARQUET, 0)
-    assert raised.value.entry == entry

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import sink_options, stream_options
@@ -23,6 +22,7 @@ from spark_eos.source import task as source_task
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import Task
 from spark_eos.source.task import read_range, read_task
+from tests.support.judges.conditions import raises
 from tests.support.queries.source_calls import anew
 
 ROWS = 6
@@ -51,17 +51,15 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     writer = RowWriter(plan.sink, producer, broker_client(kafka))
     reading = readable.ReadableRanges.in_task(source, "", {name: before[name].id})
     parts = task.Parts(plan, reading, writer, producer, Digest.BATCHES)
-    with pytest.raises(KafkaError) as caught:
+    with raises("EOS_SOURCE_RECREATED"):
         print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
-    assert caught.value.condition == "EOS_SOURCE_RECREATED"
 
 
 def test_rows_of_a_topic_by_its_id(was, kafka):
     """None of another topic, all of the right one."""
     name, before = was
-    with pytest.raises(KafkaError) as caught:
+    with raises("EOS_SOURCE_RECREATED"):
         list(read_range(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, ROWS, before[name].id)))
-    assert caught.value.condition == "EOS_SOURCE_RECREATED"
     now = describe_topics(broker_client(kafka), [name])[name].id
     rows = [
         row
@@ -79,12 +77,11 @@ def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, ka
     ids = {known: there.id for known, there in describe_topics(broker_client(kafka), [name, other]).items()}
     of_other = OffsetRange(other, 0, 0, ROWS, ids[other])
     rows = []
-    with pytest.raises(KafkaError) as caught:
+    with raises("EOS_SOURCE_RECREATED"):
         for batch in read_task(
             Fetching(broker_client(kafka)), Task((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))
         ):
             rows += batch.to_pylist()
-    assert caught.value.condition == "EOS_SOURCE_RECREATED"
     assert [row["value"] for row in rows] == [b"other %d" % i for i in range(ROWS)]
     monkeypatch.setattr(source_task, "read_range", lambda *_: pytest.fail("not all was read together"))
     both = read_task(Fetching(broker_client(kafka)), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))

@@ -16,6 +16,7 @@ from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS
 from spark_eos.pipelines.tables.reading import Piece
 from spark_eos.source.schema import ARROW_HEADERS
+from tests.support.judges.conditions import raises
 
 #: Of each file, the kinds of its rows; None for a file of deletes or inserts.
 Files = dict[TableFile, list[str | None] | int]
@@ -149,6 +150,5 @@ def test_what_orders_changes_has_to_stay_as_it_is(columns, entry) -> None:
     rows = pa.RecordBatch.from_pydict(good)
     assert rows_of(rows, change(rows)).schema.names == ["key", "value", "headers"]
     bad = pa.RecordBatch.from_pydict({name: column for name, column in (good | columns).items() if column is not None})
-    with pytest.raises(EosError) as error:
+    with raises(entry):
         rows_of(bad, change(bad))
-    assert error.value.entry == entry

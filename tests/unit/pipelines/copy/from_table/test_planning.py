@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.pipelines.copy.from_table.planning import (
     ALONE_BYTES,
     MOST_VERSIONS,
@@ -22,6 +22,7 @@ from spark_eos.pipelines.copy.from_table.planning import (
 from spark_eos.pipelines.copy.from_table.position import Position, from_spark, to_spark
 from spark_eos.pipelines.copy.from_table.source import dealt
 from spark_eos.pipelines.tables.delta.versions import FILES, VersionFiles
+from tests.support.judges.conditions import raises
 
 #: (version, of the first files, number), and the name.
 Read = list[tuple[int, bool, int, str]]
@@ -159,9 +160,8 @@ def test_what_comes_before_a_version_that_is_refused_is_read_first() -> None:
     log, start = Refusing([[1], [2], [3]], [], there=3), beginning("id", 0, None, None)
     end = next_end(log, start, Limits(10, 100), None, "t")
     assert end.version == 2 and len(read_between(log, start, end)) == 2
-    with pytest.raises(EosError) as error:
+    with raises("EOS_DELTA_ROWS_CHANGED"):
         next_end(log, end, Limits(10, 100), None, "t")
-    assert error.value.condition == "EOS_DELTA_ROWS_CHANGED"
 
 
 def test_a_replay_over_another_log_is_refused() -> None:
@@ -170,18 +170,14 @@ def test_a_replay_over_another_log_is_refused() -> None:
     start = beginning("id", 0, log.first(0), "mark")
     end = next_end(log, start, Limits(3, 100), None, "t")
     assert (end.version, end.file) == (1, 1)
-    with pytest.raises(EosError) as error:
+    with raises("EOS_OTHER_TABLE"):
         read_between(replace(log, at_first=[5, 6]), start, end)
-    assert error.value.condition == "EOS_OTHER_TABLE"
-    with pytest.raises(EosError) as error:
+    with raises("EOS_OTHER_TABLE"):
         read_between(replace(log, versions=[[1], [2, 3], [3]]), start, end)
-    assert error.value.condition == "EOS_OTHER_TABLE"
-    with pytest.raises(EosError) as error:
+    with raises("EOS_DELTA_DATA_LOSS"):
         read_between(replace(log, there=1), start, end)
-    assert error.value.condition == "EOS_DELTA_DATA_LOSS"
-    with pytest.raises(EosError) as error:
+    with raises("EOS_DELTA_LOG_DAMAGED"):
         read_between(log, end, start)
-    assert error.value.condition == "EOS_DELTA_LOG_DAMAGED"
 
 
 @given(SIZES, st.integers(1, 7))

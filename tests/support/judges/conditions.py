@@ -1,0 +1,19 @@
+"""Errors of spark-eos that a test expects, by their names in conditions.toml, which has their classes, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from spark_eos.errors import EosError
+
+
+@contextmanager
+def raises(entry: str) -> Iterator[pytest.ExceptionInfo[EosError]]:
+    """The block raises the error with this condition, ``EOS_OTHER_TABLE``, or this wording of one,
+    ``EOS_OTHER_TABLE.behind``."""
+    with pytest.raises(EosError) as caught:
+        yield caught
+    assert entry in (caught.value.condition, caught.value.entry), caught.value
