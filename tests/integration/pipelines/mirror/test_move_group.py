@@ -12,7 +12,6 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.pipelines.mirror import offsets
 from spark_eos.pipelines.mirror.entries import OffsetRun, partition_of, to_record
 from spark_eos.pipelines.mirror.offsets import GroupMover
 from tests.support.judges.conditions import raises
@@ -21,7 +20,6 @@ from tests.support.judges.kafka_view import write as put
 from tests.support.queries.mirrors import Mirror
 from tests.support.queries.source_calls import delete_before
 from tests.support.queries.transactions import arrow_producers
-from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import TIMEOUT, wait_for
 
 
@@ -139,8 +137,9 @@ def refused(mirror: Mirror, group: Group, condition: str, **more: object) -> Non
 
 
 def test_a_group_with_members(fed, there, view):
-    """On either side: what they commit later would be lost."""
+    """On either side: what they commit later would be lost. One that nobody knows has nothing to move."""
     copies, name, _ = fed
+    refused(copies, Group(name), "EOS_GROUP_UNSUITABLE")
     group = Group(name)
     group.consume(view, name, 10)
     for side, topic in ((view, name), (there, f"moved.{name}")):
@@ -151,32 +150,6 @@ def test_a_group_with_members(fed, there, view):
         finally:
             consumer.close()
     assert there.group(group.name, f"moved.{name}") == {}
-
-
-def test_a_group_that_is_ahead_of_the_mirror(fed, feed, there, view):
-    """It waits for the mirror; without that, it is refused and nothing is committed."""
-    copies, name, values = fed
-    values += feed(name)
-    group = Group(name)
-    group.consume(view, name, len(values))
-    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
-    assert there.group(group.name, f"moved.{name}") == {}
-    copies.run()
-    assert mover(copies, group).move(apply=True).done
-    assert there.group(group.name, f"moved.{name}").keys() == {(f"moved.{name}", 0), (f"moved.{name}", 1)}
-    refused(copies, Group(name), "EOS_GROUP_UNSUITABLE")
-
-
-def test_a_group_that_has_read_at_the_target(fed, there, view):
-    """Its position there is not overwritten, unless somebody asks for that."""
-    copies, name, _ = fed
-    group = Group(name)
-    group.consume(view, name, 93)  # more than one partition has: so it is somewhere in both of them
-    group.consume(there, f"moved.{name}", 5)
-    before = there.group(group.name, f"moved.{name}")
-    refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
-    assert there.group(group.name, f"moved.{name}") == before
-    assert mover(copies, group).move(apply=True, overwrite=True).done
 
 
 def test_other_topics_of_a_group(fed, topic, write, there, view):
@@ -223,29 +196,6 @@ def test_a_partition_of_which_nothing_was_mirrored(expired, idle, write, there):
     copies.run()
     group.consume(there, f"moved.{name}", 3)
     assert sorted(group.read) == [b"1", b"last", b"later"]
-
-
-@pytest.mark.parametrize("look", one_for_every_day("a row while its partition is looked at", range(3)))
-def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, write, there, monkeypatch):
-    """Before each look at an end. The group reads it: the end of the target's partition is not taken for where the
-    partition begins when that row is before it."""
-    copies, name, group = idle(5)
-    ends = offsets.end_offsets
-
-    def late(*places):
-        if late.looks == look:
-            write(name, b"late", partition=1)
-            copies.run()
-        late.looks += 1
-        return ends(*places)
-
-    late.looks = 0
-    monkeypatch.setattr(offsets, "end_offsets", late)
-    assert mover(copies, group).move(apply=True, wait_s=TIMEOUT).done
-    assert late.looks > look
-    assert there.group(group.name, f"moved.{name}")[f"moved.{name}", 1] == 3
-    group.consume(there, f"moved.{name}", 2)
-    assert sorted(group.read) == [b"1", b"late"]
 
 
 def test_a_row_whose_entry_is_not_visible_yet(idle, there):

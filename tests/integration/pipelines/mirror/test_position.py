@@ -18,9 +18,8 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.pipelines.copy.ranges import ranges_of
 from spark_eos.protocol.head import Decision
-from tests.support.judges.conditions import raises
 from tests.support.judges.kafka_view import write as put
-from tests.support.queries.mirrors import Mirror, check_same, seen
+from tests.support.queries.mirrors import Mirror, check_same
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -112,21 +111,6 @@ def test_a_lost_checkpoint_after_a_decision(site, tmp_path):
     check_same(lost.mirror, lost.name)
 
 
-def test_a_lost_checkpoint_before_a_decision(site, tmp_path):
-    """What is open is aborted, and the micro-batch is read again from where it began."""
-    lost = site()
-    lost.feed()
-    lost.run()
-    ends = lost.mirror.here.ends(lost.name, committed=True)
-    lost.feed()
-    lost.stop_at("commit.verified=fail", tmp_path / "verified")
-    lost.lose()
-    found = lost.found("--yes")
-    assert found["starting_offsets"] == {lost.name: {str(p): end for (_, p), end in ends.items()}}
-    lost.go_on(found)
-    check_same(lost.mirror, lost.name)
-
-
 def test_rows_that_were_decided_and_lost(site, tmp_path):
     """Brokers have aborted one of two transactions: its range is mirrored again, the other one is not."""
     lost = site()
@@ -160,33 +144,6 @@ def test_partitions_that_were_never_read(site, admin, view):
     assert found["starting_offsets"][lost.name]["1"] == -2
     lost.go_on(found)
     check_same(lost.mirror, lost.name)
-
-
-def test_what_the_map_does_not_tell(site, mirror, topic, there):
-    """Another map, a topic that it does not have, a target that was recreated. Without a position, a new checkpoint is
-    refused, before anything is mirrored twice."""
-    lost = site()
-    lost.feed()
-    lost.run()
-    lost.refused("EOS_MIRROR_POSITION_UNKNOWN", "--yes", "--topic", topic())
-    assert lost.position("--topic", "nobody") == 2
-    other = mirror(topic(1), prefix="q.")
-    put(other.here.bootstrap_servers, other.topics, [(0, "a")], commit=True)
-    other.run()
-    lost.refused("EOS_MIRROR_POSITION_UNKNOWN", "--map", other.targets.map)
-    query, lost.query = lost.query, "00000000-0000-4000-8000-000000000000"
-    lost.refused("EOS_QUERY_UNKNOWN")
-    lost.query = query
-    lost.feed()
-    lost.run()
-    before = seen(there, f"p.{lost.name}")
-    lost.lose()
-    with raises("EOS_MIRROR_BEGINS_ELSEWHERE"):
-        lost.run()  # from the beginning
-    assert seen(there, f"p.{lost.name}") == before
-    there.admin.delete_topics([f"p.{lost.name}"])[f"p.{lost.name}"].result()
-    wait_for(lambda: f"p.{lost.name}" not in there.admin.list_topics(timeout=TIMEOUT).topics, "the end of the topic")
-    lost.refused("EOS_MIRROR_TARGET_RECREATED", "--yes")
 
 
 def test_a_micro_batch_that_is_too_large(site, tmp_path):

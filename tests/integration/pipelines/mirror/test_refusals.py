@@ -8,7 +8,6 @@ from pyspark.errors import StreamingQueryException
 
 from spark_eos.errors import EosError
 from tests.support.judges.conditions import raises
-from tests.support.judges.kafka_view import open_view
 from tests.support.queries.mirrors import Mirror, check_same, seen
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -107,16 +106,3 @@ def test_a_target_that_was_created_anew(mirror, topic, write, there):
     there.admin.delete_topics([name])[name].result()
     write(name, b"more")
     copies.stopped_by("EOS_MIRROR_TARGET_RECREATED")
-
-
-def test_servers_of_another_cluster(mirror, topic, write, other, there, view):
-    """The checkpoint's offsets mean nothing there, and data loss being none does not matter."""
-    name = topic(1, retention_ms=-1)
-    write(name, b"row")
-    copies = mirror(name, prefix="swap.")
-    copies.run()
-    create(there, name)
-    copies.reads |= {"failOnDataLoss": "false"}
-    with open_view(other.bootstrap_servers) as elsewhere:
-        copies.here = elsewhere
-        copies.stopped_by("EOS_SOURCE_CLUSTER_CHANGED")

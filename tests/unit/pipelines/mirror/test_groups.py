@@ -92,6 +92,18 @@ def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypa
     assert clusters.moved == {}
 
 
+def test_a_group_that_has_read_at_the_target(monkeypatch):
+    """Its position there is not overwritten, unless somebody asks for that."""
+    clusters = Clusters(monkeypatch, {0: 3})
+    clusters.log.write(entry(0, 9))
+    there = {TARGET: {"out": {0: 7}}, SOURCE: {"in": {0: 3}}}
+    monkeypatch.setattr(offsets, "committed_offsets", lambda client, *_: there[client])
+    assert clusters.refusal().entry == "EOS_MIRROR_GROUP_REFUSED.has_offsets"
+    with reading(clusters.log, clusters.origins):
+        GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
+    assert clusters.moved == {"out": {0: 3}}
+
+
 def test_a_group_that_has_gone_on_at_the_source_is_not_deleted_there(monkeypatch):
     """Somebody reads there again, since it was moved."""
     clusters = Clusters(monkeypatch, iter([{0: 3}, {0: 3}, {0: 4}]))
