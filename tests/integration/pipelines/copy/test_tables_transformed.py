@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter
 from datetime import UTC, date, datetime
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from deltalake.schema import Field, PrimitiveType
 
 from spark_eos.errors import EosError
 from tests.support.judges.table_readers import local_dataset
@@ -129,29 +127,3 @@ def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write
     query.arguments = arguments
     assert refused(query).entry == entry
     assert not query.table.exists() and not query.checkpoint.exists()
-
-
-def test_a_table_that_changes_while_the_query_is_dead_is_judged_by_the_next_start(query, write) -> None:
-    """A new column that may be null is; a column that it does not have stops the start."""
-    query.arguments = {"transform": NUMBERS}
-    write(query.topic, b"1", partition=0)
-    query.run()
-    DeltaTable(str(query.table)).alter.add_columns([Field("more", PrimitiveType("string"))])
-    write(query.topic, b"2", partition=0)
-    query.run()
-    assert [(row["n"], row["more"]) for row in found(query)] == [(1, None), (2, None)]
-    query.arguments = {"transform": NUMBERS.replace("AS n", "AS number")}
-    assert refused(query).entry == "EOS_TABLE_COLUMNS.unknown"
-
-
-def test_statistics_are_those_that_the_tables_readers_look_for(query, write) -> None:
-    """Of the first 32 columns, or as many as the table's property says."""
-    wide = ", ".join(f"decode(value)::INT + {n} AS c{n}" for n in range(40))
-    query.arguments = {"transform": f'SELECT "partition", "offset", {wide} FROM input'}
-    write(query.topic, b"1", partition=0)
-    query.run(**{"delta.dataSkippingNumIndexedCols": "35"})
-    log = [line for file in (query.table / "_delta_log").glob("*.json") for line in file.read_text().splitlines()]
-    (stats,) = [json.loads(json.loads(line)["add"]["stats"]) for line in log if line.startswith('{"add"')]
-    assert list(stats["maxValues"]) == ["partition", "offset", *(f"c{n}" for n in range(33))]
-    dataset = DeltaTable(str(query.table)).to_pyarrow_dataset()
-    assert dataset.to_table(filter=pc.field("c39") == 40).num_rows == 1

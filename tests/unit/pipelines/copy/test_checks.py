@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import OptionError
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import checks
 from spark_eos.pipelines.copy.by_key import check_rule
 from spark_eos.pipelines.copy.checks import DEFAULT_BYTES, bounded, check_copy, check_source, check_trigger
-from spark_eos.source import range_math
 from tests.support.judges.conditions import raises
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -56,14 +54,6 @@ def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
     for name in ("minPartitions", "maxRecordsPerPartition"):
         assert conflict(check_source, source(**{name: 4}), ordered=True, keeps_order="Remove it.") == name
         check_source(source(**{name: 4}), ordered=False, keeps_order="Remove it.")
-
-
-def test_a_task_for_each_partition_keeps_their_order():
-    """However many rows they have: nothing is split."""
-    given = source(minPartitions=1)
-    check_source(given, ordered=True, keeps_order="Remove it.")
-    reads = [OffsetRange("t", p, 0, 10**p) for p in range(9)]
-    assert range_math.tasks(reads, given.min_partitions, None, 2) == [range_math.Task((r,)) for r in reads]
 
 
 def test_what_chooses_the_partition_of_a_copy():

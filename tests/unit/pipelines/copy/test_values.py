@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from uuid import UUID
 
 import polars as pl
@@ -188,9 +187,3 @@ def test_what_is_unknown_is_noted_by_column_and_comes_back_for_the_same_range():
     assert again.unknown_ids["value"].names == ("9..17",)
     with pytest.raises(EosError, match=r"EOS_REGISTRY_CHANGED.*schema 17 "):
         again.unknown_ids["key"].note_unknown("17", "here")
-
-
-def test_it_travels_to_workers():
-    """With what the driver has fixed."""
-    transform = SchemaTransform(len, "name", {}, {"value": ENCODING})
-    assert pickle.loads(pickle.dumps(transform)) == transform

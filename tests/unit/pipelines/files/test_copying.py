@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
@@ -17,8 +16,8 @@ from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form
 from tests.support.judges.conditions import raises
+from tests.unit.pipelines.files.conftest import NONE
 
-NONE = HadoopSettings({})
 TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
 
 

@@ -17,18 +17,14 @@ from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.pipelines.files import folder, parquet
-from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from spark_eos.pipelines.files.folder import Folder, with_digest
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import Form, cast, first_rows, read_file
+from tests.unit.pipelines.files.conftest import NONE, planned
 
-NONE, PARQUET = HadoopSettings({}), Form(parquet=True)
+PARQUET = Form(parquet=True)
 UTC = pa.timestamp("us", "UTC")
 FAR = [dt.datetime(9999, 12, 31, tzinfo=dt.UTC), dt.datetime(1, 1, 1, 12, tzinfo=dt.UTC), None]
-
-
-def planned(path: Path) -> File:
-    (file,) = (file for file in Folder(str(path.parent)).files() if file.uri.endswith(f"/{path.name}"))
-    return with_digest(file, NONE)
 
 
 def refusal(path: Path) -> FileError:

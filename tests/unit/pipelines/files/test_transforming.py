@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, RowError, SchemaError
 from spark_eos.pipelines.copy.plan import Function, OnMalformed
 from spark_eos.pipelines.copy.sql import SqlTransform
@@ -26,19 +25,13 @@ from spark_eos.pipelines.copy.transforming import CHUNK_OFFSETS, checked
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files import parquet, source
 from spark_eos.pipelines.files.copying import LINES, Counts, FileRows, given_in
-from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.sample import check_by_sample
 from spark_eos.pipelines.files.source import Form, read_file
 from spark_eos.pipelines.files.transforming import pieces
+from tests.unit.pipelines.files.conftest import NONE, planned
 
-NONE = HadoopSettings({})
 TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
-
-
-def planned(path: Path) -> File:
-    (file,) = (file for file in Folder(str(path.parent)).files() if file.uri.endswith(f"/{path.name}"))
-    return with_digest(file, NONE)
 
 
 def through(
