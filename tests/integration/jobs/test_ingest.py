@@ -27,17 +27,8 @@ from tests.support.runs.case_cover import one_for_every_day
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
-POINTS = [
-    "prepare.wrote",
-    "prepare.prepared",
-    "commit.entered",
-    "commit.verified",
-    "commit.noted",
-    "commit.decided",
-    "commit.between",
-    "commit.ended",
-    "commit.cleaned",
-]
+POINTS = ["prepare.wrote", "prepare.prepared"]
+POINTS += [f"commit.{name}" for name in ("entered", "verified", "noted", "decided", "between", "ended", "cleaned")]
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "ingest"))
 #: At which a process dies every day.
 DAILY = {

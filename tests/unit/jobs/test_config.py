@@ -171,11 +171,6 @@ def test_a_mistake_in_yaml_or_a_variable_is_named(read, old, new, condition, say
     ("name", "full"),
     [
         ("authenticate", "spark.authenticate"),
-        ("network.crypto.enabled", "spark.network.crypto.enabled"),
-        ("io.encryption.enabled", "spark.io.encryption.enabled"),
-        ("ssl.enabled", "spark.ssl.enabled"),
-        ("redaction.regex", "spark.redaction.regex"),
-        ("eventLog.enabled", "spark.eventLog.enabled"),
         ("hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.access.key"),
         ("fs.s3a.access.key", "spark.hadoop.fs.s3a.access.key"),
         ("Spark.master", "spark.master"),
@@ -222,7 +217,6 @@ def test_a_file_that_is_no_config_file(read, text):
     [
         ("checkpoint: /tmp/checkpoint", 'checkpoint: "/tmp/\\ud83d"', "checkpoint"),
         ("checkpoint: /tmp/checkpoint", "checkpoint: ${LATIN}", "checkpoint"),
-        ("checkpoint: /tmp/checkpoint", "checkpoint: ${PASSWORD:-}/${LATIN}", "checkpoint"),
         ("bootstrap.servers: 127.0.0.1:9092", "bootstrap.servers: ${LATIN}", "kafka.bootstrap.servers"),
         ("subscribe: flights,${SECOND:-weather}", 'subscribe: "\\udfff,flights"', "source.subscribe"),
         ("failOnDataLoss: false", 'failOnDataLoss: [a, "\\udfff"]', "source.failOnDataLoss.1"),

@@ -64,41 +64,8 @@ VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
 )
 #: Pieces from which texts are made that may or may not be YAML.
-PIECES = [
-    "a: ",
-    "- ",
-    "&x ",
-    "*x",
-    "!!int ",
-    "!!python/name:os.system ",
-    "{",
-    "}",
-    "[",
-    "]",
-    "? ",
-    "|\n",
-    "'",
-    '"',
-    "\n",
-    "  ",
-]
-PIECES += [
-    "checkpoint: ",
-    "source:\n",
-    "sink: ",
-    "%YAML 1.1\n",
-    "---\n",
-    "...",
-    "#",
-    "<<: ",
-    "${",
-    "\t",
-    "@",
-    "`",
-    "é",
-    "\x85",
-    ",",
-]
+PIECES = ["a: ", "- ", "&x ", "*x", "!!int ", "!!python/name:os.system ", "? ", "|\n", "  ", "<<: ", "${", "..."]
+PIECES += [*"{}[]'\"\n#\t@`é\x85,", "---\n", "checkpoint: ", "source:\n", "sink: ", "%YAML 1.1\n"]
 
 
 def outcome(text: str, job: str) -> str:

@@ -104,33 +104,23 @@ def no_jvm() -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "says"),
-    [
-        (Exception(IN_SPARK), 1, "restarting will not help until this is fixed (exit code 1)"),
-        (
-            Exception(IN_SPARK.replace(OURS, str(UNREACHABLE))),
-            75,
-            "restart the job unchanged: it resumes where it stopped",
-        ),
-        (UNREACHABLE, 75, "exit code 75"),
-        (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
-        (Py4JError("An error occurred while calling o29.sc"), 75, "exit code 75"),
-        (no_jvm(), 75, "exit code 75"),
-        (ConnectionRefusedError("of the user's function"), 1, "exit code 1"),
-        (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),
-    ],
-    ids=[
-        "needs somebody",
-        "in Spark's",
-        "ours",
-        "no JVM",
-        "none in mid-call",
-        "none any more",
-        "user's",
-        "Spark's own",
-    ],
-)
+FAILURES = {
+    "needs somebody": (Exception(IN_SPARK), 1, "restarting will not help until this is fixed (exit code 1)"),
+    "in Spark's": (
+        Exception(IN_SPARK.replace(OURS, str(UNREACHABLE))),
+        75,
+        "restart the job unchanged: it resumes",
+    ),
+    "ours": (UNREACHABLE, 75, "exit code 75"),
+    "no JVM": (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
+    "none in mid-call": (Py4JError("An error occurred while calling o29.sc"), 75, "exit code 75"),
+    "none any more": (no_jvm(), 75, "exit code 75"),
+    "user's": (ConnectionRefusedError("of the user's function"), 1, "exit code 1"),
+    "Spark's own": (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),
+}
+
+
+@pytest.mark.parametrize(("error", "code", "says"), FAILURES.values(), ids=FAILURES)
 def test_a_failure_says_whether_a_restart_helps(error, code, says, capsys):
     """The exit code tells a scheduler the same as the text tells a person."""
     assert failed(error) == code

@@ -25,43 +25,26 @@ class Session:
         return [(f"spark.{name.replace('_', '.')}", text) for name, text in self._settings.items()]
 
 
-@pytest.mark.parametrize(
-    ("session", "found"),
-    [
-        (Session(4, "local[*]"), 4),
-        (Session(2, "local[2,4]"), 2),
-        (Session(1, "local"), 1),
-        (Session(2, executor_instances="8", executor_cores="4"), 32),
-        (Session(2, executor_instances="2"), 2),
-        (Session(12, executor_instances="8"), 12),
-        (Session(0, "local[4]"), 1),
-        (Session(2), None),
-        (Session(2, "local-cluster[2,4,1024]"), None),
-        (Session(2, "spark://h:7077", cores_max="16"), 16),
-        (Session(64, "spark://h:7077"), 64),
-        (Session(8, dynamicAllocation_enabled=" True"), None),
-        (Session(8, dynamicAllocation_enabled="false"), 8),
-        (Session(8, executor_instances="many"), None),
-        (object(), None),
-    ],
-    ids=[
-        "local",
-        "two of this machine",
-        "one of this machine",
-        "before they come",
-        "before two come",
-        "some have come",
-        "what makes no sense",
-        "none has come",
-        "none of a small cluster has come",
-        "at most so many come",
-        "all have come",
-        "dynamic",
-        "not dynamic",
-        "not a number",
-        "Connect",
-    ],
-)
+CASES = {
+    "local": (Session(4, "local[*]"), 4),
+    "two of this machine": (Session(2, "local[2,4]"), 2),
+    "one of this machine": (Session(1, "local"), 1),
+    "before they come": (Session(2, executor_instances="8", executor_cores="4"), 32),
+    "before two come": (Session(2, executor_instances="2"), 2),
+    "some have come": (Session(12, executor_instances="8"), 12),
+    "what makes no sense": (Session(0, "local[4]"), 1),
+    "none has come": (Session(2), None),
+    "none of a small cluster has come": (Session(2, "local-cluster[2,4,1024]"), None),
+    "at most so many come": (Session(2, "spark://h:7077", cores_max="16"), 16),
+    "all have come": (Session(64, "spark://h:7077"), 64),
+    "dynamic": (Session(8, dynamicAllocation_enabled=" True"), None),
+    "not dynamic": (Session(8, dynamicAllocation_enabled="false"), 8),
+    "not a number": (Session(8, executor_instances="many"), None),
+    "Connect": (object(), None),
+}
+
+
+@pytest.mark.parametrize(("session", "found"), CASES.values(), ids=CASES)
 def test_those_that_are_there_or_asked_for(session, found):
     """Executors come some time after the session; Spark says 2 until then. With dynamic allocation they go again."""
     assert cores(session) == found
