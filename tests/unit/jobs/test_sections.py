@@ -121,6 +121,13 @@ def test_a_mistake_ends_the_job_with_the_file_and_the_key(loaded: Loaded, tmp_pa
     assert f"{file}: 'target.table'" in printed and SECRET not in printed
 
 
+def test_the_topics_of_the_sink_have_to_be_there(planned: Planned) -> None:
+    """That of dead letters among them."""
+    letters = "{transform: {onMalformed: deadLetters}, sink: {deadLetters.topic: dead}}"
+    (cluster,) = planned("consume_transform_produce", letters).clusters
+    assert set(cluster.required) == {"flights", "copies", "dead"}
+
+
 def test_a_mirror_says_its_topics_its_clusters_and_where_it_begins(planned: Planned) -> None:
     """Topics or a pattern."""
     by_time = planned("mirror", "{source: {startingTimestamp: 5}}")
