@@ -11,8 +11,6 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror.cleaner import clean_map
 from spark_eos.pipelines.mirror.offset_map import origins
 from spark_eos.protocol.head_codec import decode
-from spark_eos.sink import row_offsets as module
-from spark_eos.sink.row_offsets import rows_in_log
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, open_view
 from tests.support.judges.kafka_view import write as put

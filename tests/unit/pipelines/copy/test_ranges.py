@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import Diverged, EosError, LedgerError
+from spark_eos.errors import EosError, LedgerError
 from spark_eos.pipelines.copy.ranges import (
     RANGES,
     CopiedFrom,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
+from spark_eos.errors import DataLossError, EosError
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import task
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
