@@ -354,6 +354,13 @@ def test_a_header_is_checked_and_is_no_row(tmp_path: Path):
     assert rows_of(path, form) == []
 
 
+def test_records_whose_ends_are_not_clear_name_their_line(tmp_path: Path):
+    """Whatever is done with malformed records: nobody knows how many there are."""
+    (tmp_path / "a.csv").write_text('1,first\n2,"6 pipe\n3,copper\n4,8" pipe\n')
+    with pytest.raises(FileError, match=r"EOS_FILE_MALFORMED.*line 2: text follows.*multiLine: false"):
+        rows_of(tmp_path / "a.csv", Form(quote='"', multi_line=True))
+
+
 def test_what_is_no_parquet(tmp_path: Path):
     """A file cut short, as by a copy under way, ends the micro-batch; its rows have numbers otherwise."""
     path = tmp_path / "a.parquet"
