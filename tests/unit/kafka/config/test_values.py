@@ -32,21 +32,8 @@ SPELLINGS = [
 ]
 NUMBERS = [
     *("1000", " 1000", "1000 ", "\n1000\t", "+1000", "-1", "0", "00", "0x400", "0X3e8", "-0x1", "01750", "09", "0x"),
-    *(
-        "1e3",
-        "1_000",
-        "1000.0",
-        "1000ms",
-        "1,000",
-        "1 000",
-        "\u0661\u0660\u0660",
-        "",
-        " ",
-        "+",
-        "--1",
-        "4294968296",
-        "9" * 40,
-    ),
+    *("1e3", "1_000", "1000.0", "1000ms", "1,000", "1 000", "\u0661\u0660\u0660", "", " ", "+", "--1", "4294968296"),
+    "9" * 40,
 ]
 
 
@@ -88,36 +75,26 @@ def agrees(name: str, value: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(BOOLEANS - JAVA))
-@pytest.mark.parametrize("value", SPELLINGS)
-def test_booleans_mean_what_they_mean_to_librdkafka(name, value):
+def test_booleans_mean_what_they_mean_to_librdkafka(name):
     """Every spelling that people use, and near misses."""
-    assert ours(name, value) == meaning(name, value)
+    assert [ours(name, value) for value in SPELLINGS] == [meaning(name, value) for value in SPELLINGS]
 
 
 @pytest.mark.parametrize("name", sorted(ENUMERATIONS))
 def test_names_of_enumerations_mean_what_they_mean_to_librdkafka(name):
     """In any case, with space before and behind, and names that are none."""
     for value in ENUMERATIONS[name]:
-        for text in (
-            value,
-            value.upper(),
-            value.title(),
-            f" {value}",
-            f"\t{value}",
-            f"{value} ",
-            value[:-1],
-            value + "x",
-        ):
+        cases = value, value.upper(), value.title()
+        for text in (*cases, f" {value}", f"\t{value}", f"{value} ", value[:-1], f"{value}x"):
             assert ours(name, text) == meaning(name, text), text
     for text in ("", "0", "1", "true", ",".join([*ENUMERATIONS[name], ENUMERATIONS[name][0]])):
         assert ours(name, text) is None and meaning(name, text) is None
 
 
 @pytest.mark.parametrize("name", sorted(INTEGERS))
-@pytest.mark.parametrize("value", NUMBERS)
-def test_integers_mean_what_they_mean_to_librdkafka(name, value):
+def test_integers_mean_what_they_mean_to_librdkafka(name):
     """Hexadecimal and octal ones too; out of the range, they are refused by both."""
-    assert agrees(name, value)
+    assert [value for value in NUMBERS if not agrees(name, value)] == []
 
 
 @settings(max_examples=300, deadline=None)
@@ -187,23 +164,20 @@ def test_certificates_are_verified_where_librdkafka_does(value, verified):
     assert tls.context().check_hostname == verified
 
 
-@pytest.mark.parametrize("value", ["HTTPS", "https", " https"])
+@pytest.mark.parametrize("value", ["HTTPS", "https", " https", ""])
 def test_host_names_are_checked_in_any_spelling(value):
-    """As with librdkafka."""
+    """As with librdkafka. Java's empty algorithm turns that off, and certificates are verified all the same."""
     tls = client_config(properties({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": value})).tls
-    assert tls is not None and tls.context().check_hostname
+    assert tls is not None and tls.context().check_hostname == bool(value)
+    assert tls.context().verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("enable.ssl.certificate.verification", "yes"),
-        ("ssl.endpoint.identification.algorithm", "htps"),
-        ("security.protocol", "tls"),
         ("security.protocol", "ssl "),
-        ("broker.address.family", "ipv4"),
         ("request.timeout.ms", "1e4"),
-        ("enable.sasl.oauthbearer.unsecure.jwt", "yes"),
         ("fetch.message.max.bytes", "64k"),
     ],
 )
