@@ -128,17 +128,14 @@ def test_every_codec_is_read_back(rows, codec, repeat):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("level", range(13))
-def test_every_level_that_the_property_takes_is_written(codec, level):
+def test_every_level_that_the_property_takes_is_written(codec):
     """``kafka.compression.level`` has one range for all codecs, as in librdkafka; a level above the codec's highest is
     that one."""
     rows = [Row(value=b"%d of many" % n) for n in range(200)]
-    first, last = INTEGERS["compression.level"]
-    assert (first, last) == (-1, 12)
-    (batch,) = seal(rows, codec=codec, level=level)
-    assert read_by_decode([batch]) == rows
-    if codec == "gzip":
-        assert level < 9 or batch == seal(rows, codec=codec, level=9)[0]
+    assert INTEGERS["compression.level"] == (-1, 12)
+    batches = [seal(rows, codec=codec, level=level) for level in range(13)]
+    assert all(read_by_decode(each) == rows for each in batches)
+    assert codec != "gzip" or batches[10:] == batches[9:10] * 3
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -159,7 +156,7 @@ def test_threads_do_not_disturb_one_another(codec):
     texts = [[b"thread %d row %d" % (thread, row) * 20 for row in range(200)] for thread in range(8)]
 
     def sealed(values: list[bytes]) -> list[list[Sealed]]:
-        return [seal([Row(value=value) for value in values], codec=codec) for _ in range(20)]
+        return [seal([Row(value=value) for value in values], codec=codec) for _ in range(8)]
 
     with ThreadPoolExecutor(len(texts)) as pool:
         for values, times in zip(texts, pool.map(sealed, texts), strict=True):

@@ -63,7 +63,7 @@ def wanted(log: Sequence[Batch], start: int, end: int) -> list[tuple]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     log=logs(),
     edges=st.tuples(st.integers(0, 500), st.integers(0, 40_000)),

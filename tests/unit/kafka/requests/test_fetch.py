@@ -23,11 +23,15 @@ from tests.wire import codec
 
 ID = uuid.uuid4()
 RECORDS = bytes(range(256)) * 40
-KINDS = codec.parts(1, 13)
+#: Of answers by the topics' ids, and by their names.
+BY_ID, BY_NAME = codec.parts(1, 13), codec.parts(1, 12)
+LIMITS: Any = {"isolation": "read_committed", "max_bytes": 1000, "max_wait_ms": 5}
+
+Pair = tuple[FetchConnection, socket.socket]
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[FetchConnection, socket.socket]]:
+def pair() -> Iterator[Pair]:
     """A connection and the broker's end of it."""
     ours, theirs = socket.socketpair()
     yield FetchConnection(ours, 0), theirs
@@ -35,46 +39,59 @@ def pair() -> Iterator[tuple[FetchConnection, socket.socket]]:
     theirs.close()
 
 
-def asked(pair: tuple[FetchConnection, socket.socket], rack: str = "") -> codec.Asked:
-    """Send a request; how kio reads it."""
-    fetching, broker = pair
-    limits = {"max_bytes": 1000, "max_wait_ms": 5}
-    fetching.send("töpic", 3, 77, isolation="read_committed", rack=rack, topic_id=ID.bytes, **limits)
+def received(broker: socket.socket) -> codec.Asked:
+    """The next request, as kio reads it."""
     size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
     return codec.read(broker.recv(size, socket.MSG_WAITALL))
 
 
-def answer(
-    to: codec.Asked,
-    *,
-    number: int | None = None,
-    error: int = 0,
-    topic_id: uuid.UUID = ID,
+def asked(pair: Pair, rack: str = "") -> codec.Asked:
+    """Send a request for one partition."""
+    pair[0].send("töpic", 3, 77, rack=rack, topic_id=ID.bytes, **LIMITS)
+    return received(pair[1])
+
+
+def row(
+    kinds: Any,
     partition: int = 3,
-    partition_error: int = 0,
-    aborted: list[tuple[int, int]] | None = None,
     records: bytes | None = RECORDS,
-) -> bytes:
-    """By kio."""
+    error: int = 0,
+    aborted: list[tuple[int, int]] | None = None,
+    **more: Any,
+) -> Any:
+    """What is said of a partition, by kio."""
     transactions = None
     if aborted is not None:
-        transactions = tuple(KINDS.AbortedTransaction(producer_id=p, first_offset=first) for p, first in aborted)
-    row = KINDS.PartitionData(
+        transactions = tuple(kinds.AbortedTransaction(producer_id=p, first_offset=first) for p, first in aborted)
+    return kinds.PartitionData(
         partition_index=partition,
-        error_code=codec.error(partition_error),
+        error_code=codec.error(error),
         high_watermark=900,
         last_stable_offset=800,
         log_start_offset=700,
-        current_leader=KINDS.LeaderIdAndEpoch(leader_id=7, leader_epoch=9),
         aborted_transactions=transactions,
         preferred_read_replica=2,
         records=records,
+        **more,
     )
-    topics = (KINDS.FetchableTopicResponse(topic_id=topic_id, partitions=(row,)),)
-    told: Any = KINDS.FetchResponse(
-        throttle_time=codec.milliseconds(0), error_code=codec.error(error), responses=() if error else topics
+
+
+def answer(to: codec.Asked, topics: dict[Any, list[Any]], *, number: int | None = None, error: int = 0) -> bytes:
+    """An answer about rows by topic, by kio."""
+    kinds, named = (BY_ID, "topic_id") if to.version == 13 else (BY_NAME, "topic")
+    told = kinds.FetchResponse(
+        throttle_time=codec.milliseconds(0),
+        error_code=codec.error(error),
+        responses=tuple(
+            kinds.FetchableTopicResponse(**{named: topic}, partitions=tuple(rows)) for topic, rows in topics.items()
+        ),
     )
     return codec.write(to, told, number)
+
+
+def about_one(to: codec.Asked, **more: Any) -> bytes:
+    """An answer about the partition of `asked`, in which newer brokers say behind the records who leads."""
+    return answer(to, {ID: [row(BY_ID, current_leader=BY_ID.LeaderIdAndEpoch(leader_id=7, leader_epoch=9), **more)]})
 
 
 def test_a_request_has_the_id_in_place_of_the_name(pair):
@@ -95,7 +112,7 @@ def test_an_answer_is_read_to_its_end(pair, aborted, records):
     """Numbers of one byte and of several; newer brokers say behind the records who leads. Twice, on one connection."""
     fetching, broker = pair
     for _ in range(2):
-        broker.sendall(answer(asked(pair), aborted=aborted, records=records))
+        broker.sendall(about_one(asked(pair), aborted=aborted, records=records))
         wanted = FetchResponse(
             0, len(records or b""), tuple(aborted or ()), 700, 800, 900, 2, lists_aborted=aborted is not None
         )
@@ -105,36 +122,11 @@ def test_an_answer_is_read_to_its_end(pair, aborted, records):
         assert fetching.idle
 
 
-def test_an_error_of_the_partition_is_told(pair):
-    """That no topic with this id is there, for example."""
-    fetching, broker = pair
-    broker.sendall(answer(asked(pair), partition_error=100, records=None))
-    assert fetching.receive_one(5).error == 100
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"number": 9}, "another request"),
-        ({"error": 70}, "error 70"),
-        ({"topic_id": uuid.uuid4()}, "not one to this request"),
-        ({"partition": 4}, "not one to this request"),
-    ],
-)
-def test_answers_that_are_refused(pair, wrong, why):
-    """Number, error, topic, partition."""
-    fetching, broker = pair
-    broker.sendall(answer(asked(pair), **wrong) + bytes(100))
-    with pytest.raises(OSError, match=why):
-        fetching.receive_one(5)
-    assert not fetching.idle
-
-
 @pytest.mark.parametrize("cut", [3, 30, 80, -1])
 def test_answers_that_are_cut_off(pair, cut):
     """Wherever it is."""
     fetching, broker = pair
-    broker.sendall(answer(asked(pair))[:cut])
+    broker.sendall(about_one(asked(pair))[:cut])
     broker.shutdown(socket.SHUT_WR)
     with pytest.raises(OSError, match="closed"):
         fetching.receive_one(5)
@@ -144,203 +136,136 @@ def test_answers_that_are_cut_off(pair, cut):
 def test_an_answer_of_another_size_than_it_says(pair, more):
     """Its parts must fill it."""
     fetching, broker = pair
-    whole = answer(asked(pair))
+    whole = about_one(asked(pair))
     size = int.from_bytes(whole[:4], "big") + more
     broker.sendall(size.to_bytes(4, "big", signed=True) + whole[4:] + bytes(10))
     with pytest.raises(OSError, match=r"not one to this request|makes no sense|impossible size|closed"):
         fetching.receive_one(1)
 
 
-def test_a_user_who_is_throttled_gets_an_answer_without_a_word_of_the_partition(pair):
-    """Of his quota: no error, and no topic. The connection is as good as before."""
+def test_answers_one_after_the_other(pair):
+    """A short one after a long one, in small pieces; an error of the partition, such as that there is no topic of this
+    id; no records at all; and one without a word of the partition, as the user is throttled, which is no error."""
     fetching, broker = pair
-    to = asked(pair)
-    told: Any = KINDS.FetchResponse(throttle_time=codec.milliseconds(900), error_code=codec.error(0), responses=())
-    broker.sendall(codec.write(to, told))
+    aborted = [(5, 70), (6, 71)]
+    for records, error in [(RECORDS, 0), (b"abc", 0), (None, 100), (b"", 0)]:
+        whole = about_one(asked(pair), records=records, error=error, aborted=aborted)
+        pieces = [whole[i : i + 97] for i in range(0, len(whole), 97)]
+        sending = threading.Thread(target=lambda some=pieces: [broker.sendall(piece) for piece in some])
+        sending.start()
+        found = fetching.receive_one(5)
+        sending.join()
+        assert found == FetchResponse(error, len(records or b""), tuple(aborted), 700, 800, 900, 2)
+        assert found.records == (records or b"") and fetching.idle
+    throttled = BY_ID.FetchResponse(throttle_time=codec.milliseconds(900), error_code=codec.error(0), responses=())
+    broker.sendall(codec.write(asked(pair), throttled))
     assert fetching.receive_one(5) == FetchResponse(0, 0, throttle_ms=900)
-    assert fetching.idle
-    broker.sendall(answer(asked(pair)))
+    broker.sendall(about_one(asked(pair)))
     assert fetching.receive_one(5).size == len(RECORDS)
 
 
-NAMED = codec.parts(1, 12)
+@pytest.mark.parametrize(
+    ("topics", "wrong", "why"),
+    [
+        ({ID: [row(BY_ID)]}, {"number": 9}, "another request"),
+        ({}, {"error": 70}, "error 70"),
+        ({uuid.uuid4(): [row(BY_ID)]}, {}, "not one to this request"),
+        ({ID: [row(BY_ID, 4)]}, {}, "not one to this request"),
+    ],
+    ids=["number", "error", "topic", "partition"],
+)
+def test_answers_that_are_refused(pair, topics, wrong, why):
+    """What comes behind one is not read."""
+    fetching, broker = pair
+    broker.sendall(answer(asked(pair), topics, **wrong) + bytes(100))
+    with pytest.raises(OSError, match=why):
+        fetching.receive_one(5)
+    assert not fetching.idle
 
 
-@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+@pytest.mark.parametrize("kinds", [BY_ID, BY_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("diverging", [None, (3, 1 << 40), (-1, -1)])
-def test_a_request_with_the_last_epoch(pair, by_id, diverging):
+def test_a_request_with_the_last_epoch(pair, kinds, diverging):
     """By the topic's id or its name. A broker whose log is another one says where, behind the records; -1 is none."""
     fetching, broker = pair
-    limits = {"max_bytes": 1000, "max_wait_ms": 5, "topic_id": ID.bytes if by_id else b""}
-    fetching.send("töpic", 3, 77, isolation="read_committed", last_epoch=5, **limits)
-    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
-    to = codec.read(broker.recv(size, socket.MSG_WAITALL))
+    fetching.send("töpic", 3, 77, last_epoch=5, topic_id=ID.bytes if kinds is BY_ID else b"", **LIMITS)
+    to = received(broker)
     (topic,) = to.body.topics
     (partition,) = topic.partitions
-    assert (topic.topic_id == ID) if by_id else (topic.topic == "töpic")
+    name = topic.topic_id if kinds is BY_ID else topic.topic
+    assert name == (ID if kinds is BY_ID else "töpic")
     assert (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) == (77, 5, -1)
-    kinds: Any = KINDS if by_id else NAMED
-    more = (
-        {}
-        if diverging is None
-        else {"diverging_epoch": kinds.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])}
-    )
-    row = kinds.PartitionData(
-        partition_index=3,
-        error_code=codec.error(0),
-        high_watermark=900,
-        last_stable_offset=800,
-        log_start_offset=700,
-        aborted_transactions=None,
-        preferred_read_replica=-1,
-        records=RECORDS if diverging is None else b"",
-        **more,
-    )
-    named = {"topic_id": ID} if by_id else {"topic": "töpic"}
-    told: Any = kinds.FetchResponse(
-        throttle_time=codec.milliseconds(0),
-        error_code=codec.error(0),
-        responses=(kinds.FetchableTopicResponse(partitions=(row,), **named),),
-    )
-    broker.sendall(codec.write(to, told, None))
+    if diverging is None:
+        rows = [row(kinds)]
+    else:
+        epoch, offset = diverging
+        rows = [row(kinds, records=b"", diverging_epoch=kinds.EpochEndOffset(epoch=epoch, end_offset=offset))]
+    broker.sendall(answer(to, {name: rows}))
     found = fetching.receive_one(5)
     assert found.diverging == (diverging if diverging == (3, 1 << 40) else None)
     assert found.size == (len(RECORDS) if diverging is None else 0)
-    assert (found.begin, found.stable, found.high_watermark, found.preferred) == (700, 800, 900, -1)
+    assert (found.begin, found.stable, found.high_watermark, found.preferred) == (700, 800, 900, 2)
     assert fetching.idle
 
 
-def fetched(partition: int, records: bytes | None, error: int = 0) -> Any:
-    """What is said of a partition, by kio."""
-    return NAMED.PartitionData(
-        partition_index=partition,
-        error_code=codec.error(error),
-        high_watermark=900,
-        last_stable_offset=800,
-        log_start_offset=700,
-        aborted_transactions=None if error else (NAMED.AbortedTransaction(producer_id=5, first_offset=70),),
-        preferred_read_replica=-1,
-        records=records,
-    )
+OTHER = uuid.UUID(int=7)
 
 
-def many(to: codec.Asked, **topics: dict[int, bytes]) -> bytes:
-    """An answer about several partitions, by kio."""
-    told: Any = NAMED.FetchResponse(
-        throttle_time=codec.milliseconds(0),
-        error_code=codec.error(0),
-        responses=tuple(
-            NAMED.FetchableTopicResponse(topic=name, partitions=tuple(fetched(p, data) for p, data in of.items()))
-            for name, of in topics.items()
-        ),
-    )
-    return codec.write(to, told)
-
-
-def asked_many(pair: tuple[FetchConnection, socket.socket]) -> codec.Asked:
-    """Ask for three partitions of two topics."""
+@pytest.mark.parametrize("ids", [None, {"töpic": ID.bytes, "b": OTHER.bytes}], ids=["by name", "by id"])
+def test_many_partitions_in_one_request(pair, ids):
+    """Each with its own offset and size; the answer in another order, with records of any size or none, and not of all.
+    A topic is asked for by its id where that is known, so that nothing comes of another one that has its name."""
     fetching, broker = pair
+    first, second, kinds = ("töpic", "b", BY_NAME) if ids is None else (ID, OTHER, BY_ID)
     wanted = {"töpic": [(3, 77, 100), (0, 1 << 40, 200)], "b": [(7, 5, 300)]}
-    fetching.send_many(wanted, isolation="read_committed", max_bytes=1000, max_wait_ms=5)
-    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
-    return codec.read(broker.recv(size, socket.MSG_WAITALL))
-
-
-def test_many_partitions_in_one_request(pair):
-    """Each with its own offset and size; the answer in another order, with records of any size or none."""
-    fetching, broker = pair
     for _ in range(2):
-        to = asked_many(pair)
+        fetching.send_many(wanted, ids=ids, **LIMITS)
+        to = received(broker)
         found = {
-            (topic.topic, p.partition): (p.fetch_offset, p.partition_max_bytes, p.last_fetched_epoch)
+            (topic.topic if ids is None else topic.topic_id, p.partition): (
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.last_fetched_epoch,
+            )
             for topic in to.body.topics
             for p in topic.partitions
         }
-        assert found == {("töpic", 3): (77, 100, -1), ("töpic", 0): (1 << 40, 200, -1), ("b", 7): (5, 300, -1)}
-        broker.sendall(many(to, b={7: b""}, töpic={0: RECORDS, 3: b"abc"}))
+        assert found == {(first, 3): (77, 100, -1), (first, 0): (1 << 40, 200, -1), (second, 7): (5, 300, -1)}
+        rows = [row(kinds, 0, aborted=[(5, 70)]), row(kinds, 3, b"abc", aborted=[(5, 70)])]
+        broker.sendall(answer(to, {second: [row(kinds, 7, b"", aborted=[(5, 70)])], first: rows}))
         answers = fetching.receive_many(5)
         records = {place: answer.records for place, answer in answers.items()}
         assert records == {("b", 7): b"", ("töpic", 0): RECORDS, ("töpic", 3): b"abc"}
-        assert {(a.aborted, a.begin, a.stable, a.high_watermark) for a in answers.values()} == {
-            (((5, 70),), 700, 800, 900)
-        }
+        told = {(a.aborted, a.begin, a.stable, a.high_watermark) for a in answers.values()}
+        assert told == {(((5, 70),), 700, 800, 900)}
         assert fetching.idle
-
-
-def test_many_partitions_of_topics_by_their_ids(pair):
-    """Of a topic that has the name by then, and another id, nothing comes."""
-    fetching, broker = pair
-    ids = {"töpic": ID.bytes, "b": uuid.UUID(int=7).bytes}
-    wanted = {"töpic": [(3, 77, 100)], "b": [(7, 5, 300)]}
-    fetching.send_many(wanted, isolation="read_committed", max_bytes=1000, max_wait_ms=5, ids=ids)
-    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
-    to = codec.read(broker.recv(size, socket.MSG_WAITALL))
-    found = {(t.topic_id, p.partition, p.fetch_offset) for t in to.body.topics for p in t.partitions}
-    assert found == {(ID, 3, 77), (uuid.UUID(int=7), 7, 5)}
-    row = KINDS.PartitionData(
-        partition_index=3,
-        error_code=codec.error(0),
-        high_watermark=900,
-        last_stable_offset=800,
-        log_start_offset=700,
-        aborted_transactions=None,
-        preferred_read_replica=-1,
-        records=RECORDS,
-    )
-    told: Any = KINDS.FetchResponse(
-        throttle_time=codec.milliseconds(0),
-        error_code=codec.error(0),
-        responses=(KINDS.FetchableTopicResponse(topic_id=ID, partitions=(row,)),),
-    )
-    broker.sendall(codec.write(to, told))
-    assert {place: answer.records for place, answer in fetching.receive_many(5).items()} == {("töpic", 3): RECORDS}
+    fetching.send_many(wanted, ids=ids, **LIMITS)
+    broker.sendall(answer(received(broker), {first: rows[1:]}))
+    assert {place: answer.records for place, answer in fetching.receive_many(5).items()} == {("töpic", 3): b"abc"}
 
 
 @pytest.mark.parametrize(
     "topics",
-    [
-        {"b": {7: b""}, "töpic": {0: b"", 3: b"", 4: b""}},
-        {"b": {7: b""}, "c": {0: b""}, "töpic": {0: b"", 3: b""}},
-    ],
+    [{"b": [7], "töpic": [0, 3, 4]}, {"b": [7], "c": [0], "töpic": [0, 3]}],
     ids=["another partition", "another topic"],
 )
 def test_an_answer_about_other_partitions_is_refused(pair, topics):
     """It may say nothing of some, but nothing of others either."""
     fetching, broker = pair
-    broker.sendall(many(asked_many(pair), **topics))
+    fetching.send_many({"töpic": [(3, 77, 100), (0, 1 << 40, 200)], "b": [(7, 5, 300)]}, **LIMITS)
+    told = {name: [row(BY_NAME, partition, b"") for partition in some] for name, some in topics.items()}
+    broker.sendall(answer(received(broker), told))
     with pytest.raises(OSError, match="not one to this request"):
         fetching.receive_many(5)
-
-
-def test_an_answer_in_small_pieces(pair):
-    """Of any place in it."""
-    fetching, broker = pair
-    whole = answer(asked(pair), aborted=[(5, 70), (6, 71)])
-    pieces = threading.Thread(target=lambda: [broker.sendall(whole[i : i + 97]) for i in range(0, len(whole), 97)])
-    pieces.start()
-    found = fetching.receive_one(5)
-    pieces.join()
-    assert found == FetchResponse(0, len(RECORDS), ((5, 70), (6, 71)), 700, 800, 900, 2)
-    assert found.records == RECORDS
-    assert fetching.idle
-
-
-def test_answers_one_after_the_other(pair):
-    """A short one after a long one; an error of the partition; no records at all."""
-    fetching, broker = pair
-    for records, error in [(RECORDS, 0), (b"abc", 0), (None, 6), (b"", 0)]:
-        broker.sendall(answer(asked(pair), records=records, partition_error=error))
-        found = fetching.receive_one(5)
-        assert (found.error, found.records) == (error, records or b"")
 
 
 def test_the_bytes_of_an_answer_stay_with_whoever_takes_them(pair):
     """The next answer is received elsewhere."""
     fetching, broker = pair
-    broker.sendall(answer(asked(pair)))
+    broker.sendall(about_one(asked(pair)))
     first = fetching.receive_one(5)
     assert fetching.take_buffer() is first.data
-    broker.sendall(answer(asked(pair), records=bytes(len(RECORDS))))
+    broker.sendall(about_one(asked(pair), records=bytes(len(RECORDS))))
     assert fetching.receive_one(5).records == bytes(len(RECORDS))
     assert first.records == RECORDS
 
@@ -396,8 +321,7 @@ def test_a_leader_that_cannot_be_reached_takes_nobody_elses_time(idle):
     ours, theirs = socket.socketpair()
 
     def serve() -> None:
-        size = int.from_bytes(theirs.recv(4, socket.MSG_WAITALL), "big")
-        theirs.sendall(answer(codec.read(theirs.recv(size, socket.MSG_WAITALL))))
+        theirs.sendall(about_one(received(theirs)))
         client.served.set()
 
     thread = threading.Thread(target=serve)
@@ -422,8 +346,7 @@ def test_a_leader_that_falls_silent_takes_nobody_elses_time(silent, monkeypatch)
     large = bytes(8 << 20)
 
     def serve() -> None:
-        size = int.from_bytes(theirs.recv(4, socket.MSG_WAITALL), "big")
-        left = memoryview(answer(codec.read(theirs.recv(size, socket.MSG_WAITALL)), records=large))
+        left = memoryview(about_one(received(theirs), records=large))
         theirs.setblocking(False)
         while left:
             try:
@@ -435,16 +358,16 @@ def test_a_leader_that_falls_silent_takes_nobody_elses_time(silent, monkeypatch)
 
     client: Any = BrokerClient(KafkaProperties({"bootstrap.servers": "a"}))
     far = silent
-    receive, received = FetchConnection.receive_many, threading.Event()
+    receive, is_read = FetchConnection.receive_many, threading.Event()
 
     def in_turn(self: FetchConnection, timeout_s: float) -> Any:
         """The silent ones' time is over soon after the other one's answer is here."""
         assert timeout_s <= client.silence_s
         if self.node == far:
             found = receive(self, TIMEOUT)
-            received.set()
+            is_read.set()
             return found
-        assert received.wait(TIMEOUT)
+        assert is_read.wait(TIMEOUT)
         return receive(self, 0.1)
 
     monkeypatch.setattr(FetchConnection, "receive_many", in_turn)

@@ -54,6 +54,18 @@ class OffsetDeleteRequest(ApiMessage):
 
 LONG = "a name that is not ascii: töpic " * 9
 
+#: A producer that is asked for, one that has a transaction open, and offsets that are to be committed.
+WANTED = {"transactional_id": LONG, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+OPEN = {"transactional_id": LONG, "producer_id": 1 << 40, "producer_epoch": 7}
+OFFSET = {"partition_index": 3, "committed_offset": 1 << 50, "committed_leader_epoch": -1, "committed_metadata": ""}
+OFFSETS = {
+    "group_id": LONG,
+    "member_id": "",
+    "group_instance_id": None,
+    "topics": [{"name": "t", "partitions": [OFFSET]}],
+}
+TOPIC = {"name": "t", "num_partitions": 8, "replication_factor": -1, "assignments": []}
+
 CASES = [
     (
         METADATA,
@@ -67,76 +79,22 @@ CASES = [
     (
         METADATA,
         MetadataRequest,
-        {
-            "topics": None,
-            "allow_auto_topic_creation": False,
-            "include_topic_authorized_operations": False,
-        },
+        {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False},
     ),
     (FIND_COORDINATOR, FindCoordinatorRequest, {"key_type": 1, "coordinator_keys": [LONG, "b"]}),
-    (
-        INIT_PRODUCER_ID,
-        InitProducerIdRequest,
-        {
-            "transactional_id": LONG,
-            "transaction_timeout_ms": 60_000,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        },
-    ),
+    (INIT_PRODUCER_ID, InitProducerIdRequest, WANTED),
     (
         INIT_PRODUCER_ID_TWO_PHASE,
         InitProducerIdRequest,
-        {
-            "transactional_id": LONG,
-            "transaction_timeout_ms": 60_000,
-            "producer_id": -1,
-            "producer_epoch": -1,
-            "enable2_pc": True,
-            "keep_prepared_txn": False,
-        },
+        WANTED | {"enable2_pc": True, "keep_prepared_txn": False},
     ),
-    (
-        TXN_OFFSET_COMMIT,
-        TxnOffsetCommitRequest,
-        {
-            "transactional_id": "id",
-            "group_id": LONG,
-            "producer_id": 1 << 40,
-            "producer_epoch": 7,
-            "generation_id": -1,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": [
-                {
-                    "name": "t",
-                    "partitions": [
-                        {
-                            "partition_index": 3,
-                            "committed_offset": 1 << 50,
-                            "committed_leader_epoch": -1,
-                            "committed_metadata": "",
-                        },
-                    ],
-                }
-            ],
-        },
-    ),
+    (TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, OPEN | OFFSETS | {"generation_id": -1}),
     (
         ADD_PARTITIONS_TO_TXN,
         AddPartitionsToTxnRequest,
-        {
-            "transactional_id": LONG,
-            "producer_id": 1 << 40,
-            "producer_epoch": 7,
-            "topics": [{"name": "t", "partitions": [0, 5]}, {"name": LONG, "partitions": [3]}],
-        },
+        OPEN | {"topics": [{"name": "t", "partitions": [0, 5]}, {"name": LONG, "partitions": [3]}]},
     ),
-    (
-        ADD_OFFSETS_TO_TXN,
-        AddOffsetsToTxnRequest,
-        {"transactional_id": LONG, "producer_id": 1 << 40, "producer_epoch": 7, "group_id": "g"},
-    ),
+    (ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, OPEN | {"group_id": "g"}),
     (
         LIST_OFFSETS,
         ListOffsetsRequest,
@@ -158,29 +116,7 @@ CASES = [
             ],
         },
     ),
-    (
-        OFFSET_COMMIT,
-        OffsetCommitRequest,
-        {
-            "group_id": LONG,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": [
-                {
-                    "name": "t",
-                    "partitions": [
-                        {
-                            "partition_index": 3,
-                            "committed_offset": 1 << 50,
-                            "committed_leader_epoch": -1,
-                            "committed_metadata": "",
-                        },
-                    ],
-                }
-            ],
-        },
-    ),
+    (OFFSET_COMMIT, OffsetCommitRequest, OFFSETS | {"generation_id_or_member_epoch": -1}),
     (
         OFFSET_FETCH,
         OffsetFetchRequest,
@@ -201,12 +137,7 @@ CASES = [
     (
         LIST_TRANSACTIONS_BY_PATTERN,
         ListTransactionsRequest,
-        {
-            "state_filters": [],
-            "producer_id_filters": [],
-            "duration_filter": -1,
-            "transactional_id_pattern": "a.*",
-        },
+        {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, "transactional_id_pattern": "a.*"},
     ),
     (
         DESCRIBE_CONFIGS,
@@ -221,15 +152,7 @@ CASES = [
         CREATE_TOPICS,
         CreateTopicsRequest,
         {
-            "topics": [
-                {
-                    "name": "t",
-                    "num_partitions": 8,
-                    "replication_factor": -1,
-                    "assignments": [],
-                    "configs": [{"name": "cleanup.policy", "value": "compact"}],
-                }
-            ],
+            "topics": [TOPIC | {"configs": [{"name": "cleanup.policy", "value": "compact"}]}],
             "timeout_ms": 4000,
             "validate_only": False,
         },
