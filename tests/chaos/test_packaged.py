@@ -1,5 +1,5 @@
-"""A cluster whose Python has nothing installed: the package comes with the application, or one error says that it is
-missing."""
+"""A cluster whose Python has nothing installed: the package comes with the application. Without that, one error says
+that it is missing: tests/integration/test_quickstart.py."""
 
 from __future__ import annotations
 

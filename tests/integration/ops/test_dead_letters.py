@@ -318,6 +318,7 @@ def test_a_topic_that_is_created_again_while_its_letters_are_sent(office, write,
             anew(office.view.admin, office.cluster, office.topic, 2)
 
     monkeypatch.setattr(dead_letters, "Producer", Recreating)
+    monkeypatch.setattr(dead_letters, "_SILENCE_S", 10.0)  # so long the end of that transaction is waited for
     code, answer = office.ask("resend", office.topic, "--yes")
     assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
     assert office.values(office.out) == office.values(office.source) == []

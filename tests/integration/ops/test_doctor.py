@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos import cli
+from spark_eos.base import system
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -113,12 +114,16 @@ def test_a_ledger_that_is_not_there_is_not_made(patient):
     assert "no-ledger" not in patient.view.admin.list_topics(timeout=TIMEOUT).topics
 
 
-def test_nobody_answers(capsys):
-    """Exit code 2, within seconds, with the error in JSON, too."""
+def test_nobody_answers(capsys, monkeypatch):
+    """Exit code 2, within seconds, with the error in JSON, too. By a clock that only waiting moves."""
+    began, waited = system.monotonic(), []
+    monkeypatch.setattr(system, "monotonic", lambda: began + sum(waited))
+    monkeypatch.setattr(system, "sleep", waited.append)
     words = ["--bootstrap-servers", "127.0.0.1:1", "--kafka", "sasl.password=hunter2", "doctor", "--format", "json"]
     assert cli.main(words) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["error"]["condition"] == "EOS_KAFKA_UNREACHABLE"
+    assert 0 < sum(waited) < 60
     assert "hunter2" not in said.out + said.err
 
 

@@ -19,7 +19,6 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
@@ -101,17 +100,6 @@ def query(cluster: DevCluster, topic: Callable[..., str]) -> Query:
     options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(PARTITIONS)})
     query = str(uuid.uuid4())
     return Query(cluster, options, query, session_of(options, query))
-
-
-def test_a_commit_stops_when_one_partition_was_aborted(query, view):
-    """The coordinator would answer success, and one of the two rows would be missing."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - VALID_MS)
-    (pair,) = batch.pairs
-    query.abort_in_partition_1(pair)
-    with pytest.raises(EosError, match=f"{query.options.topic}-1: it was aborted there") as caught:
-        commit(query.own.ports, batch)
-    assert caught.value.condition == "EOS_TRANSACTION_BROKEN"
-    assert view.values(query.options.topic) == []
 
 
 def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query, view):
