@@ -25,7 +25,8 @@ Generated from the code by `make docs`. These names are [stable](stability.md#na
 functions of the package are not. Topics are read and written by Spark's own calls, with `format("eos-kafka")` and
 [options](options.md).
 
-Classes of Spark and Arrow are meant by their usual names; `EosError` is the base of all [errors](stopped.md)."""
+Classes of Spark and Arrow are meant by their usual names; `EosError` is the base of all [errors](stopped.md). More
+examples: [copies](copy.md), [batch writes](batch.md), [metrics](metrics.md), [registry](registry.md)."""
 
 #: Characters of a signature that is on one line.
 _WIDE = 100
@@ -33,11 +34,12 @@ _WIDE = 100
 
 @dataclass(frozen=True)
 class Name:
-    """A function or class: where it is imported from, and an example. ``members``: its methods that are public."""
+    """A function or class: where it is imported from, and an example, unless a page has one. ``members``: its methods
+    that are public."""
 
     module: str
     name: str
-    example: str
+    example: str = ""
     members: tuple[str, ...] = ()
 
     @property
@@ -47,40 +49,9 @@ class Name:
 
 PUBLIC: dict[str, tuple[Name, ...]] = {
     "Queries": (
-        Name(
-            "spark_eos",
-            "register",
-            """
-            spark = SparkSession.builder.getOrCreate()
-            spark_eos.register(spark)
-            """,
-        ),
-        Name(
-            "spark_eos",
-            "copy",
-            """
-            kafka = {"kafka.bootstrap.servers": "localhost:9092"}
-            query = spark_eos.copy(
-                spark,
-                source=kafka | {"subscribe": "flights", "startingOffsets": "earliest"},
-                sink=kafka | {"topic": "late", "offsets.group.id": "copier"},
-                checkpoint="checkpoint",
-                transform="SELECT key, value FROM input WHERE value IS NOT NULL",
-                trigger={"availableNow": True},
-            )
-            query.awaitTermination()
-            """,
-        ),
-        Name(
-            "spark_eos",
-            "batch_writer",
-            """
-            def write(rows: DataFrame, batch_id: int) -> None:
-                spark_eos.batch_writer(rows, batch_id).options(**kafka, topic="copies").save()
-
-            flights.writeStream.foreachBatch(write).option("checkpointLocation", "checkpoint").start()
-            """,
-        ),
+        Name("spark_eos", "register"),
+        Name("spark_eos", "copy"),
+        Name("spark_eos", "batch_writer"),
         Name(
             "spark_eos",
             "run",
@@ -113,23 +84,8 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
                 sys.exit(75 if why is not None and why.restart_helps else str(why or error))
             """,
         ),
-        Name(
-            "spark_eos",
-            "Reason",
-            """
-            why: spark_eos.Reason | None = spark_eos.reason(error)
-            if why is not None:
-                print(why.condition, why.message, why.hint, sep="\\n")
-            """,
-        ),
-        Name(
-            "spark_eos",
-            "metrics",
-            """
-            metrics = spark_eos.metrics(spark, port=0)
-            print(f"http://127.0.0.1:{metrics.port}/metrics")
-            """,
-        ),
+        Name("spark_eos", "Reason"),
+        Name("spark_eos", "metrics"),
         Name(
             "spark_eos.errors",
             "EosError",
@@ -142,43 +98,11 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
         ),
     ),
     "Schema registry": (
-        Name(
-            "spark_eos.pipelines.registry",
-            "from_registry",
-            """
-            flight = from_registry("value", "http://localhost:8081", topic="flights", version=2)
-            rows = flights.select(flight.alias("flight")).select("flight.*")
-            """,
-        ),
-        Name(
-            "spark_eos.pipelines.registry",
-            "to_registry",
-            """
-            value = to_registry(struct("id", "delay"), "http://localhost:8081", topic="late", schema=LATE)
-            rows.select(value.alias("value")).writeStream.format("eos-kafka").options(**kafka, **sink).start()
-            """,
-        ),
-        Name(
-            "spark_eos.pipelines.registry.settings",
-            "registry_settings",
-            'registry = registry_settings("http://localhost:8081")',
-        ),
-        Name(
-            "spark_eos.pipelines.registry.decoding",
-            "reading",
-            """
-            decode = {"value": reading(registry, "flights-value", version=2)}
-            spark_eos.copy(spark, source=source, sink=sink, checkpoint="checkpoint", transform=late, decode=decode)
-            """,
-        ),
-        Name(
-            "spark_eos.pipelines.registry.encoding",
-            "writing",
-            """
-            encode = {"value": writing(registry, None, topic="late")}
-            spark_eos.copy(spark, source=source, sink=sink, checkpoint="checkpoint", transform=late, encode=encode)
-            """,
-        ),
+        Name("spark_eos.pipelines.registry", "from_registry"),
+        Name("spark_eos.pipelines.registry", "to_registry"),
+        Name("spark_eos.pipelines.registry.settings", "registry_settings"),
+        Name("spark_eos.pipelines.registry.decoding", "reading"),
+        Name("spark_eos.pipelines.registry.encoding", "writing"),
     ),
     "Mirrors": (
         Name(
@@ -194,11 +118,7 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             )
             """,
         ),
-        Name(
-            "spark_eos.pipelines.mirror.plan",
-            "Targets",
-            'targets = Targets(prefix="east.", settings={"retention.ms": "604800000"}, replication=3)',
-        ),
+        Name("spark_eos.pipelines.mirror.plan", "Targets"),
         Name(
             "spark_eos.pipelines.mirror.offset_map",
             "OffsetMap",
@@ -209,19 +129,11 @@ PUBLIC: dict[str, tuple[Name, ...]] = {
             """,
             members=("read", "translate"),
         ),
-        Name(
-            "spark_eos.kafka.net.client",
-            "broker_client",
-            'client = broker_client(KafkaProperties({"bootstrap.servers": "west:9092"}))',
-        ),
-        Name(
-            "spark_eos.kafka.config.properties",
-            "KafkaProperties",
-            'properties = KafkaProperties({"bootstrap.servers": "west:9092", "security.protocol": "SSL"})',
-        ),
+        Name("spark_eos.kafka.net.client", "broker_client"),
+        Name("spark_eos.kafka.config.properties", "KafkaProperties"),
     ),
     "Tests and tries": (
-        Name("spark_eos.pipelines.copy.testing", "check_transform", "check_transform(late, some_batch)"),
+        Name("spark_eos.pipelines.copy.testing", "check_transform"),
         Name(
             "spark_eos.tools.devcluster",
             "DevCluster",
@@ -265,7 +177,8 @@ def _section(name: Name) -> Iterator[str]:
         else:
             call = laid_out(_call(member, f"{name.name}__{member.name}")).replace("__", ".", 1)
             yield from ("", "```python", call, "```", "", _text(member))
-    yield from ("", "*Example*:", "", "```python", dedent(name.example).strip(), "```")
+    if name.example:
+        yield from ("", "*Example*:", "", "```python", dedent(name.example).strip(), "```")
 
 
 def stub() -> str:

@@ -21,7 +21,7 @@ INTRODUCTION = """# Keys of the jobs' config files
 
 Generated from the code by `make docs`. [job.md](job.md#the-file) says how a file is read: variables, errors, secrets.
 Where `source` or `sink` is Kafka, the section is the options of the connector, by their names in
-[options.md](options.md), `kafka.*` among them."""
+[options.md](options.md), `kafka.*` among them. In brackets stands a key's default."""
 
 PAGES = {
     "consume_transform_produce": "job.md",
@@ -81,21 +81,21 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 def page() -> str:
     """keys.md."""
-    lines = [INTRODUCTION, "", "## All jobs", "", *_table(map(_row, keys(QueryJob)))]
+    lines = [INTRODUCTION, "", "## All jobs", "", *_list(map(_row, keys(QueryJob)))]
     lines += ["", "`ingest_files` has no `checkpoint`. The default of `trigger` is `1 second` in"]
     lines += ["`consume_transform_produce` and `mirror`."]
     common = {path for path, *_ in keys(QueryJob)}
     jobs = sorted(JOBS, key=list(PAGES).index)
     rows = {job: [_row(key) for key in keys(model_of(job)) if key[0] not in common] for job in jobs}
     shared = _shared(rows.values())
-    lines += ["", "## Several jobs", "", "Each job says which of these it has.", "", *_table(shared.values())]
+    lines += ["", "## Several jobs", "", "Each job says which of these it has.", "", *_list(shared.values())]
     for job, own in rows.items():
         lines += ["", f"## {job}", "", f"[{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes this job."]
         named = [row[0] for row in own if row in shared.values() and row[0].count(".") < 2]
         if named:
             lines += [f"Of [several jobs](#several-jobs) it has {', '.join(f'`{path}`' for path in named)}."]
         if more := [row for row in own if row not in shared.values()]:
-            lines += ["", *_table(more)]
+            lines += ["", *_list(more)]
     return "\n".join(lines) + "\n"
 
 
@@ -116,18 +116,17 @@ def _row(key: Key) -> Row:
     return path, _default(field), f"{_choices(field)}{meaning}"
 
 
-def _table(rows: Iterable[Row]) -> Iterator[str]:
-    yield from ("| key | default | meaning |", "| --- | --- | --- |")
-    yield from (f"| `{path}` | {default} | {meaning} |" for path, default, meaning in rows)
+def _list(rows: Iterable[Row]) -> Iterator[str]:
+    yield from (f"- `{path}`{default}: {meaning}" for path, default, meaning in rows)
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "required"
+        return " (required)"
     value: Any = field.default
     if value is None or value == "" or (not isinstance(value, str | int) and len(value) == 0):
-        return "none"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+        return ""
+    return f" (`{str(value).lower() if isinstance(value, bool) else value}`)"
 
 
 def _choices(field: FieldInfo) -> str:

@@ -14,7 +14,7 @@ INTRODUCTION = """# spark-eos
 
 Where a query stops, its error has a name such as `EOS_TOPIC_MISSING`: see stopped.md."""
 
-_ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$")
+_ROW = re.compile(r"^- \[(.+?)\]\((.+?)\): (.+)$")
 
 
 def page() -> str:

@@ -95,7 +95,7 @@ def test_design_and_rooms_name_files_that_exist() -> None:
 
 def test_every_page_is_in_the_index() -> None:
     """docs/contents.md lists each other page of docs/ once, in the order of the website's menu."""
-    listed = re.findall(r"^\| \[(.+?\.md)\]\((?:\.\./)?\1\)", (ROOT / "docs" / "contents.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^- \[(.+?\.md)\]\((?:\.\./)?\1\)", (ROOT / "docs" / "contents.md").read_text(), re.MULTILINE)
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"contents.md"}
     assert sorted(listed) == sorted(pages | {"CHANGELOG.md", "CONTRIBUTING.md"})
     menu = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader=yaml.BaseLoader)["nav"]
