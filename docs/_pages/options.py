@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from _pages.elsewhere import ELSEWHERE
 from spark_eos.kafka.config.java_names import REFUSED
@@ -47,24 +47,21 @@ def _side(title: str, table: tuple[Option, ...], owned: dict[str, str], *more: s
     yield from (f"| `{o.name}` | {o.default} | {o.doc} |" for o in table)
     yield f"| `kafka.*` | `kafka.bootstrap.servers` is required | {KAFKA} |"
     yield from more
-    yield from ("", "Properties that cannot be set, and what to do instead:", "")
-    yield from _by_reason(owned)
+    yield from ("", f"Properties that cannot be set: {_names(owned)}.")
 
 
-def _by_reason(refused: Mapping[str, str]) -> Iterator[str]:
-    """Yield an item of a list for each reason, with the properties that have it."""
-    for why in dict.fromkeys(refused.values()):
-        yield f"- {', '.join(f'`kafka.{key}`' for key in refused if refused[key] == why)}: {why}"
+def _names(properties: Iterable[str]) -> str:
+    return ", ".join(f"`kafka.{key}`" for key in properties)
 
 
 def _client() -> Iterator[str]:
     yield from ("", "## Kafka client properties", "")
     yield "spark-eos has [a client of its own](design.md#choices). Names of properties are librdkafka's, or the Java"
-    yield "client's, most of which have an equivalent and are translated. These are refused, on both sides:"
+    yield "client's, most of which have an equivalent and are translated. The error of a property that cannot be set"
+    yield "says what to do instead. Refused on both sides:"
+    yield f"{_names(REFUSED)}."
     yield ""
-    yield from _by_reason(REFUSED)
-    yield ""
-    tuned = ", ".join(f"`kafka.{key}`" for key in _OFTEN_TUNED if key in WITHOUT_EFFECT)
+    tuned = _names(key for key in _OFTEN_TUNED if key in WITHOUT_EFFECT)
     yield "Accepted and ignored is what changes neither results nor security (`WITHOUT_TWIN` in"
     yield "[java_names.py](../spark_eos/kafka/config/java_names.py)), and what tunes librdkafka alone (`WITHOUT_EFFECT`"
     yield f"in [own_client.py](../spark_eos/kafka/config/own_client.py)), such as {tuned}."
