@@ -43,7 +43,7 @@ class TableSection(Section, extra="allow"):
     prefix: ClassVar[str]
 
     #: How to handle columns of the result that the table lacks: `fail`, or `evolve`, by which they are [added to the
-    #: table](copy.md#new-columns) when the job starts.
+    #: table](delta.md#new-columns) when the job starts.
     evolution: Literal["fail", "evolve"] = Field("fail", alias="schema")
 
     @model_validator(mode="before")

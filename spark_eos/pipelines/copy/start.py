@@ -54,7 +54,7 @@ def copy(
     With the option ``format`` = ``delta`` or ``iceberg``, ``sink`` is a table with the columns that the transform
     returns, or the source's. There are no dead letters then, and nothing is encoded. With ``format`` = ``delta``,
     ``source`` is a table: the query writes its appended rows, or its changes, of which the transform also gets
-    ``_change_type`` and ``_commit_version``. `docs/copy.md` has the options of tables.
+    ``_change_type`` and ``_commit_version``. `docs/delta.md` and `docs/iceberg.md` have the options of tables.
 
     Returns Spark's query, started. Raises EosError for mistakes that can be detected before the start.
     """

@@ -109,9 +109,9 @@ def files_in(folder: Path | str) -> dict[str, bytes]:
 
 
 def looked_after(location: Location) -> None:
-    """Look after the table by the program of docs/copy.md, with this table in it."""
+    """Look after the table by the program of docs/delta.md, with this table in it."""
     at = location.uri, None, dict(location.options)
-    run_program("copy.md", "vacuum", {'"/data/flights"': "*at"}, at=at)
+    run_program("delta.md", "vacuum", {'"/data/flights"': "*at"}, at=at)
 
 
 def grown_older(location: Location, days: float) -> None:

@@ -119,7 +119,7 @@ class TableKind(ABC):
 
 
 class Delta(TableKind):
-    """In the folder ``table``; it is looked after as docs/copy.md says."""
+    """In the folder ``table``; it is looked after as docs/delta.md says."""
 
     name = "delta"
 

@@ -1,4 +1,4 @@
-"""The examples in docs/copy.md for readers of tables, as they stand, with their data in a folder of the test."""
+"""The examples in docs/delta.md for readers of tables, as they stand, with their data in a folder of the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.tables.files import Attempt, FileWriter
 from tests.support.tables.delta_files import QUERY, micro_batch, records
 
-PAGE = Path(__file__).parents[4] / "docs" / "copy.md"
+PAGE = Path(__file__).parents[4] / "docs" / "delta.md"
 SCHEMA = pa.schema(
     [
         *(("key", pa.binary()), ("value", pa.binary())),

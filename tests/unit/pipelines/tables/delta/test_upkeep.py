@@ -1,4 +1,4 @@
-"""A table that is looked after by the program of docs/copy.md, beside a query that goes on: the query knows its
+"""A table that is looked after by the program of docs/delta.md, beside a query that goes on: the query knows its
 micro-batches again, no row is lost, and files that failed tasks have left are gone once they are old."""
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_a_table_on_s3_is_looked_after(tmp_path) -> None:
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["without the column", "as tables are"])
 def test_the_bounds_of_a_compacted_column_with_infinity_hide_rows_unless_it_has_none(tmp_path, is_named) -> None:
-    """From Arrow's dataset, by delta-rs 1.6.6: so docs/copy.md names the property that leaves such a column out. The
+    """From Arrow's dataset, by delta-rs 1.6.6: so docs/delta.md names the property that leaves such a column out. The
     second case fails when that is no longer needed."""
     schema = pa.schema([("v", pa.float64()), ("n", pa.int64())])
     properties = {"delta.dataSkippingStatsColumns": "n"} if is_named else {}
