@@ -4,8 +4,8 @@ and others who write to the table meanwhile. The table is a real one; what Spark
 Spark plans a micro-batch, runs it, and notes in its commit log that it is done; after the death of a driver the next
 one runs the micro-batch again that is planned and not done. A driver that was paused may go on when others have long
 taken over. It may be started with a column more, which the table is given. At each failpoint of a commit, whatever else
-there is may happen. Weeks may pass at any time but between the
-last look at a micro-batch's files and their commit; meanwhile the table is looked after by the program of docs/delta.md.
+there is may happen. Weeks may pass at any time but between the last look at a micro-batch's files and their commit;
+meanwhile the table is looked after by the program of docs/delta.md.
 """
 
 from __future__ import annotations

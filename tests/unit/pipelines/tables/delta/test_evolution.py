@@ -141,8 +141,8 @@ def test_rules_that_came_meanwhile_are_kept(table) -> None:
 
 
 def test_arrow_finds_no_null_in_a_column_that_older_files_lack(tmp_path) -> None:
-    """A mistake of delta-rs's `to_pyarrow_dataset`, whoever has added the column, which docs/delta.md names: where a new
-    version does not have it, this fails."""
+    """A mistake of delta-rs's `to_pyarrow_dataset`, whoever has added the column, which docs/delta.md names: where a
+    new version does not have it, this fails."""
     table = known(location_of(str(tmp_path / "t"), HadoopSettings()), SCHEMA)
     rows = pa.Table.from_pylist([{"topic": "t", "partition": 0, "offset": 0}], SCHEMA)
     write_deltalake(table.location.uri, rows, mode="append")
