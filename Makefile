@@ -60,8 +60,11 @@ bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="
 compare: java $(BENCH_STAMP) ## kill and fence several systems in the same way, count their rows, and write docs/compare.md; ARGS="--only copy/zombie"
 	@$(BIN)/python -m bench.compare $(ARGS)
 
-profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
-	@$(BIN)/python -m bench.profile $(ARGS)
+profile: java $(BENCH_STAMP) ## record a run of the benchmark by py-spy and Java Flight Recorder; ARGS="latency --only 'ours → ours'"
+	@mkdir -p build/profile
+	@SPARK_SUBMIT_OPTS="-XX:StartFlightRecording=settings=profile,filename=build/profile/jvm.jfr" \
+		$(BIN)/py-spy record --subprocesses --native --rate 30 --format flamegraph --output build/profile/python.svg \
+		-- $(BIN)/python -m bench $(or $(ARGS),pipeline --case '100 B' --only 'ours → ours')
 
 test: export WIRE_SCHEDULES ?= 300
 test: java preparing check ## run every check: `make check`, then all other tests but the slow share of the kills

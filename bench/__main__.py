@@ -89,7 +89,7 @@ _WITH_DELTA = {"to-delta", "from-delta", "freshness"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
-    plan = BenchPlan(args.rows, args.repeats, args.warm_ups, args.without, args.case)
+    plan = BenchPlan(args.rows, args.repeats, args.warm_ups, args.only, args.without, args.case)
     _catch_signals()
     try:
         with broker() as cluster:
@@ -142,6 +142,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
     parser.add_argument("--repeats", type=count, default=3, metavar="N", help="runs of each that count")
     parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a contender to run, if not all")
     parser.add_argument(
         "--without",
         action="append",

@@ -1,4 +1,4 @@
-"""Argument types of the benchmark's and the profile's command lines."""
+"""Argument types of the command lines of the benchmark and the comparison."""
 
 from __future__ import annotations
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median, quantiles
 from typing import Any
 
-from pyspark.sql.streaming import StreamingQuery
-
 from bench import probe
-from bench.child import Child, python_child
+from bench.child import python_child
 from bench.drain import seconds
-from bench.queries import BUILTIN_KAFKA, EOS_KAFKA, Flow, read_topic, write_stream
+from bench.queries import AT_ONCE, BUILTIN_KAFKA, EOS_KAFKA, Flow, start_query
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench, files_of_spark
 from bench.source import PARTITIONS
@@ -25,10 +23,10 @@ from bench.turns import BenchPlan, Say, take_turns
 #: Of the rounds at the beginning, the share that does not count; the query gets up in it.
 _LEFT_OUT = 0.25
 _METRIC = "latency_ms_p50"
-FEWEST_ROUNDS = 8
+_FEWEST_ROUNDS = 8
 #: Rows of one micro-batch have nearly the same latency: of fewer micro-batches nothing is said.
 LEAST_BATCHES = 5
-SECONDS = 600
+_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -56,46 +54,35 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
     result = ModeResult("latency", _BASELINE, _METRIC, "until a row is visible at the other end")
     for case in LATENCY_CASES:
-        rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
+        rounds = max(_FEWEST_ROUNDS, round(case.rounds * plan.scale))
         contenders = {name: partial(_run, bench, name, case, rounds) for name in _CONTENDERS}
         take_turns(replace(plan, warm_ups=0), result, case.name, contenders, say)
     return result
 
 
 def _run(bench: Bench, name: str, case: LatencyCase, rounds: int) -> dict[str, Any]:
+    """The query as fast as it can, a micro-batch right after the other, and the probe around it; own topics."""
     source, sink, sparks_files = _CONTENDERS[name]
+    flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", output := f"out-{uuid.uuid4().hex[:8]}")
+    for topic in (flow.input, output):
+        bench.cluster.create_topic(topic, PARTITIONS)
+    spec = probe.ProbeSpec(bench.bootstrap_servers, flow.input, output, PARTITIONS, rounds, case.burst, case.period_s)
     with (
         files_of_spark(bench.spark) if sparks_files else nullcontext(),
-        probed(bench, source, sink, rounds, case.burst, case.period_s) as (query, process),
+        tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint,
     ):
-        seen = process.result(SECONDS)
-        progress = query.recentProgress
+        query = start_query(bench.spark, bench.bootstrap_servers, flow, checkpoint, AT_ONCE)
+        try:
+            with python_child(probe.__name__, spec.to_json()) as process:
+                seen = process.result(_SECONDS)
+                progress = query.recentProgress
+        finally:
+            query.stop()
+    for topic in (flow.input, output):
+        bench.delete_topic(topic)
     if len(seen) != rounds * case.burst:
         raise WrongResult(f"{len(seen):,} of {rounds * case.burst:,} rows became visible")
     return judge_rounds(seen, progress, rounds)
-
-
-@contextmanager
-def probed(
-    bench: Bench, source: str, sink: str, rounds: int, burst: int, period_s: float | None
-) -> Iterator[tuple[StreamingQuery, Child]]:
-    """The query as fast as it can, a micro-batch right after the other, and the probe around it; own topics."""
-    flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
-    for topic in (flow.input, str(flow.output)):
-        bench.cluster.create_topic(topic, PARTITIONS)
-    spec = probe.ProbeSpec(bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, burst, period_s)
-    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
-        rows = read_topic(bench.spark, bench.bootstrap_servers, flow)
-        query = (
-            write_stream(rows, bench.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
-        )
-        try:
-            with python_child(probe.__name__, spec.to_json()) as process:
-                yield query, process
-        finally:
-            query.stop()
-    for topic in (flow.input, str(flow.output)):
-        bench.delete_topic(topic)
 
 
 def judge_rounds(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:

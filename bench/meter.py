@@ -104,8 +104,8 @@ class Meter:
             self._look()
 
     def _look(self) -> None:
-        table = process_table()
-        families = {group: family(table, roots) for group, roots in self._roots.items()} if table else {}
+        table = _process_table()
+        families = {group: _family(table, roots) for group, roots in self._roots.items()} if table else {}
         workers = {p.pid: p for p in families.get(CLIENT, []) if p.name.startswith("python")}
         cpu = {group: sum(process.cpu for process in members) for group, members in families.items()}
         if cpu and self._own is not None:
@@ -125,7 +125,7 @@ def _busy(samples: Sequence[UsageSample]) -> set[int]:
     return {pid for pid in last if last[pid] - first[pid] > least}
 
 
-def family(table: Mapping[int, ProcessUsage], roots: Sequence[int]) -> list[ProcessUsage]:
+def _family(table: Mapping[int, ProcessUsage], roots: Sequence[int]) -> list[ProcessUsage]:
     """These processes, by their ids, and their descendants."""
     children: dict[int, list[ProcessUsage]] = {}
     for process in table.values():
@@ -136,21 +136,16 @@ def family(table: Mapping[int, ProcessUsage], roots: Sequence[int]) -> list[Proc
     return found
 
 
-def process_table() -> dict[int, ProcessUsage]:
+def _process_table() -> dict[int, ProcessUsage]:
     """Every process by its id; empty where there is no ``/proc``."""
     table = {}
     if Path("/proc/self/stat").exists():
         tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
         for folder in (entry for entry in Path("/proc").iterdir() if entry.name.isdigit()):
             with contextlib.suppress(OSError):
-                name, fields = stat(folder / "stat")
+                head, _, tail = (folder / "stat").read_text().rpartition(")")  # the name before may hold anything
+                name, fields = head.partition("(")[2], tail.split()  # fields from the third of proc(5) on, the state
                 cpu, resident = sum(map(int, fields[11:15])) / tick, int(fields[21]) * page
                 pid = int(folder.name)
                 table[pid] = ProcessUsage(pid, int(fields[1]), name, cpu, resident)
     return table
-
-
-def stat(file: Path) -> tuple[str, list[str]]:
-    """Name and fields, from the third of proc(5) on (the state), of a process or a thread. Raises OSError."""
-    head, _, tail = file.read_text().rpartition(")")  # the name is in brackets and may hold anything
-    return head.partition("(")[2], tail.split()

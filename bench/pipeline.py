@@ -84,7 +84,7 @@ CONTENDERS = (
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
-    contenders = [contender for contender in CONTENDERS if contender.name not in plan.without]
+    contenders = [contender for contender in CONTENDERS if plan.runs(contender.name)]
     if not other_loops.has_go():
         say(f"pipeline: without {_GO}, as there is no Go")
         contenders = [contender for contender in contenders if contender.name != _GO]

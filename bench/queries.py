@@ -24,6 +24,8 @@ COPY, ARROW, MIRROR = "copy", "arrow", "mirror"
 #: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 UNTIL_ALL_IS_READ: Mapping[str, Any] = {"availableNow": True}
+#: A micro-batch right after the other.
+AT_ONCE: Mapping[str, Any] = {"processingTime": "0 seconds"}
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
 
 
 def _topic_to_topic(bench: Bench, plan: BenchPlan, result: ModeResult, registry: str, say: Say) -> None:
-    ways = [way for way in WAYS if way.name not in plan.without]
+    ways = [way for way in WAYS if plan.runs(way.name)]
     full = plan.rows(ROWS, UNIT)
     topics = {rows: _input(bench, rows, registry, say) for rows in {way.rows(full) for way in ways}}
 

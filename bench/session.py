@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from spark_eos.tools.devcluster.jars import DELTA, SPARK_KAFKA, resolve
 #: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
 _BROKER_JVM = ("-Xmx1g",)
 _ADMIN_S = 30
+#: A JVM that has not ended by then is killed.
+_END_S = 30
 _LOCAL = {
     "spark.master": "local[*]",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -128,8 +131,12 @@ def _end(spark: SparkSession) -> None:
     spark.stop()
     if gateway is not None:
         gateway.shutdown()
-        gateway.proc.kill()
-        gateway.proc.wait()
+        gateway.proc.stdin.close()  # the JVM ends with it, and writes what has been recorded of it
+        try:
+            gateway.proc.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # else the next session asks the one that is gone
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.queries import Flow, read_topic, write_stream
+from bench.queries import AT_ONCE, Flow, start_query
 from bench.session import start_alone
 from bench.spec import Spec
 
@@ -34,9 +34,7 @@ def main() -> None:
             sys.stdin.readline()
             print(json.dumps(time.time()), flush=True)
         flow = Flow(spec.format, spec.format, source, target)
-        rows = read_topic(spark, spec.bootstrap_servers, flow)
-        writer = write_stream(rows, spec.bootstrap_servers, flow, checkpoint)
-        query = writer.trigger(processingTime="0 seconds").start()
+        query = start_query(spark, spec.bootstrap_servers, flow, checkpoint, AT_ONCE)
         sys.stdin.readline()
         query.stop()
 

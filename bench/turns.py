@@ -17,15 +17,20 @@ Contender = Callable[[], Mapping[str, Any]]
 class BenchPlan:
     """``scale``: the share of the rows that a mode reads by default. ``repeats``: runs of each contender that count.
 
-    ``warm_ups``: runs of each before these. ``without``: contenders that do not run, by their names.
-    ``cases``: those that run, where there is a choice; all where none is named.
+    ``warm_ups``: runs of each before these. ``only``, ``without``: names of contenders that alone run, and that do not;
+    ``cases``: the cases that run, where there is a choice. All run where none is named.
     """
 
     scale: float
     repeats: int
     warm_ups: int
+    only: Sequence[str] = ()
     without: Sequence[str] = ()
     cases: Sequence[str] = ()
+
+    def runs(self, contender: str) -> bool:
+        """Whether the contender runs."""
+        return contender not in self.without and (not self.only or contender in self.only)
 
     def has(self, case: str) -> bool:
         """Whether the case runs."""
@@ -47,7 +52,7 @@ class BenchPlan:
 
 def take_turns(plan: BenchPlan, result: ModeResult, case: str, contenders: Mapping[str, Contender], say: Say) -> None:
     """Run the contenders that are not left out, in turns, and add them to the result as a case."""
-    series = {name: Series(name, case) for name in contenders if name not in plan.without}
+    series = {name: Series(name, case) for name in contenders if plan.runs(name)}
     for turn, name in plan.turns(list(series)):
         run = contenders[name]()
         say(f"{result.mode}: {name}, {case}, run {turn}: {told(result.compared, run[result.compared])}")

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.compare import ending
-from bench.queries import BUILTIN_KAFKA, EOS_KAFKA, Flow, start_query
+from bench.queries import AT_ONCE, BUILTIN_KAFKA, EOS_KAFKA, Flow, start_query
 from bench.session import start_alone
 from bench.spec import Spec
-
-_TRIGGER = {"processingTime": "0 seconds"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def main() -> None:
     spark = start_alone(BUILTIN_KAFKA if spec.way == BUILTIN_KAFKA else EOS_KAFKA)
     flow = Flow(spec.way, spec.way, spec.input, spec.output, sink_options=spec.sink_options)
     with ending.told():
-        start_query(spark, spec.bootstrap_servers, flow, spec.checkpoint, _TRIGGER).awaitTermination()
+        start_query(spark, spec.bootstrap_servers, flow, spec.checkpoint, AT_ONCE).awaitTermination()
 
 
 if __name__ == "__main__":
