@@ -3,7 +3,7 @@
     make bench                                        (python -m bench)
     make bench ARGS="source --rows 0.1 --repeats 1"   a short one
 
-A table goes to stdout, JSON (and a picture of it) into a folder. docs/benchmark.md has the results.
+A table goes to stdout, JSON into a folder. docs/benchmark.md has the results.
 
 Contenders run with the defaults of their libraries, in one session, which is as the jobs create it, in turns: each
 turn in the reverse order of the one before, after a warm-up that does not count. Every row is counted by a
@@ -62,7 +62,6 @@ from pyspark.errors import PySparkException
 from bench import commit, delta, freshness, ingest, latency, pipeline, registry, shapes, source, start, writes
 from bench.arguments import count, share
 from bench.machine import circumstances, describe
-from bench.plot import plot
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench, bench, broker
 from bench.turns import BenchPlan
@@ -127,13 +126,12 @@ def _catch_signals() -> None:
 
 
 def report(result: ModeResult, before: dict[str, object], folder: Path) -> None:
-    """The table to stdout, everything into files."""
+    """The table to stdout, everything into a file."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{result.mode}.json"
     file.write_text(json.dumps({"circumstances": before, **result.to_json()}, indent=2) + "\n")
     print(f"{result.mode}: {result.caption()}", *describe(before), "", result.table(), "", sep="\n", flush=True)
-    drawn = plot(result, describe(before), file.with_suffix(".png"))
-    say(f"{result.mode}: {file}" + (f", {file.with_suffix('.png').name}" if drawn else ""))
+    say(f"{result.mode}: {file}")
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

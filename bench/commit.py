@@ -40,9 +40,7 @@ _NAMES = {EOS_KAFKA: "ours", BUILTIN_KAFKA: "built-in"}
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both sinks, for each number of tasks. Raises WrongResult when a micro-batch had other tasks than it should."""
-    result = ModeResult(
-        "commit", _NAMES[BUILTIN_KAFKA], "end_ms_p50", "the end of a micro-batch after its last task", least=_LEAST_MS
-    )
+    result = ModeResult("commit", _NAMES[BUILTIN_KAFKA], "end_ms_p50", least=_LEAST_MS)
     short = plan.scale < _SHORT
     for tasks in TASKS[:_SHORT_TASKS] if short else TASKS:
         few = short or tasks >= _MANY_TASKS

@@ -55,7 +55,7 @@ _AT_ONCE = {"maxFilesPerTrigger": str(FILES_AT_ONCE)}
 
 def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """From topics into a table. Raises WrongResult when one read or wrote other rows than there are."""
-    found = ModeResult("to-delta", BUILTIN_NAME, METRIC, "from a Kafka topic into a table of Delta or Iceberg")
+    found = ModeResult("to-delta", BUILTIN_NAME, METRIC)
     for topic, one, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
         case = str(one)
         contenders = {name: partial(_into_table, bench, name, topic, rows) for name in _INTO_TABLE}
@@ -115,7 +115,7 @@ _INTO_TABLE = {
 
 def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """From a table into a topic. Raises WrongResult when one read or wrote other rows than there are."""
-    found = ModeResult("from-delta", BUILTIN_NAME, METRIC, "from a Delta table into a Kafka topic")
+    found = ModeResult("from-delta", BUILTIN_NAME, METRIC)
     for name, case in DELTA_CASES.items():
         if not plan.has(name):
             continue

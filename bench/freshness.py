@@ -45,7 +45,7 @@ _MORE_S = 120
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders. Raises WrongResult when a table has other rows than were written."""
-    result = ModeResult("freshness", BASELINE, _METRIC, "until a row is in a table of Delta or Iceberg")
+    result = ModeResult("freshness", BASELINE, _METRIC)
     length_s = max(LEAST_SECONDS, round(SECONDS * plan.scale))
     contenders = {name: partial(_run, bench, name, length_s) for name in CONTENDERS}
     take_turns(replace(plan, warm_ups=0), result, CASE, contenders, say)

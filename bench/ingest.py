@@ -70,7 +70,7 @@ INGEST_CASES = {
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each format. Raises WrongResult when one wrote other rows than there are."""
-    result = ModeResult("ingest", BUILTIN_NAME, METRIC, "from files into a Kafka topic, each file once")
+    result = ModeResult("ingest", BUILTIN_NAME, METRIC)
     rows = plan.rows(ROWS, FILES)
     for name, case in INGEST_CASES.items():
         if not plan.has(name):

@@ -52,7 +52,7 @@ _CONTENDERS = {
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
-    result = ModeResult("latency", _BASELINE, _METRIC, "until a row is visible at the other end")
+    result = ModeResult("latency", _BASELINE, _METRIC)
     for case in LATENCY_CASES:
         rounds = max(_FEWEST_ROUNDS, round(case.rounds * plan.scale))
         contenders = {name: partial(_run, bench, name, case, rounds) for name in _CONTENDERS}

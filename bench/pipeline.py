@@ -89,7 +89,7 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
         say(f"pipeline: without {_GO}, as there is no Go")
         contenders = [contender for contender in contenders if contender.name != _GO]
     interpreters = {c.name: interpreter_with(c.requirement) if c.requirement else sys.executable for c in contenders}
-    result = ModeResult("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
+    result = ModeResult("pipeline", _BASELINE, METRIC)
     for topic, one, rows in inputs(bench, plan, "pipeline", say, COPIED_WORKLOADS):
         runs = {
             c.name: partial(_measured, bench, c, interpreters[c.name], topic, one, c.rows(rows)) for c in contenders

@@ -60,7 +60,7 @@ WAYS = (
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders from topic to topic, then decoding and encoding alone. Raises WrongResult when one wrote other
     rows than it had to."""
-    result = ModeResult("registry", BASELINE, METRIC, "Avro with a registry's schema, a filter, and Avro again")
+    result = ModeResult("registry", BASELINE, METRIC)
     with DevRegistry() as registry:
         if plan.has(CASE):
             _topic_to_topic(bench, plan, result, registry.url, say)

@@ -58,31 +58,19 @@ class Series:
 class ModeResult:
     """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``.
 
-    ``title``: what it does, for people. ``least``: there is no ratio of smaller values, which are a few ticks of the
-    clock that they were measured with.
+    ``least``: there is no ratio of smaller values, which are a few ticks of the clock that they were measured with.
     """
 
     mode: str
     baseline: str
     compared: str
-    title: str = ""
     least: float = 0.0
     series: list[Series] = field(default_factory=list)
 
-    def cases(self) -> dict[str, list[Series]]:
-        """The series by their case, in their order."""
-        cases: dict[str, list[Series]] = {}
-        for series in self.series:
-            cases.setdefault(series.case, []).append(series)
-        return cases
-
-    def repeats(self) -> int:
-        """Runs of each contender."""
-        return max((len(series.runs) for series in self.series), default=0)
-
     def caption(self) -> str:
         """How the numbers came about, in a line."""
-        text = f"medians of {self.repeats()} runs" if self.repeats() > 1 else "1 run"
+        repeats = max((len(series.runs) for series in self.series), default=0)
+        text = f"medians of {repeats} runs" if repeats > 1 else "1 run"
         return f"{text}; × is the ratio of {_COLUMNS[self.compared][0]} to {self.baseline}; {DASH} is too short to tell"
 
     def ratio(self, series: Series) -> float | None:

@@ -75,7 +75,7 @@ class Shape:
 
 def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """Every shape in its sizes, each the larger of which is compared with the smallest."""
-    result = ModeResult("shapes", "× 1", _METRIC, "how time and memory grow with size")
+    result = ModeResult("shapes", "× 1", _METRIC)
     for one in SHAPES:
         if not plan.has(one.unit):
             continue

@@ -42,7 +42,7 @@ UNIT = PARTITIONS * BATCHES
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
-    result = ModeResult("source", BUILTIN_KAFKA, METRIC, "from a Kafka topic into nothing")
+    result = ModeResult("source", BUILTIN_KAFKA, METRIC)
     for topic, one, rows in inputs(bench, plan, "source", say):
         contenders = {name: partial(_read, bench, name, topic, rows) for name in (EOS_KAFKA, BUILTIN_KAFKA)}
         take_turns(plan, result, str(one), contenders, say)

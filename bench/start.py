@@ -44,7 +44,7 @@ _POLL_S = 0.02
 def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """Both pairs, each in processes of its own, while rows are written all the time. Raises TimeoutError when no row
     comes through."""
-    result = ModeResult("start", _BASELINE, _METRIC, "until the first row is visible")
+    result = ModeResult("start", _BASELINE, _METRIC)
     series = {(case, name): Series(name, case) for case in CASES for name in _CONTENDERS}
     for turn, name in plan.turns(list(_CONTENDERS)):
         for case, run in _run(bench, _CONTENDERS[name]).items():

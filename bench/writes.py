@@ -22,7 +22,7 @@ from bench.turns import BenchPlan, Say
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each size. Raises WrongResult when one wrote other rows than there are."""
-    result = ModeResult("writes", BUILTIN_KAFKA, METRIC, "from files into a Kafka topic, as one batch write")
+    result = ModeResult("writes", BUILTIN_KAFKA, METRIC)
     for value_bytes, full in ((one.value_bytes, one.rows) for one in WORKLOADS):
         rows = plan.rows(full, PARTITIONS)
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
