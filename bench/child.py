@@ -53,14 +53,14 @@ def interpreter_with(requirement: str) -> str:
             [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement],
         ):
             if subprocess.run(step, stdout=subprocess.DEVNULL).returncode:
-                raise ChildProcessError(f"{requirement} could not be installed; '--without' leaves it out")
+                raise ChildProcessError(f"{requirement} could not be installed")
         whole.touch()
     return str(interpreter)
 
 
-def python_child(module: str, spec: str, interpreter: str = sys.executable) -> AbstractContextManager[Child]:
+def python_child(module: str, spec: str) -> AbstractContextManager[Child]:
     """``python -m <module> '<spec>'``, as `started`."""
-    return started(module, [interpreter, "-m", module, spec])
+    return started(module, [sys.executable, "-m", module, spec])
 
 
 @contextmanager

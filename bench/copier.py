@@ -11,6 +11,7 @@ from bench import visible
 from bench.drain import Run
 from bench.jvm import NO_LOG, SOURCES, command, compiled
 from bench.session import Bench
+from bench.source import PARTITIONS
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet
 
 _FLINK = "2.2.1"
@@ -36,7 +37,6 @@ class Copier:
         bench: Bench,
         topic: str,
         output: str,
-        partitions: int,
         others: Sequence[str],
         rows: int,
         written: int | None = None,
@@ -45,10 +45,10 @@ class Copier:
         CalledProcessError where there is no JDK."""
         source = SOURCES / self.source
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as made:
-            folder, arguments = Path(made), (bench.bootstrap_servers, topic, output, partitions, *others)
+            folder, arguments = Path(made), (bench.bootstrap_servers, topic, output, PARTITIONS, *others)
             classes = compiled(source, self.jars, folder)
             line = command(classes, source.stem, *arguments, heap="-Xmx2g", folder=folder, options=self.jvm)
-            return visible.run(self.name, line, bench, output, partitions, rows, written)
+            return visible.run(self.name, line, bench, output, rows, written)
 
 
 _FLINK_JARS = JarSet(

@@ -10,6 +10,7 @@ from bench import visible
 from bench.drain import Run
 from bench.jvm import NO_LOG, class_path, command
 from bench.session import Bench
+from bench.source import PARTITIONS
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet
 from spark_eos.tools.devcluster.ports import free_ports
 
@@ -59,15 +60,15 @@ def mirrormaker(settings: Path, heap: str) -> list[str]:
     return command(class_path(_JARS), "org.apache.kafka.connect.mirror.MirrorMaker", settings, heap=heap)
 
 
-def copy_by_mirrormaker(bench: Bench, topic: str, partitions: int, rows: int, codec: str) -> tuple[str, Run]:
+def copy_by_mirrormaker(bench: Bench, topic: str, rows: int, codec: str) -> tuple[str, Run]:
     """Until so many rows are visible; the topic that they are in, and the run. Raises TimeoutError."""
     source = f"run{uuid.uuid4().hex[:6]}"  # MirrorMaker goes on where it was under a name
     output = f"{source}.{topic}"
     (port,) = free_ports(1)
     settings = (EXACTLY_ONCE + _MORE).format(
-        source=source, servers=bench.bootstrap_servers, topic=topic, port=port, tasks=partitions, codec=codec
+        source=source, servers=bench.bootstrap_servers, topic=topic, port=port, tasks=PARTITIONS, codec=codec
     )
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         file = Path(folder, "mirror.properties")
         file.write_text(settings)
-        return output, visible.run("MirrorMaker 2", mirrormaker(file, "-Xmx1g"), bench, output, partitions, rows)
+        return output, visible.run("MirrorMaker 2", mirrormaker(file, "-Xmx1g"), bench, output, rows)

@@ -1,4 +1,4 @@
-"""The loop of `bench.loop` in other languages, each a program that prints what a `bench.loop` prints."""
+"""Exactly-once loops of other clients (`bench.loop`): programs that print when their transactions began and ended."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bench.child import Child, started
+from bench.drain import Run, judge_transactions
 from bench.jvm import NO_LOG, SOURCES, class_path, command
-from bench.loop import LoopSpec
+from bench.loop import LoopSpec, TimedTransaction
+from bench.meter import BROKER, CLIENT, Meter
+from bench.session import Bench
 from jobs.runner.session import ROOT
 from spark_eos.tools.devcluster.jars import JarSet
 
@@ -19,6 +22,14 @@ _JARS = JarSet(f"kafka-clients-{CLIENTS}", (f"org.apache.kafka:kafka-clients:{CL
 #: As many as partitions. Each has a consumer and a producer, and so transactions of its own.
 THREADS = 4
 _IN_GO = Path(__file__).with_name("golang_loop")
+_PROGRAM_S = 900
+
+
+def run_loop(bench: Bench, loop: AbstractContextManager[Child]) -> Run:
+    """Run such a program to its end, which has as many rows in a transaction as the others have in a micro-batch."""
+    with loop as process, Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter:
+        done = [TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
+    return judge_transactions(done, meter)
 
 
 def java_child(spec: LoopSpec) -> AbstractContextManager[Child]:

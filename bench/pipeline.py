@@ -1,22 +1,21 @@
-"""Mode ``pipeline``: Kafka → Kafka, every row copied. Ours, the built-in ones, programs without Spark."""
+"""Mode ``pipeline``: Kafka → Kafka, every row copied. Ours, Spark's own connector, programs without Spark."""
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench import loop, other_loops
-from bench.child import Child, interpreter_with, python_child
+from bench import other_loops
+from bench.child import Child
 from bench.copier import FLINK, STREAMS, Copier
 from bench.count import committed_rows
-from bench.drain import Run, drain, judge_transactions
+from bench.drain import Run, drain
 from bench.duel import metrics
-from bench.meter import BROKER, CLIENT, Meter
+from bench.loop import LoopSpec
 from bench.mirrormaker import copy_by_mirrormaker
 from bench.queries import ARROW, BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR, TUNED, Flow
 from bench.result import ModeResult
@@ -24,7 +23,6 @@ from bench.session import Bench
 from bench.source import BATCHES, METRIC, PARTITIONS, UNIT, Workload, inputs
 from bench.turns import BenchPlan, Say, multiple, take_turns
 
-_PROGRAM_S = 900
 _KEYS = 100_000
 #: So large that a micro-batch of the fastest takes most of a second, as long as Flink has between its checkpoints.
 COPIED_WORKLOADS = (
@@ -35,113 +33,81 @@ COPIED_WORKLOADS = (
     Workload(1024, 4_000_000, codec="lz4"),
     Workload(95, 16_000_000, _KEYS, "lz4"),
 )
-Compiled = Callable[[loop.LoopSpec], AbstractContextManager[Child]]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A source and a sink, or a program. ``share``: of the rows, for one that would take too long for all of them.
+    """``copy``: is given the input's name, a number of rows and the codec, copies them, and returns the topic that it
+    has written to, and its run. ``share``: of the rows, for one that would take too long for all of them. ``goes_on``:
+    it reads the rest of the topic until it is killed."""
 
-    ``requirement``: of a program that needs an environment of its own. ``compiled``: makes the one that does as
-    `bench.loop`, in another language; ``copier``: one that only copies. ``mirror``: `bench.mirrormaker`.
-    """
-
-    name: str
-    source: str = ""
-    sink: str = ""
-    sink_options: dict[str, str] = field(default_factory=dict)
-    program: str = ""
-    requirement: str | None = None
-    compiled: Compiled | None = None
-    copier: Copier | None = None
-    mirror: bool = False
+    copy: Callable[[Bench, str, int, str], tuple[str, Run]]
     share: float = 1.0
-
-    def rows(self, full: int) -> int:
-        """Of so many rows, those that it copies."""
-        return multiple(full * self.share, UNIT)
-
-
-_GO = "loop in Go"
-_BASELINE = "built-in → built-in, tuned"
-CONTENDERS = (
-    Contender("ours → ours", EOS_KAFKA, EOS_KAFKA),
-    Contender("ours, copy: Arrow", ARROW, EOS_KAFKA),
-    Contender("ours, copy", COPY, EOS_KAFKA),
-    Contender("ours, mirror", MIRROR, EOS_KAFKA),
-    Contender("built-in → ours", BUILTIN_KAFKA, EOS_KAFKA),
-    Contender("built-in → built-in", BUILTIN_KAFKA, BUILTIN_KAFKA),
-    Contender(_BASELINE, BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED),
-    Contender("loop without Spark", program="bench.loop"),
-    Contender("loop in Java", compiled=other_loops.java_child),
-    Contender(_GO, compiled=other_loops.go_child),
-    Contender("Flink", copier=FLINK),
-    Contender("Kafka Streams", copier=STREAMS),
-    Contender("MirrorMaker 2", mirror=True, share=0.1),
-    Contender("QuixStreams", program="bench.quix", requirement="quixstreams==3.28.1", share=0.1),
-)
+    goes_on: bool = False
 
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
-    contenders = [contender for contender in CONTENDERS if plan.runs(contender.name)]
+    contenders = dict(CONTENDERS)
     if not other_loops.has_go():
         say(f"pipeline: without {_GO}, as there is no Go")
-        contenders = [contender for contender in contenders if contender.name != _GO]
-    interpreters = {c.name: interpreter_with(c.requirement) if c.requirement else sys.executable for c in contenders}
+        del contenders[_GO]
     result = ModeResult("pipeline", _BASELINE, METRIC)
     for topic, one, rows in inputs(bench, plan, "pipeline", say, COPIED_WORKLOADS):
-        runs = {
-            c.name: partial(_measured, bench, c, interpreters[c.name], topic, one, c.rows(rows)) for c in contenders
-        }
+        runs = {name: partial(_measured, bench, name, topic, one, rows) for name in contenders}
         take_turns(plan, result, str(one), runs, say)
     return result
 
 
-def _measured(
-    bench: Bench, contender: Contender, interpreter: str, topic: str, workload: Workload, rows: int
-) -> dict[str, Any]:
-    output, run = _run(bench, contender, interpreter, topic, rows, workload.codec)
+def _measured(bench: Bench, name: str, topic: str, workload: Workload, full: int) -> dict[str, Any]:
+    contender = CONTENDERS[name]
+    rows = multiple(full * contender.share, UNIT)
+    output, run = contender.copy(bench, topic, rows, workload.codec)
     arrived = committed_rows(bench.bootstrap_servers, output)
-    if contender.mirror:
-        arrived = min(arrived, rows)  # it goes on with the rest of the topic until it is killed
     bench.delete_topic(output)
-    return metrics(contender.name, str(workload), run, arrived, rows)
+    return metrics(name, str(workload), run, min(arrived, rows) if contender.goes_on else arrived, rows)
 
 
-def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int, codec: str) -> tuple[str, Run]:
-    """The topic that it has written to, and its run."""
-    if contender.mirror:
-        return copy_by_mirrormaker(bench, topic, PARTITIONS, rows, codec)
-    output = f"out-{uuid.uuid4().hex[:8]}"
-    if contender.source == MIRROR:  # which makes the topic itself
-        output = f"{output}.{topic}"
-        return output, _query(bench, contender, topic, output, rows, codec)
-    bench.cluster.create_topic(output, PARTITIONS)
-    if contender.copier is not None:
-        return output, contender.copier.copy(bench, topic, output, PARTITIONS, [codec], rows)
-    if contender.program or contender.compiled is not None:
-        return output, _program(bench, contender, interpreter, topic, output, rows, codec)
-    return output, _query(bench, contender, topic, output, rows, codec)
+def _query(
+    source: str, sink: str, options: Mapping[str, str], bench: Bench, topic: str, rows: int, codec: str
+) -> tuple[str, Run]:
+    output = f"mirrored-{uuid.uuid4().hex[:8]}.{topic}" if source == MIRROR else _output(bench)  # mirrors make theirs
+    options = {**options, **({"kafka.compression.type": codec} if codec != "none" else {})}
+    flow = Flow(source, sink, topic, output, max_offsets=rows // BATCHES, sink_options=options)
+    return output, drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
 
 
-def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: int, codec: str) -> Run:
-    options = contender.sink_options | ({"kafka.compression.type": codec} if codec != "none" else {})
-    flow = Flow(contender.source, contender.sink, topic, output, max_offsets=rows // BATCHES, sink_options=options)
-    return drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
+def _loop(
+    start: Callable[[LoopSpec], AbstractContextManager[Child]], bench: Bench, topic: str, rows: int, codec: str
+) -> tuple[str, Run]:
+    output = _output(bench)
+    spec = LoopSpec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, codec)
+    return output, other_loops.run_loop(bench, start(spec))
 
 
-def _program(
-    bench: Bench, contender: Contender, interpreter: str, topic: str, output: str, rows: int, codec: str
-) -> Run:
-    """One process, with as many rows in a transaction as the others have in a micro-batch."""
-    spec = loop.LoopSpec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, codec)
-    made = (
-        contender.compiled(spec) if contender.compiled else python_child(contender.program, spec.to_json(), interpreter)
-    )
-    with (
-        made as process,
-        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
-    ):
-        done = [loop.TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
-    return judge_transactions(done, meter)
+def _program(copier: Copier, bench: Bench, topic: str, rows: int, codec: str) -> tuple[str, Run]:
+    output = _output(bench)
+    return output, copier.copy(bench, topic, output, [codec], rows)
+
+
+def _output(bench: Bench) -> str:
+    """A new topic."""
+    name = f"out-{uuid.uuid4().hex[:8]}"
+    bench.cluster.create_topic(name, PARTITIONS)
+    return name
+
+
+_GO = "loop in Go"
+_BASELINE = "built-in → built-in, tuned"
+CONTENDERS = {
+    "ours → ours": Contender(partial(_query, EOS_KAFKA, EOS_KAFKA, {})),
+    "ours, copy: Arrow": Contender(partial(_query, ARROW, EOS_KAFKA, {})),
+    "ours, copy": Contender(partial(_query, COPY, EOS_KAFKA, {})),
+    "ours, mirror": Contender(partial(_query, MIRROR, EOS_KAFKA, {})),
+    _BASELINE: Contender(partial(_query, BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED)),
+    "loop in Java": Contender(partial(_loop, other_loops.java_child)),
+    _GO: Contender(partial(_loop, other_loops.go_child)),
+    "Flink": Contender(partial(_program, FLINK)),
+    "Kafka Streams": Contender(partial(_program, STREAMS)),
+    "MirrorMaker 2": Contender(copy_by_mirrormaker, share=0.1, goes_on=True),
+}

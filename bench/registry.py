@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
-from bench import loop, orders
+from bench import orders, registry_loop
 from bench.child import python_child
-from bench.copier import FLINK_ORDERS, Copier
+from bench.copier import FLINK_ORDERS
 from bench.count import committed_values
-from bench.drain import Run, judge_transactions, run_out
+from bench.drain import Run, run_out
 from bench.duel import OURS_NAME
 from bench.load import write_rows
-from bench.meter import BROKER, CLIENT, Meter
+from bench.other_loops import run_loop
 from bench.queries import EOS_KAFKA, Flow
 from bench.registry_codec import measure_codec
-from bench.registry_loop import AvroLoopSpec
 from bench.registry_queries import Start, start_arrow, start_columns, start_sql, start_udf
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench
@@ -29,32 +29,19 @@ from spark_eos.tools.devcluster.registry import DevRegistry
 ROWS = 16_000_000
 CASE = "topic to topic"
 BASELINE = "fastavro"
-_PROGRAM_S = 900
 
 
 @dataclass(frozen=True)
 class Way:
-    """A contender: a query that ``start`` starts, a program in Java, or otherwise the loop without Spark. ``share``: of
-    the rows, for one that would take too long for all of them. It reads a topic of its own then."""
+    """A contender. ``run``: is given input, output, the number of rows, and the registry's address. ``share``: of the
+    rows, for one that would take too long for all of them. It reads a topic of its own then."""
 
-    name: str
-    start: Start | None = None
-    copier: Copier | None = None
+    run: Callable[[Bench, str, str, int, str], Run]
     share: float = 1.0
 
     def rows(self, full: int) -> int:
         """Of so many rows, those that it reads."""
         return multiple(full * self.share, UNIT)
-
-
-WAYS = (
-    Way("ours, past the JVM: SQL", start_sql),
-    Way("ours, past the JVM: Arrow", start_arrow),
-    Way("ours, through Spark", start_columns),
-    Way(BASELINE, start_udf),
-    Way("Flink", copier=FLINK_ORDERS),
-    Way("confluent-kafka", share=0.1),
-)
 
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
@@ -69,21 +56,23 @@ def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
 
 
 def _topic_to_topic(bench: Bench, plan: BenchPlan, result: ModeResult, registry: str, say: Say) -> None:
-    ways = [way for way in WAYS if plan.runs(way.name)]
     full = plan.rows(ROWS, UNIT)
-    topics = {rows: _input(bench, rows, registry, say) for rows in {way.rows(full) for way in ways}}
+    topics = {
+        rows: _input(bench, rows, registry, say)
+        for rows in {way.rows(full) for name, way in WAYS.items() if plan.runs(name)}
+    }
 
-    def measured(way: Way) -> dict[str, Any]:
-        rows, output = way.rows(full), f"out-{uuid.uuid4().hex[:8]}"
+    def measured(name: str) -> dict[str, Any]:
+        rows, output = WAYS[name].rows(full), f"out-{uuid.uuid4().hex[:8]}"
         bench.cluster.create_topic(output, PARTITIONS)
-        run = _run(bench, way, topics[rows], output, rows, registry)
+        run = WAYS[name].run(bench, topics[rows], output, rows, registry)
         if run.rows != rows:
-            raise WrongResult(f"{way.name} read {run.rows:,} of {rows:,} rows")
+            raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
         orders.check_paid(committed_values(bench.bootstrap_servers, output), registry, output, rows)
         bench.delete_topic(output)
         return asdict(run)
 
-    take_turns(plan, result, CASE, {way.name: partial(measured, way) for way in ways}, say)
+    take_turns(plan, result, CASE, {name: partial(measured, name) for name in WAYS}, say)
     for topic in topics.values():
         bench.delete_topic(topic)
 
@@ -97,23 +86,30 @@ def _input(bench: Bench, rows: int, registry: str, say: Say) -> str:
     return topic
 
 
-def _run(bench: Bench, way: Way, topic: str, output: str, rows: int, registry: str) -> Run:
-    start, servers = way.start, bench.bootstrap_servers
-    if way.copier is not None:
-        paid = orders.paid_among(rows).total()
-        return way.copier.copy(bench, topic, output, PARTITIONS, [registry, orders.SCHEMA], rows, paid)
-    if start is None:
-        return _program(bench, topic, output, rows, registry)
+def _query(start: Start, bench: Bench, topic: str, output: str, rows: int, registry: str) -> Run:
     flow = Flow(EOS_KAFKA, EOS_KAFKA, topic, output, max_offsets=rows // BATCHES)
-    return run_out(lambda checkpoint: start(bench.spark, servers, flow, registry, checkpoint), bench.roots)
+    return run_out(
+        lambda checkpoint: start(bench.spark, bench.bootstrap_servers, flow, registry, checkpoint), bench.roots
+    )
 
 
-def _program(bench: Bench, topic: str, output: str, rows: int, registry: str) -> Run:
-    """The loop, with an eighth of the rows in each transaction, as micro-batches have."""
-    spec = AvroLoopSpec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, registry=registry)
-    with (
-        python_child("bench.registry_loop", spec.to_json()) as process,
-        Meter({CLIENT: [process.pid], BROKER: bench.roots[BROKER]}) as meter,
-    ):
-        done = [loop.TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
-    return judge_transactions(done, meter)
+def _flink(bench: Bench, topic: str, output: str, rows: int, registry: str) -> Run:
+    paid = orders.paid_among(rows).total()
+    return FLINK_ORDERS.copy(bench, topic, output, [registry, orders.SCHEMA], rows, paid)
+
+
+def _loop(bench: Bench, topic: str, output: str, rows: int, registry: str) -> Run:
+    spec = registry_loop.AvroLoopSpec(
+        bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, registry=registry
+    )
+    return run_loop(bench, python_child(registry_loop.__name__, spec.to_json()))
+
+
+WAYS = {
+    "ours, past the JVM: SQL": Way(partial(_query, start_sql)),
+    "ours, past the JVM: Arrow": Way(partial(_query, start_arrow)),
+    "ours, through Spark": Way(partial(_query, start_columns)),
+    BASELINE: Way(partial(_query, start_udf)),
+    "Flink": Way(_flink),
+    "confluent-kafka": Way(_loop, share=0.1),
+}

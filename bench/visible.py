@@ -12,6 +12,7 @@ from bench.count import committed_rows
 from bench.drain import Run, Stretch, measured
 from bench.meter import BROKER, CLIENT, Meter
 from bench.session import Bench
+from bench.source import PARTITIONS
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -22,9 +23,7 @@ _LEFT_OUT = 0.25
 _SECONDS, _POLL_S = 600.0, 0.05
 
 
-def run(
-    name: str, command: Sequence[str], bench: Bench, output: str, partitions: int, rows: int, written: int | None = None
-) -> Run:
+def run(name: str, command: Sequence[str], bench: Bench, output: str, rows: int, written: int | None = None) -> Run:
     """Start a program that copies so many rows, until all of them are visible; it is gone then. Raises TimeoutError,
     and ChildProcessError where it ends before.
 
@@ -37,7 +36,7 @@ def run(
         command,
         bench,
         visible,
-        partial(_stable_rows, kafka, output, partitions),
+        partial(_stable_rows, kafka, output),
         partial(committed_rows, bench.bootstrap_servers, output),
     )
     read = counted.rows if written is None else round(counted.rows * rows / written)
@@ -75,9 +74,9 @@ def _until_visible(
         time.sleep(_POLL_S)
 
 
-def _stable_rows(kafka: KafkaProperties, topic: str, partitions: int) -> int:
+def _stable_rows(kafka: KafkaProperties, topic: str) -> int:
     """By the last stable offsets, which count a transaction's marker as a row: one of some ten thousand."""
     try:
-        return sum(end_offsets(broker_client(kafka), {topic: range(partitions)}, "read_committed")[topic].values())
+        return sum(end_offsets(broker_client(kafka), {topic: range(PARTITIONS)}, "read_committed")[topic].values())
     except TopicError:
         return 0  # the program has not made it yet
