@@ -59,7 +59,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from bench import commit, delta, freshness, ingest, latency, pipeline, registry, shapes, source, start, writes
+from bench import delta, freshness, ingest, latency, pipeline, registry, shapes, source, start, writes
 from bench.arguments import count, share
 from bench.machine import circumstances, describe
 from bench.result import ModeResult, WrongResult
@@ -73,7 +73,6 @@ MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]
     "pipeline": pipeline.measure,
     "latency": latency.measure,
     "start": start.measure,
-    "commit": commit.measure,
     "writes": writes.measure,
     "shapes": shapes.measure,
     "registry": registry.measure,

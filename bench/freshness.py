@@ -25,7 +25,6 @@ from bench.into_iceberg import INTO_ICEBERG, table_in
 from bench.latency import percentiles
 from bench.queries import BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult, WrongResult
-from bench.seen import Watcher
 from bench.session import Bench
 from bench.source import PARTITIONS
 from bench.steady import SteadySpec
@@ -61,13 +60,13 @@ def _run(bench: Bench, name: str, length_s: int) -> dict[str, Any]:
     contender = CONTENDERS[name]
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
         table = table_in(Path(folder))
-        with contender.seen(table) as seen, contender.run(bench, topic, Path(folder)) as until_done:
+        with contender.run(bench, topic, Path(folder)) as until_done:
             rows = _written(first)
             until_done(rows)
             begin = time.time()
             rows += _written(spec)
             until_done(rows)
-        files = [(at, times_in(file), size) for at, file, size in seen.added()]
+        files = [(at, times_in(file), size) for at, file, size in contender.added(table)]
     bench.delete_topic(topic)
     arrived = sum(len(times) for _, times, _ in files)
     if arrived != rows:
@@ -80,24 +79,12 @@ def _written(spec: SteadySpec) -> int:
         return int(writer.result(spec.length_s + _MORE_S))
 
 
-class FirstSeen(Watcher):
-    """Looks for new versions of a table. ``versions``: when each was there, in seconds since the epoch."""
-
-    def __init__(self, table: Path) -> None:
-        super().__init__()
-        self.versions: dict[int, float] = {}
-        self._log = table / "_delta_log"
-
-    def _look(self) -> None:
-        while (self._log / f"{len(self.versions):020d}.json").exists():
-            self.versions[len(self.versions)] = time.time()
-
-    def added(self) -> Iterator[tuple[float, str, int]]:
-        """Of each file that was added: when its version was seen, in seconds since the epoch, its path, its bytes."""
-        for version, seen in self.versions.items():
-            lines = (self._log / f"{version:020d}.json").read_text().splitlines()
-            for file in (action["add"] for action in map(json.loads, lines) if "add" in action):
-                yield seen, str(self._log.parent / file["path"]), file["size"]
+def added_to_delta(table: Path) -> Iterator[tuple[float, str, int]]:
+    """Of each file that was added: when its version was there, in seconds since the epoch, its path, its bytes."""
+    for version in sorted((table / "_delta_log").glob("?" * 20 + ".json")):
+        for action in map(json.loads, version.read_text().splitlines()):
+            if "add" in action:
+                yield version.stat().st_mtime, str(table / action["add"]["path"]), action["add"]["size"]
 
 
 def times_in(file: str) -> list[float]:
@@ -106,7 +93,7 @@ def times_in(file: str) -> list[float]:
     return [at / 1e6 for at in times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()]
 
 
-#: When a file's version was seen, its rows' timestamps, both in seconds since the epoch; and its bytes.
+#: When a file's version was there, its rows' timestamps, both in seconds since the epoch; and its bytes.
 File = tuple[float, list[float], int]
 
 
@@ -134,10 +121,10 @@ UntilDone = Callable[[int], None]
 @dataclass(frozen=True)
 class Contender:
     """``run``: is given the topic and an empty folder, in which its table is `table_in`; what it does ends with the
-    block. ``seen``: looks at the table meanwhile."""
+    block. ``added``: the files of such a table."""
 
     run: Callable[[Bench, str, Path], AbstractContextManager[UntilDone]]
-    seen: type[FirstSeen | lake.FirstSeen] = FirstSeen
+    added: Callable[[Path], Iterator[tuple[float, str, int]]] = added_to_delta
 
 
 @contextmanager
@@ -189,6 +176,6 @@ CONTENDERS: dict[str, Contender] = {
     "ours, copy": Contender(partial(_query, partial(_copy, "0 seconds"))),
     "ours, copy, a commit a second": Contender(partial(_query, partial(_copy, "1 second"))),
     BASELINE: Contender(partial(_query, _builtin)),
-    "ours, copy: Iceberg": Contender(partial(_query, partial(_copy_to_iceberg, "0 seconds")), lake.FirstSeen),
-    **{name: Contender(partial(_program, name), lake.FirstSeen) for name in INTO_ICEBERG},
+    "ours, copy: Iceberg": Contender(partial(_query, partial(_copy_to_iceberg, "0 seconds")), lake.added),
+    **{name: Contender(partial(_program, name), lake.added) for name in INTO_ICEBERG},
 }

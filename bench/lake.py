@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import StaticTable
 
 from bench.result import WrongResult
-from bench.seen import Watcher
 
 #: The files of versions, which begin by the version's number; a draft of one has another name.
 _METADATA = re.compile(r"(v\d+|\d{5}-.+)\.metadata\.json")
@@ -40,31 +38,25 @@ def rows_read(folder: Path) -> int:
     return int(rows)
 
 
-class FirstSeen(Watcher):
-    """Looks for new versions of a table."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder, self._versions = folder, dict[Path, float]()
-
-    def _look(self) -> None:
-        for file in _versions(self._folder):
-            self._versions.setdefault(file, time.time())
-
-    def added(self) -> Iterator[tuple[float, str, int]]:
-        """Of each file that was added: when the first version with it was seen, in seconds since the epoch, its path,
-        and its bytes."""
-        seen: dict[int, float] = {}
-        for version, at in self._versions.items():
-            table = StaticTable.from_metadata(str(version))
-            snapshot = table.current_snapshot()
-            if snapshot is None or seen.setdefault(snapshot.snapshot_id, at) != at:
-                continue
-            for manifest in snapshot.manifests(table.io):
-                if manifest.added_snapshot_id == snapshot.snapshot_id:
-                    for entry in manifest.fetch_manifest_entry(table.io):
-                        if entry.status is ManifestEntryStatus.ADDED:
-                            yield at, _local(entry.data_file.file_path), entry.data_file.file_size_in_bytes
+def added(folder: Path) -> Iterator[tuple[float, str, int]]:
+    """Of each file that was added: when the first version with it was there, in seconds since the epoch, its path,
+    and its bytes."""
+    seen = set[int]()
+    for version in _versions(folder):
+        table = StaticTable.from_metadata(str(version))
+        snapshot = table.current_snapshot()
+        if snapshot is None or snapshot.snapshot_id in seen:
+            continue
+        seen.add(snapshot.snapshot_id)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id == snapshot.snapshot_id:
+                for entry in manifest.fetch_manifest_entry(table.io):
+                    if entry.status is ManifestEntryStatus.ADDED:
+                        yield (
+                            version.stat().st_mtime,
+                            _local(entry.data_file.file_path),
+                            entry.data_file.file_size_in_bytes,
+                        )
 
 
 def _newest(folder: Path) -> StaticTable | None:

@@ -15,6 +15,8 @@ from spark_eos.tools.devcluster import DevCluster
 #: Different values; together more than LZ4 looks back.
 _VALUES = 1024
 _ROOM_S = 0.05
+#: What librdkafka has by default.
+_ROWS_IN_BATCH = 10_000
 _FLUSH_S = 120
 
 
@@ -23,6 +25,7 @@ def fill(
 ) -> None:
     """Create the topic and write so many rows; returns when the broker has all of them. ``keys``: so many different
     ones, each beside JSON of about so many bytes."""
+    cluster.create_topic(topic, partitions)
     made: Iterator[tuple[bytes | None, bytes]] = _with_keys(keys) if keys else without_keys(value_bytes)
     write_rows(cluster, topic, partitions, islice(made, rows), codec)
 
@@ -33,9 +36,10 @@ def write_rows(
     partitions: int,
     rows: Iterable[tuple[bytes | None, bytes]],
     codec: str = "none",
+    rows_in_batch: int = _ROWS_IN_BATCH,
 ) -> None:
-    """Create the topic and write keys and values to its partitions in turns; returns when the broker has them all."""
-    cluster.create_topic(topic, partitions)
+    """Write keys and values to the topic's partitions in turns; returns when the broker has them all.
+    ``rows_in_batch``: of a record batch, at most."""
     failures: list[KafkaError] = []
 
     def note(error: KafkaError | None, message: Message) -> None:
@@ -48,6 +52,7 @@ def write_rows(
             "enable.idempotence": True,
             "linger.ms": 20,
             "compression.type": codec,
+            "batch.num.messages": rows_in_batch,
             "delivery.report.only.error": True,
             "on_delivery": note,
         }

@@ -33,8 +33,7 @@ class Flow:
     """From one topic to another, or to nothing. ``source`` and ``sink`` are formats; or `COPY`, `ARROW`, `MIRROR` and
     ours. What a mirror writes to ends in the name of what it reads.
 
-    ``max_offsets``: so many offsets in a micro-batch, or None for no limit. ``tasks``: that share the rows, if not one
-    for each partition; the copy is not in order then.
+    ``max_offsets``: so many offsets in a micro-batch, or None for no limit.
     """
 
     source: str
@@ -43,7 +42,6 @@ class Flow:
     output: str | None = None
     max_offsets: int | None = None
     sink_options: Mapping[str, str] = field(default_factory=dict)
-    tasks: int | None = None
 
 
 def read_topic(spark: SparkSession, bootstrap_servers: str, flow: Flow) -> DataFrame:
@@ -85,9 +83,8 @@ def start_query(
 def source_options(bootstrap_servers: str, flow: Flow) -> dict[str, str]:
     """The options of a source whose rows do not pass through the JVM."""
     limit = {} if flow.max_offsets is None else {"maxOffsetsPerTrigger": str(flow.max_offsets)}
-    shares = {} if flow.tasks is None else {"minPartitions": str(flow.tasks)}
     begins = {"subscribe": flow.input, "startingOffsets": "earliest"}
-    return {"kafka.bootstrap.servers": bootstrap_servers, **begins, **limit, **shares}
+    return {"kafka.bootstrap.servers": bootstrap_servers, **begins, **limit}
 
 
 def _start_mirror(
@@ -119,7 +116,6 @@ def _start_copy(
         transform=changed if flow.source == ARROW else None,
         checkpoint=checkpoint,
         trigger=trigger,
-        ordered=flow.tasks is None,
     )
 
 

@@ -82,6 +82,7 @@ def _input(bench: Bench, rows: int, registry: str, say: Say) -> str:
     topic = f"in-{uuid.uuid4().hex[:8]}"
     values = orders.serialized(registry, topic)
     say(f"registry: writing {rows:,} rows of {sum(map(len, values)) // len(values)} B")
+    bench.cluster.create_topic(topic, PARTITIONS)
     write_rows(bench.cluster, topic, PARTITIONS, islice(cycle((None, value) for value in values), rows))
     return topic
 

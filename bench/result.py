@@ -15,8 +15,6 @@ _COLUMNS = {
     "largest_worker_mib": ("worker MiB", "{:,.0f}"),
     "workers_mib": ("workers MiB", "{:,.0f}"),
     "batch_ms_p50": ("batch ms", "{:,.0f}"),
-    "end_ms_p50": ("end ms", "{:,.0f}"),
-    "end_ms_max": ("longest", "{:,.0f}"),
     "took_ms": ("ms", "{:,.1f}"),
     "peak_mib": ("MiB", "{:,.0f}"),
     "first_row_s": ("first row s", "{:,.2f}"),
@@ -56,15 +54,11 @@ class Series:
 
 @dataclass
 class ModeResult:
-    """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``.
-
-    ``least``: there is no ratio of smaller values, which are a few ticks of the clock that they were measured with.
-    """
+    """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``."""
 
     mode: str
     baseline: str
     compared: str
-    least: float = 0.0
     series: list[Series] = field(default_factory=list)
 
     def caption(self) -> str:
@@ -79,7 +73,7 @@ class ModeResult:
         for other in self.series:
             if (other.name, other.case) == (self.baseline, series.case):
                 mine, theirs = series.median.get(self.compared), other.median.get(self.compared)
-                return mine / theirs if mine and theirs and min(mine, theirs) >= self.least else None
+                return mine / theirs if mine and theirs else None
         return None
 
     def ratio_text(self, series: Series) -> str:

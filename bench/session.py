@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from pyspark import SparkContext
@@ -48,16 +46,10 @@ class Bench:
     cluster: DevCluster
     spark: SparkSession
     roots: Mapping[str, Sequence[int]]
-    _events: Path
 
     @property
     def bootstrap_servers(self) -> str:
         return self.cluster.bootstrap_servers
-
-    def events(self) -> Path:
-        """The log of Spark's events, as far as it is written: a JSON object in each line."""
-        (log,) = self._events.iterdir()
-        return log
 
     def delete_topic(self, name: str) -> None:
         """So that a long benchmark needs no more disk than a short one."""
@@ -78,11 +70,13 @@ def bench(cluster: DevCluster, *, delta: bool = False) -> Iterator[Bench]:
     # A line for each micro-batch is of use in a log, not here.
     os.environ.setdefault(LEVEL_VARIABLE, "WARNING")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with (
-        tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as events,
-        JvmStderr(lambda: False) as stderr,
-    ):
-        conf = _settings(Path(events), [*resolve(SPARK_KAFKA), *(resolve(DELTA) if delta else ())])
+    jars = [*resolve(SPARK_KAFKA), *(resolve(DELTA) if delta else ())]
+    conf = {
+        **_LOCAL,
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+    }
+    with JvmStderr(lambda: False) as stderr:
         settings = with_delta(KafkaProperties(conf | _DELTA)) if delta else conf
         spark = session.start("benchmark", settings, stderr=stderr.fd)
         for name, value in FASTER.items():
@@ -96,7 +90,7 @@ def bench(cluster: DevCluster, *, delta: bool = False) -> Iterator[Bench]:
             # Spark's Python processes are forks of a server, which is a child of this process, not of the JVM.
             spark_pids = [jvm.java.lang.ProcessHandle.current().pid(), *fork_server.pids()]
             roots = {CLIENT: spark_pids, BROKER: [broker]}
-            yield Bench(cluster, spark, roots, Path(events))
+            yield Bench(cluster, spark, roots)
         finally:
             _end(spark)
 
@@ -138,15 +132,3 @@ def _end(spark: SparkSession) -> None:
             gateway.proc.kill()
             gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # else the next session asks the one that is gone
-
-
-def _settings(events: Path, jars: Sequence[Path]) -> dict[str, str]:
-    return {
-        **_LOCAL,
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.streaming.numRecentProgressUpdates": "10000",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.dir": events.as_uri(),
-    }

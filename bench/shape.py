@@ -7,44 +7,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench import copying
 from bench.spec import Spec, answer
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.ledger.ledger import KafkaLedger
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.ops.heads import newest_heads
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import DEFAULT_PREFIX
-from spark_eos.pipelines.mirror.cleaner import clean_map
-from spark_eos.pipelines.mirror.offsets import translate
+from spark_eos.source.copying import copy_range
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.reader import EosKafkaStreamReader
 
 _TIMES = 5
 _PARTITIONS = 4
-#: Queries that decide at the same time.
-_AT_ONCE = 16
+_TRANSACTION_MS = 60_000
 
 
 @dataclass(frozen=True)
 class LookSpec(Spec):
     """``what`` is a key of `LOOKS`. ``name``: a topic, or the beginning of the names of some; ``query``: whose head is
-    looked for, or the source's topic, where ``name`` is that of an offset map; ``queries``: how many have a head there,
-    by `name_of_query`."""
+    looked for."""
 
     what: str
     bootstrap_servers: str
     name: str
     query: str = ""
-    queries: int = 0
 
     @property
     def kafka(self) -> KafkaProperties:
@@ -82,49 +79,22 @@ def _heads(spec: LookSpec) -> float:
     return _median_ms(lambda: newest_heads(Cluster(broker_client(spec.kafka), spec.name, DEFAULT_PREFIX)), 3)
 
 
-def name_of_query(number: int) -> str:
-    return f"query-{number}"
-
-
-def _decide(spec: LookSpec) -> float:
-    """A decision of every query, many of them at once: from its look at the ledger to its publication."""
-
-    def decide(number: int) -> float:
-        begin = time.perf_counter()
-        ledger = KafkaLedger(broker_client(spec.kafka), spec.name, 1, DEFAULT_PREFIX, name_of_query(number))
-        head, term = ledger.read(), ledger.take()
-        if head is None or term.read() != head:
-            raise RuntimeError(f"no head of {name_of_query(number)}, or another one")
-        term.publish(head)
-        return 1000 * (time.perf_counter() - begin)
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return median(pool.map(decide, range(spec.queries)))
-
-
 def _copy(spec: LookSpec) -> float:
-    """A topic by whole record batches, for 100,000 rows of it."""
-    done = copying.copy_batches(
-        copying.CopySpec(spec.bootstrap_servers, spec.name, f"{spec.name}-copy", _PARTITIONS, 10**9)
-    )
-    return 1000 * (done[-1].end - done[0].begin) * 100_000 / sum(one.rows for one in done)
-
-
-def _translate(spec: LookSpec) -> float:
-    """What ``spark-eos mirror translate`` does, for a position near the end of a partition."""
-    at = end_offsets(broker_client(spec.kafka), {spec.query: [0]})[spec.query][0] - 2  # before the marker
-    client = broker_client(spec.kafka)
-    return _median_ms(lambda: translate(client, client, spec.name, spec.query, 0, [at]), 3)
-
-
-def _trim(spec: LookSpec) -> float:
-    """What a mirror does every six hours."""
-
-    def once() -> None:
-        if not clean_map(broker_client(spec.kafka), broker_client(spec.kafka), spec.name):
-            raise RuntimeError("nothing was to be deleted")
-
-    return _median_ms(once, 1)
+    """A topic by whole record batches, as a task of a copy does it, for 100,000 rows of it."""
+    client, output = broker_client(spec.kafka), f"{spec.name}-copy"
+    ends = end_offsets(client, {spec.name: range(_PARTITIONS)}, "read_committed")[spec.name]
+    begin, rows = time.perf_counter(), 0
+    for partition, end in ends.items():
+        producer = ArrowProducer(client, f"copy-{partition}", _TRANSACTION_MS)
+        producer.init()
+        range_ = OffsetRange(spec.name, partition, 0, end)
+        rows += copy_range(Fetching(client), range_, (output, partition), producer).rows
+        producer.flush()
+        pair = producer.identity()
+        own = (pair.id, pair.producer_id, pair.epoch)
+        end_txns(client, [own], commit=True, version=producer.endtxn_version)
+        producer.close()
+    return 1000 * (time.perf_counter() - begin) * 100_000 / rows
 
 
 def _median_ms(step: Callable[[], object], times: int = _TIMES) -> float:
@@ -142,15 +112,7 @@ def _peak_mib() -> float:
     return int(status["VmHWM"].split()[0]) / 1024
 
 
-LOOKS = {
-    "planning": _planning,
-    "head": _head,
-    "heads": _heads,
-    "decide": _decide,
-    "copy": _copy,
-    "translate": _translate,
-    "trim": _trim,
-}
+LOOKS = {"planning": _planning, "head": _head, "heads": _heads, "copy": _copy}
 
 if __name__ == "__main__":
     asked = LookSpec.given()

@@ -27,7 +27,7 @@ TIMED = {"shapes": "took_ms", "start": "first_row_s"}
     [
         ["source"],
         ["pipeline"],
-        ["latency", "commit", "writes", "shapes"],
+        ["latency", "writes", "shapes"],
         ["start"],
         ["registry"],
         ["ingest", "to-delta", "from-delta", "freshness"],

@@ -144,9 +144,9 @@ def test_a_ratio_is_of_medians_in_the_same_case():
     assert result.series[0].median == {"x": 2.0, "y": None}
 
 
-def test_there_is_no_ratio_of_what_is_too_small_or_unknown():
-    """A few ticks of the clock, on either side; nor of a run that was too short."""
-    result = ModeResult("m", baseline="b", compared="x", least=10.0)
-    for n, (mine, theirs) in enumerate([(20.0, 10.0), (20.0, 9.0), (9.0, 20.0), (None, 20.0), (20.0, None)]):
+def test_there_is_no_ratio_of_what_is_unknown():
+    """Of a run that was too short, on either side."""
+    result = ModeResult("m", baseline="b", compared="x")
+    for n, (mine, theirs) in enumerate([(20.0, 10.0), (None, 20.0), (20.0, None)]):
         result.series += [Series("a", str(n), [{"x": mine}]), Series("b", str(n), [{"x": theirs}])]
-    assert [result.ratio_text(series) for series in result.series[::2]] == ["× 2.00", "–", "–", "–", "–"]
+    assert [result.ratio_text(series) for series in result.series[::2]] == ["× 2.00", "–", "–"]
