@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
 from bench.compare.feeder import ABORTED
+from demo.topics import Reader
 
-_SECONDS = 60.0
-#: Rows that a consumer gives at once.
-_ROWS = 5_000
 _NUMBERED = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}", re.ASCII)
 
 
@@ -50,7 +46,7 @@ class NoResult(Exception):
 
 def judge(servers: str, source: str, output: str, fed: Sequence[int]) -> Verdict:
     """``source``, ``output``: topics; ``fed``: how many rows each partition of the source was given. Raises NoResult
-    where the source does not hold just those, and KafkaException where a topic cannot be read."""
+    where the source does not hold just those, and KafkaException and TimeoutError where a topic cannot be read."""
     given = verdict(read(servers, source), fed)
     if not given.is_clean:
         raise NoResult(f"{source} itself has {given}")
@@ -102,48 +98,7 @@ def _numbered(key: bytes | None, value: bytes | None, fed: Sequence[int]) -> tup
 def read(servers: str, topic: str) -> dict[int, list[Row]]:
     """The rows of each partition that are committed now."""
     found: dict[int, list[Row]] = {}
-    for partition, row in rows(servers, topic):
-        found.setdefault(partition, []).append(row)
+    with Reader(servers, [topic], committed=True) as reader:
+        for row in reader.to_end():
+            found.setdefault(row.partition, []).append((row.key, row.value))
     return found
-
-
-def rows(servers: str, topic: str) -> Iterator[tuple[int, Row]]:
-    """Partition, and key and value, of each row, to the present last stable offset of each partition."""
-    consumer = consumer_of(servers, tells_ends=True)
-    try:
-        places = places_of(consumer, topic)
-        consumer.assign(places)
-        left = {place.partition for place in places}
-        while left:
-            for message in consumer.consume(_ROWS, 1.0):
-                error, partition = message.error(), message.partition()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(partition)
-                elif error is not None:
-                    raise KafkaException(error)
-                elif partition is not None:
-                    yield partition, (message.key(), message.value())
-    finally:
-        consumer.close()
-
-
-def consumer_of(servers: str, *, tells_ends: bool = False) -> Consumer:
-    """One that reads committed rows, and belongs to no group."""
-    return Consumer(
-        {
-            "bootstrap.servers": servers,
-            "broker.address.family": "v4",
-            "group.id": "judge",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": tells_ends,
-            "log_level": 0,
-        }
-    )
-
-
-def places_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    """The beginnings of the topic's partitions; none where there is no topic yet."""
-    found = consumer.list_topics(topic, timeout=_SECONDS).topics[topic]
-    return [] if found.error is not None else [TopicPartition(topic, p, 0) for p in found.partitions]

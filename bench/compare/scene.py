@@ -16,13 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.compare import ending
 from bench.compare.contenders import PARTITIONS, Contender, Place
 from bench.compare.feeder import Feeder
-from bench.compare.judge import consumer_of, places_of
 from demo.processes import descendants
 from jobs.runner.session import ROOT
 from spark_eos.tools.devcluster import DevCluster
@@ -32,6 +31,7 @@ _TRIES = 4
 _ERROR = re.compile(r"\bEOS_[A-Z_]+\b|\b[A-Z]\w*(?:Exception|Error)\b")
 _NO_NAME = "without a name"
 _POLL_S = 0.005
+_ASK_S = 60.0
 #: The longest that a contender may take to go on.
 LONGEST_S = 150.0
 #: As long as a contender may take from one commit to the next.
@@ -97,7 +97,17 @@ class Tail(threading.Thread):
         self.newest = dict.fromkeys(range(PARTITIONS), -1)
         self._seen: set[str] = set()
         self._output, self._over = output, threading.Event()
-        self._consumer = consumer_of(servers)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "broker.address.family": "v4",
+                "group.id": "tail",  # asked for by the client; nothing is committed to it
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
 
     @property
     def rows(self) -> int:
@@ -107,12 +117,13 @@ class Tail(threading.Thread):
         try:
             while not self._over.is_set():
                 with contextlib.suppress(KafkaException):
-                    if places := places_of(self._consumer, self._output):
+                    topic = self._consumer.list_topics(self._output, timeout=_ASK_S).topics[self._output]
+                    if topic.error is None:
                         break
                 self._over.wait(0.2)
             else:
                 return
-            self._consumer.assign(places)
+            self._consumer.assign([TopicPartition(self._output, p, 0) for p in topic.partitions])
             while not self._over.is_set():
                 for message in self._consumer.consume(1000, 0.1):
                     value = message.value()
