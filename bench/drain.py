@@ -47,7 +47,7 @@ class Run:
     """One measured run. ``…_core_us``: microseconds of one core for each row.
 
     ``rows`` and ``batches`` are all that the run read; ``counted_…`` is what the rest is of. None: it was too short to
-    measure (`LEAST_S`, `LEAST_ROWS`, `LEAST_CPU_S`), or there is no ``/proc``.
+    measure (`LEAST_S`, `LEAST_ROWS`, `LEAST_CPU_S`).
     """
 
     rows: int
@@ -109,19 +109,17 @@ def measured(rows: int, batches: int, counted: Stretch, meter: Meter) -> Run:
     return replace(base, rows_per_second=counted.rows / counted.seconds, **cost)
 
 
-class Costs(TypedDict, total=False):
+class Costs(TypedDict):
     """The fields of a `Run` that come from the meter."""
 
     client_core_us: float | None
     broker_core_us: float | None
-    largest_worker_mib: float | None
-    workers_mib: float | None
+    largest_worker_mib: float
+    workers_mib: float
 
 
-def costs(cost: Cost | None, rows: int) -> Costs:
-    """The fields of a run that come from the meter; none of them where it knows nothing."""
-    if cost is None:
-        return {}
+def costs(cost: Cost, rows: int) -> Costs:
+    """The fields of a run that come from the meter."""
 
     def for_each_row(cpu_s: float) -> float | None:
         return cpu_s * 1e6 / rows if cpu_s >= LEAST_CPU_S else None

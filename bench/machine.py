@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -9,15 +10,14 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 
 from demo.processes import Process, descendants
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION
 
-_CPU_INFO = Path("/proc/cpuinfo")
 _PACKAGES = ("spark-eos", "pyspark", "confluent-kafka", "pyarrow")
 _GIB = 1 << 30
 _SECONDS = 5
@@ -30,7 +30,7 @@ def circumstances(spark: SparkSession) -> dict[str, Any]:
     return {
         "cpu": cpu_model(),
         "cores": jvm.java.lang.Runtime.getRuntime().availableProcessors(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB, 1),
+        "memory_gib": round(psutil.virtual_memory().total / _GIB, 1),
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -55,38 +55,25 @@ def describe(found: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def cpu_model() -> str:
-    """As the system names it; the architecture where it names none."""
-    if _CPU_INFO.exists():
-        name = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text(), re.MULTILINE)
-        return _tidy(name[1]) if name else _asked("lscpu", r"^Model name:\s*(.+)$")
-    return _asked("sysctl -n machdep.cpu.brand_string", r"(.+)")
-
-
-def _asked(command: str, pattern: str) -> str:
-    """What a program of the system answers."""
+    """As lscpu names it, without trademarks; the architecture where there is none."""
     try:
-        answer = subprocess.run(command.split(), capture_output=True, text=True, timeout=_SECONDS).stdout
+        answer = subprocess.run(["lscpu"], capture_output=True, text=True, timeout=_SECONDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         answer = ""
-    name = re.search(pattern, answer, re.MULTILINE)
-    return _tidy(name[1]) if name else platform.machine()
-
-
-def _tidy(name: str) -> str:
-    """Without trademarks, and with single spaces."""
-    return " ".join(re.sub(r"\((?:R|TM|C)\)", "", name, flags=re.IGNORECASE).split())
+    name = re.search(r"^Model name:\s*(.+)$", answer, re.MULTILINE)
+    return re.sub(r"\((?:R|TM|C)\)", "", name[1]) if name else platform.machine()
 
 
 class Others(threading.Thread):
-    """Measures which share of all cores is used by programs that this one has not started, by Linux's /proc. Those of a
-    low priority count, too: between sessions, Linux may give them as much as others."""
+    """Measures which share of all cores is used by programs that this one has not started. Those of a low priority
+    count, too: between sessions, Linux may give them as much as others."""
 
     def __init__(self, period_s: float = 1.0) -> None:
         super().__init__(name="others", daemon=True)
         self._period_s, self._over = period_s, threading.Event()
-        self._own: dict[Process, int] = {}
+        self._own: dict[Process, float] = {}
         self._others = 0.0
-        self._first = self._last = self._ticks()
+        self._first = self._last = _used()
 
     def run(self) -> None:
         self._look()
@@ -104,24 +91,18 @@ class Others(threading.Thread):
         return self._others / total if total else 0.0
 
     def _look(self) -> None:
-        family = [Process(os.getpid(), ""), *descendants(os.getpid())]
-        own = {process: used for process in family if (used := _ticks_of(process.pid)) is not None}
-        mine = sum(used - self._own.get(process, 0) for process, used in own.items())
-        now = self._ticks()
-        self._others += max(0, now[0] - self._last[0] - mine)
+        own = {}
+        for process in (Process(), *descendants(os.getpid())):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                own[process] = sum(process.cpu_times()[:2])
+        mine = sum(used - self._own.get(process, 0.0) for process, used in own.items())
+        now = _used()
+        self._others += max(0.0, now[0] - self._last[0] - mine)
         self._own, self._last = own, now
 
-    @staticmethod
-    def _ticks() -> tuple[int, int]:
-        """Of all cores since the start: those that programs and the kernel for them have used, and all."""
-        ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return sum(ticks[:3]), sum(ticks)
 
-
-def _ticks_of(pid: int) -> int | None:
-    """That a process has used; None if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[11]) + int(fields[12])
+def _used() -> tuple[float, float]:
+    """Seconds of all cores since the start of the machine: those that programs and the kernel for them have used, and
+    all."""
+    times = psutil.cpu_times()
+    return sum(times[:3]), sum(times[:8])

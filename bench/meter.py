@@ -1,19 +1,16 @@
-"""What processes cost while something runs: processor time and memory, looked up in ``/proc`` four times a second.
-
-Where there is no ``/proc`` (macOS) nothing is known, and every answer is None.
-"""
+"""What processes cost while something runs: processor time and memory, looked up four times a second."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
+
+import psutil
 
 #: The groups: a client, such as Spark's JVM in local mode with its Python processes, and its broker.
 CLIENT, BROKER = "client", "broker"
@@ -25,10 +22,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """One line of the process table. ``cpu``: seconds, user and system, of it and of its children that have ended."""
+    """A process. ``cpu``: seconds, user and system, of it and of its children that have ended; ``resident``: bytes."""
 
     pid: int
-    parent: int
     name: str
     cpu: float
     resident: int
@@ -76,14 +72,12 @@ class Meter:
         self._thread.join()
         self._look()
 
-    def between(self, begin: float, end: float) -> Cost | None:
+    def between(self, begin: float, end: float) -> Cost:
         """The cost from one time to another, both in seconds since the epoch and inside of what was watched.
 
         Between two looks processor time is taken to grow evenly.
         """
         inside = [sample for sample in self._samples if begin <= sample.at <= end] or self._samples[-1:]
-        if not inside or not inside[0].cpu:
-            return None
         busy = _busy(inside)
         resident = [[p.resident for p in sample.workers.values() if p.pid in busy] for sample in inside]
         return Cost(
@@ -104,11 +98,10 @@ class Meter:
             self._look()
 
     def _look(self) -> None:
-        table = _process_table()
-        families = {group: _family(table, roots) for group, roots in self._roots.items()} if table else {}
+        families = {group: list(_family(roots)) for group, roots in self._roots.items()}
         workers = {p.pid: p for p in families.get(CLIENT, []) if p.name.startswith("python")}
         cpu = {group: sum(process.cpu for process in members) for group, members in families.items()}
-        if cpu and self._own is not None:
+        if self._own is not None:
             cpu[self._own] += time.process_time()
         self._samples.append(UsageSample(time.time(), cpu, workers))
 
@@ -125,27 +118,11 @@ def _busy(samples: Sequence[UsageSample]) -> set[int]:
     return {pid for pid in last if last[pid] - first[pid] > least}
 
 
-def _family(table: Mapping[int, ProcessUsage], roots: Sequence[int]) -> list[ProcessUsage]:
-    """These processes, by their ids, and their descendants."""
-    children: dict[int, list[ProcessUsage]] = {}
-    for process in table.values():
-        children.setdefault(process.parent, []).append(process)
-    found = [table[root] for root in roots if root in table]
-    for process in found:  # which grows meanwhile
-        found += children.get(process.pid, [])
-    return found
-
-
-def _process_table() -> dict[int, ProcessUsage]:
-    """Every process by its id; empty where there is no ``/proc``."""
-    table = {}
-    if Path("/proc/self/stat").exists():
-        tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-        for folder in (entry for entry in Path("/proc").iterdir() if entry.name.isdigit()):
-            with contextlib.suppress(OSError):
-                head, _, tail = (folder / "stat").read_text().rpartition(")")  # the name before may hold anything
-                name, fields = head.partition("(")[2], tail.split()  # fields from the third of proc(5) on, the state
-                cpu, resident = sum(map(int, fields[11:15])) / tick, int(fields[21]) * page
-                pid = int(folder.name)
-                table[pid] = ProcessUsage(pid, int(fields[1]), name, cpu, resident)
-    return table
+def _family(roots: Sequence[int]) -> Iterator[ProcessUsage]:
+    """These processes, by their ids, and their descendants, as far as they run."""
+    for root in roots:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(root)
+            for each in (process, *process.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess), each.oneshot():
+                    yield ProcessUsage(each.pid, each.name(), sum(each.cpu_times()[:4]), each.memory_info().rss)

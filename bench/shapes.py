@@ -153,9 +153,9 @@ def _copied(bench: Bench, name: str, partitions: int, size: int) -> Measurements
     cost = costs(meter.between(begin, end), size)
     return {
         _METRIC: 1000 * (end - begin),
-        "client_core_us": cost.get("client_core_us"),
-        "broker_core_us": cost.get("broker_core_us"),
-        "peak_mib": cost.get("largest_worker_mib"),
+        "client_core_us": cost["client_core_us"],
+        "broker_core_us": cost["broker_core_us"],
+        "peak_mib": cost["largest_worker_mib"],
     }
 
 

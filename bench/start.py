@@ -55,7 +55,7 @@ def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeRe
     return result
 
 
-def _run(bench: Bench, format_: str) -> dict[str, dict[str, float | None]]:
+def _run(bench: Bench, format_: str) -> dict[str, dict[str, float]]:
     """The metrics of each case."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
         first, second = ((*_topics(bench), f"{folder}/{number}") for number in range(2))
@@ -67,7 +67,7 @@ def _run(bench: Bench, format_: str) -> dict[str, dict[str, float | None]]:
     return dict(zip((_COLD, _WARM, _KILLED, _AGAIN), (*cold, *killed), strict=True))
 
 
-def _visible_from(bench: Bench, format_: str, queries: list[tuple[str, str, str]]) -> list[dict[str, float | None]]:
+def _visible_from(bench: Bench, format_: str, queries: list[tuple[str, str, str]]) -> list[dict[str, float]]:
     """The metrics of a new driver and its first query, and of the next query."""
     times = []
     began = time.time()
@@ -117,10 +117,9 @@ class _Driver:
         self._process.stdin.flush()
         return float(json.loads(self._process.stdout.readline()))
 
-    def cpu(self, begin: float, end: float) -> float | None:
+    def cpu(self, begin: float, end: float) -> float:
         """Seconds of processor time between two times, once it has ended."""
-        cost = self._meter.between(begin, end)
-        return None if cost is None else cost.cpu[CLIENT]
+        return self._meter.between(begin, end).cpu[CLIENT]
 
 
 @contextmanager

@@ -158,7 +158,7 @@ def _frame(rows: int | None) -> tuple[pd.DataFrame, dict[int, Expected]]:
 def _load(cluster: DevCluster, frame: pd.DataFrame, plan: DemoPlan, show: Show) -> Loaded:
     for topic in (INPUT_TOPIC, *(_prefix(sink) + topic for sink in plan.sinks for topic in OUTPUT_TOPICS)):
         cluster.create_topic(topic, partitions=FLIGHT_PARTITIONS)
-    loaded = load_flights(cluster.bootstrap_servers, frame, on_rows=lambda done: None)
+    loaded = load_flights(cluster.bootstrap_servers, frame)
     show.line(
         f"Input: {loaded.rows:,} flights from New York in {loaded.transactions:,} transactions; "
         f"{loaded.aborted_rows:,} rows are there a second time, aborted: nobody may see those"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -25,7 +24,7 @@ class Loaded:
     aborted_transactions: int
 
 
-def load_flights(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], None]) -> Loaded:
+def load_flights(bootstrap_servers: str, frame: pd.DataFrame) -> Loaded:
     """Write the rows in order, every tenth transaction twice: marked and aborted, then unmarked and committed."""
     producer = Producer(
         {
@@ -46,7 +45,6 @@ def load_flights(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[
             aborted_rows += len(chunk)
             aborted_transactions += 1
         _transaction(producer, records(chunk, aborted=False), commit=True)
-        on_rows(start + len(chunk))
     return Loaded(len(frame), aborted_rows, len(chunks), aborted_transactions)
 
 

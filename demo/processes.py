@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+
+import psutil
+from psutil import Process as Process
 
 from spark_eos.tools.devcluster.broker import wait_until_stopped
 
@@ -22,28 +22,21 @@ _GONE_S = 15.0
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process id, and when it began: another process may get the id later."""
-
-    pid: int
-    begun: str
-
-
 def children(of: Iterable[int]) -> list[Process]:
     """The direct children of these processes."""
-    parents = set(of)
-    return [process for process, parent in _table() if parent in parents]
+    return [child for pid in of for child in _below(pid, recursive=False)]
 
 
 def descendants(of: int) -> list[Process]:
     """Children, their children and so on."""
-    found: list[Process] = []
-    generation = children([of])
-    while generation:
-        found += generation
-        generation = children(process.pid for process in generation)
-    return found
+    return _below(of, recursive=True)
+
+
+def _below(pid: int, *, recursive: bool) -> list[Process]:
+    """Those that run; zombies are left out."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [process for process in Process(pid).children(recursive) if _runs(process)]
+    return []
 
 
 def kill(driver: int) -> None:
@@ -88,33 +81,16 @@ def _gone(family: list[Process], timeout_s: float) -> bool:
     return True
 
 
-def alive(family: list[Process]) -> set[Process]:
+def alive(family: Iterable[Process]) -> set[Process]:
     """Those of the processes that run."""
-    return {process for process, _ in _table()} & set(family)
+    return set(filter(_runs, family))
 
 
-def _table() -> list[tuple[Process, int]]:
-    """Every running process with its parent's id; zombies are left out."""
-    return _proc_table() if Path("/proc/self/stat").exists() else _ps_table()
-
-
-def _proc_table() -> list[tuple[Process, int]]:
-    table = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # The command's name is in brackets and may hold anything; the state comes after it.
-            state, parent, *rest = stat.read_text().rpartition(")")[2].split()
-            if state not in "ZX":
-                table.append((Process(int(stat.parent.name), rest[17]), int(parent)))
-    return table
-
-
-def _ps_table() -> list[tuple[Process, int]]:
-    lines = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    rows = [line.split(maxsplit=3) for line in lines]
-    return [(Process(int(pid), begun), int(parent)) for pid, parent, state, begun in rows if state[0] != "Z"]
+def _runs(process: Process) -> bool:
+    """Not where it has ended, or another process has its id by now."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 if __name__ == "__main__":

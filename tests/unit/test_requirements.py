@@ -37,8 +37,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/pipelines/registry/protobuf_files.py": {"google", "grpc_tools"},
     "spark_eos/pipelines/registry/protobuf_known.py": {"google"},
     "spark_eos/pipelines/registry/protobuf_values.py": {"google", "ptars"},
-    "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
-    "bench/compare/quix_copy.py": {"quixstreams"},  # the same
+    "bench/compare/quix_copy.py": {"quixstreams"},  # runs in an environment that the comparison makes for it
 }
 DISTRIBUTIONS = packages_distributions()
 
