@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from spark_eos.pipelines.registry.decoding import Decoding
 
 FILE = "spark-eos.schemas.json"
-_PARTIAL = f".{FILE}.partial"
 
 #: The decoding by a version of a subject.
 Read: TypeAlias = "Callable[[str, int | Literal['latest']], Decoding]"
@@ -138,17 +137,9 @@ class NotedSchemas:
         added = [note for note in notes if note != _last(note.column, before)]
         if not added:
             return
-        files, root = self._store.files, self._store.root
         content = json.dumps([asdict(note) for note in (*before, *added)], indent=1).encode()
-        # A crash may leave half a file on a disk; object stores have none.
-        name = _PARTIAL if self._store.renames else FILE
         try:
-            if self._store.renames:
-                files.create_dir(root, recursive=True)
-            with files.open_output_stream(f"{root}/{name}") as stream:
-                stream.write(content)
-            if self._store.renames:
-                files.move(f"{root}/{name}", f"{root}/{FILE}")
+            self._store.write(FILE, content)
         except OSError as error:
             if may_pass(error):
                 raise

@@ -17,10 +17,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,6 +53,18 @@ class Store:
         """Return whether a file is renamed in one step, into a folder that must exist. Object stores copy and delete
         instead, and have no folders."""
         return self.local or self.files.type_name == "hdfs"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file. Where files are renamed in one step, a crash leaves a draft of another name, and never half a
+        file; object stores have neither. Raises OSError."""
+        path = f"{self.root}/{name}"
+        draft = f"{path}.{uuid.uuid4().hex}.new" if self.renames else path
+        if self.renames:
+            self.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        with self.files.open_output_stream(draft) as stream:
+            stream.write(data)
+        if self.renames:
+            self.files.move(draft, path)
 
     def why_unwritable(self) -> str | None:
         """Say why this user cannot write here, where there may be nothing yet; None where nothing stands in the way, or

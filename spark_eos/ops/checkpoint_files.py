@@ -22,9 +22,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from spark_eos.base import failpoints
 from spark_eos.checkpoint.files import Checkpoint
@@ -92,7 +91,9 @@ class DroppedFiles:
         if self._store.renames:
             self._rename(f"offsets/{name}", f"{DROPPED}/{self._own}/{name}")
             return
-        put(self._store, f"{DROPPED}/{self._own}/{name}", content)
+        dropped = f"{DROPPED}/{self._own}/{name}"
+        with _written(self._store, dropped):
+            self._store.write(dropped, content)
         self._still()
         self._check(f"offsets/{name}", content)
         with _written(self._store, name):
@@ -170,25 +171,12 @@ class NewCheckpoint:
             if there is not None and there != text:
                 raise self._used(f"{path} exists with other content")
             if there is None:
-                put(self._store, path, text.encode(), still)
+                with _written(self._store, path, still):
+                    self._store.write(path, text.encode())
             failpoints.reach("replay.filed")
 
     def _used(self, why: str) -> EosError:
         return stop("EOS_REPLAY_REFUSED.target_used", location=self.location, why=why)
-
-
-def put(store: Store, name: str, data: bytes, still: Callable[[], None] = lambda: None) -> None:
-    """Write a file atomically: on a disk under a temporary name, which is then renamed. Raises ReplayError, and
-    exceptions of ``still``."""
-    path = f"{store.root}/{name}"
-    draft = f"{path}.{uuid.uuid4().hex}.new" if store.local else path
-    with _written(store, name, still):
-        if store.local:  # elsewhere there are no folders, or they come with the file
-            store.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
-        with store.files.open_output_stream(draft) as stream:
-            stream.write(data)
-        if store.local:
-            store.files.move(draft, path)
 
 
 @contextlib.contextmanager

@@ -119,7 +119,6 @@ def test_notes_that_cannot_be_written_now_are_no_damage(tmp_path, monkeypatch):
     """On a disk that is full, or mounted from a server that is away, the job is told that a restart helps."""
     noted = NotedSchemas(str(tmp_path), HadoopSettings())
     full = OSError(errno.ENOSPC, "No space left on device")
-    files = SimpleNamespace(create_dir=Mock(side_effect=full))
-    monkeypatch.setattr(noted, "_store", SimpleNamespace(files=files, root=str(tmp_path), renames=True))
+    monkeypatch.setattr(noted, "_store", SimpleNamespace(write=Mock(side_effect=full)))
     with pytest.raises(OSError, match="No space left"):
         noted.add([note(1)])

@@ -13,7 +13,7 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute, open_store
 from spark_eos.errors import CommandError, ReplayError
-from spark_eos.ops.checkpoint_files import DroppedFiles, NewCheckpoint, put
+from spark_eos.ops.checkpoint_files import DroppedFiles, NewCheckpoint
 from spark_eos.protocol.head import Unfinished
 
 SETTINGS = HadoopSettings()
@@ -38,7 +38,7 @@ def location(free) -> str:
 
 
 def write(location: str, name: str, text: str) -> None:
-    put(open_store(location, SETTINGS), name, text.encode())
+    open_store(location, SETTINGS).write(name, text.encode())
 
 
 def there(location: str, *names: str) -> list[str | None]:
