@@ -15,7 +15,7 @@ import spark_eos
 from bench import lake, visible
 from bench.drain import Run, measured, run_out
 from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, duel, into_topic
-from bench.into_iceberg import INTO_ICEBERG, table_in
+from bench.into_iceberg import INTO_ICEBERG
 from bench.queries import BUILTIN_KAFKA, TUNED, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult
 from bench.session import Bench
@@ -26,7 +26,6 @@ from bench.writes import rows_with_keys
 #: Into a table, what the source has, with one column more than the others select; from a table, its columns.
 COPY_NAME = "ours, copy"
 ICEBERG_NAME = "ours, copy: Iceberg"
-ICEBERG_TABLE = "bench.rows"
 #: Of the rows of other modes: a table is on the same disk.
 SHARE = 0.25
 
@@ -67,7 +66,7 @@ def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
 def _into_iceberg(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, int]:
     """By a program that goes on until it is killed."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as folder:
-        table = table_in(Path(folder))
+        table = lake.table_in(Path(folder))
         command = INTO_ICEBERG[name](bench, topic, Path(folder))
         counts = partial(lake.rows_told, table), partial(lake.rows_read, table)
         counted, meter = visible.watched(name, command, bench, rows, *counts)
@@ -75,40 +74,27 @@ def _into_iceberg(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, 
 
 
 def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, int]:
-    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
-        path = str(Path(folder, "table"))
-        run = run_out(partial(_INTO_TABLE[name], bench, topic, rows // BATCHES, path), bench.roots)
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as made:
+        folder = Path(made)
+        run = run_out(partial(_INTO_TABLE[name], bench, topic, rows // BATCHES, folder), bench.roots)
         if name == ICEBERG_NAME:
-            return run, lake.rows_read(table_in(Path(folder)))
-        return run, bench.spark.read.format("delta").load(path).count()
+            return run, lake.rows_read(lake.table_in(folder))
+        return run, bench.spark.read.format("delta").load(str(lake.table_in(folder))).count()
 
 
-def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
+def _builtin_into(bench: Bench, topic: str, at_once: int, folder: Path, checkpoint: str) -> StreamingQuery:
     source = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic, None, at_once))
-    return write_delta(source.select(*_INTO), path, checkpoint)
+    return write_delta(source.select(*_INTO), str(lake.table_in(folder)), checkpoint)
 
 
-def _copy_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
-    return _copy(bench, topic, at_once, {"format": "delta", "path": path}, checkpoint)
-
-
-def _copy_into_iceberg(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
-    catalog = {f"catalog.{name}": value for name, value in catalog_in(Path(path).parent).items()}
-    return _copy(bench, topic, at_once, {"format": "iceberg", "table": ICEBERG_TABLE, **catalog}, checkpoint)
-
-
-def _copy(bench: Bench, topic: str, at_once: int, sink: dict[str, str], checkpoint: str) -> StreamingQuery:
+def _copy_into(kind: str, bench: Bench, topic: str, at_once: int, folder: Path, checkpoint: str) -> StreamingQuery:
+    sink = lake.sink_in(folder, kind)
     return copy_to_table(bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, max_offsets=at_once)
 
 
-def catalog_in(folder: Path) -> dict[str, str]:
-    """The properties of a catalog of its own, with its tables' files beside it."""
-    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
-
-
-_INTO_TABLE = {
-    COPY_NAME: _copy_into,
-    ICEBERG_NAME: _copy_into_iceberg,
+_INTO_TABLE: dict[str, Callable[[Bench, str, int, Path, str], StreamingQuery]] = {
+    COPY_NAME: partial(_copy_into, "delta"),
+    ICEBERG_NAME: partial(_copy_into, "iceberg"),
     BUILTIN_NAME: _builtin_into,
 }
 

@@ -20,10 +20,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bench import lake, steady
 from bench.child import Child, python_child, started
-from bench.delta import ICEBERG_TABLE, catalog_in
-from bench.into_iceberg import INTO_ICEBERG, table_in
+from bench.into_iceberg import INTO_ICEBERG
+from bench.lake import table_in
 from bench.latency import percentiles
-from bench.queries import BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
+from bench.queries import AT_ONCE, BUILTIN_KAFKA, Flow, copy_to_table, read_topic, write_delta
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench
 from bench.source import PARTITIONS
@@ -138,23 +138,16 @@ def _query(
         query.stop()
 
 
-def _copy(trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
-    return _copy_to({"format": "delta", "path": str(table_in(folder))}, trigger, bench, topic, folder)
-
-
-def _copy_to_iceberg(trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
-    catalog = {f"catalog.{name}": value for name, value in catalog_in(folder).items()}
-    return _copy_to({"format": "iceberg", "table": ICEBERG_TABLE, **catalog}, trigger, bench, topic, folder)
-
-
-def _copy_to(sink: dict[str, str], trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
-    checkpoint, timed = str(folder / "checkpoint"), {"processingTime": trigger}
-    return copy_to_table(bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, trigger=timed)
+def _copy(kind: str, trigger: str, bench: Bench, topic: str, folder: Path) -> StreamingQuery:
+    sink, checkpoint = lake.sink_in(folder, kind), str(folder / "checkpoint")
+    return copy_to_table(
+        bench.spark, bench.bootstrap_servers, topic, sink, checkpoint, trigger={"processingTime": trigger}
+    )
 
 
 def _builtin(bench: Bench, topic: str, folder: Path) -> StreamingQuery:
     rows = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic))
-    return write_delta(rows, str(table_in(folder)), str(folder / "checkpoint"), {"processingTime": "0 seconds"})
+    return write_delta(rows, str(table_in(folder)), str(folder / "checkpoint"), AT_ONCE)
 
 
 @contextmanager
@@ -173,9 +166,9 @@ def _until_there(name: str, process: Child, table: Path, rows: int) -> None:
 
 
 CONTENDERS: dict[str, Contender] = {
-    "ours, copy": Contender(partial(_query, partial(_copy, "0 seconds"))),
-    "ours, copy, a commit a second": Contender(partial(_query, partial(_copy, "1 second"))),
+    "ours, copy": Contender(partial(_query, partial(_copy, "delta", "0 seconds"))),
+    "ours, copy, a commit a second": Contender(partial(_query, partial(_copy, "delta", "1 second"))),
     BASELINE: Contender(partial(_query, _builtin)),
-    "ours, copy: Iceberg": Contender(partial(_query, partial(_copy_to_iceberg, "0 seconds")), lake.added),
+    "ours, copy: Iceberg": Contender(partial(_query, partial(_copy, "iceberg", "0 seconds")), lake.added),
     **{name: Contender(partial(_program, name), lake.added) for name in INTO_ICEBERG},
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.copier import FLINK_JVM
 from bench.jvm import NO_LOG, SOURCES, class_path, command, compiled
+from bench.lake import table_in
 from bench.session import Bench
 from bench.source import PARTITIONS
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet
@@ -71,11 +72,6 @@ iceberg.tables.auto-create-enabled = true
 iceberg.control.topic = {control}
 iceberg.control.commit.interval-ms = 1000
 """
-
-
-def table_in(folder: Path) -> Path:
-    """Where the programs that work in the folder have their table."""
-    return folder / "bench" / "rows"
 
 
 def _flink(bench: Bench, topic: str, folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A table of Iceberg in a local folder, as its files show it, whoever writes them."""
+"""A table in a local folder: where it is, and what files of Iceberg show of it, whoever writes them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ from bench.result import WrongResult
 #: The files of versions, which begin by the version's number; a draft of one has another name.
 _METADATA = re.compile(r"(v\d+|\d{5}-.+)\.metadata\.json")
 _COUNT = 'SELECT count(*), count(DISTINCT ("partition", "offset")) FROM read_parquet($files)'
+
+
+def table_in(folder: Path) -> Path:
+    """Where all contenders that are given the folder have their table."""
+    return folder / "bench" / "rows"
+
+
+def sink_in(folder: Path, kind: str) -> dict[str, str]:
+    """The options by which a copy writes this table, of Delta or Iceberg; of the latter, in a catalog of its own."""
+    if kind == "delta":
+        return {"format": kind, "path": str(table_in(folder))}
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+    return {"format": kind, "table": "bench.rows", **{f"catalog.{name}": value for name, value in catalog.items()}}
 
 
 def rows_told(folder: Path) -> int:
