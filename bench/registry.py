@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle, islice
@@ -14,11 +14,9 @@ from bench.child import python_child
 from bench.copier import FLINK_ORDERS
 from bench.count import committed_values
 from bench.drain import Run, run_out
-from bench.duel import OURS_NAME
 from bench.load import write_rows
 from bench.other_loops import run_loop
 from bench.queries import EOS_KAFKA, Flow
-from bench.registry_codec import measure_codec
 from bench.registry_queries import Start, start_arrow, start_columns, start_sql, start_udf
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench
@@ -45,36 +43,29 @@ class Way:
 
 
 def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
-    """All contenders from topic to topic, then decoding and encoding alone. Raises WrongResult when one wrote other
-    rows than it had to."""
-    result = ModeResult("registry", BASELINE, METRIC)
+    """All contenders. Raises WrongResult when one wrote other rows than it had to."""
+    result, full = ModeResult("registry", BASELINE, METRIC), plan.rows(ROWS, UNIT)
     with DevRegistry() as registry:
-        if plan.has(CASE):
-            _topic_to_topic(bench, plan, result, registry.url, say)
-        measure_codec(plan, result, registry.url, (OURS_NAME, BASELINE), say)
+        numbers = {way.rows(full) for name, way in WAYS.items() if plan.runs(name)}
+        topics = {rows: _input(bench, rows, registry.url, say) for rows in numbers}
+        runs = {
+            name: partial(_measured, bench, name, topics, way.rows(full), registry.url) for name, way in WAYS.items()
+        }
+        take_turns(plan, result, CASE, runs, say)
+        for topic in topics.values():
+            bench.delete_topic(topic)
     return result
 
 
-def _topic_to_topic(bench: Bench, plan: BenchPlan, result: ModeResult, registry: str, say: Say) -> None:
-    full = plan.rows(ROWS, UNIT)
-    topics = {
-        rows: _input(bench, rows, registry, say)
-        for rows in {way.rows(full) for name, way in WAYS.items() if plan.runs(name)}
-    }
-
-    def measured(name: str) -> dict[str, Any]:
-        rows, output = WAYS[name].rows(full), f"out-{uuid.uuid4().hex[:8]}"
-        bench.cluster.create_topic(output, PARTITIONS)
-        run = WAYS[name].run(bench, topics[rows], output, rows, registry)
-        if run.rows != rows:
-            raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
-        orders.check_paid(committed_values(bench.bootstrap_servers, output), registry, output, rows)
-        bench.delete_topic(output)
-        return asdict(run)
-
-    take_turns(plan, result, CASE, {name: partial(measured, name) for name in WAYS}, say)
-    for topic in topics.values():
-        bench.delete_topic(topic)
+def _measured(bench: Bench, name: str, topics: Mapping[int, str], rows: int, registry: str) -> dict[str, Any]:
+    output = f"out-{uuid.uuid4().hex[:8]}"
+    bench.cluster.create_topic(output, PARTITIONS)
+    run = WAYS[name].run(bench, topics[rows], output, rows, registry)
+    if run.rows != rows:
+        raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
+    orders.check_paid(committed_values(bench.bootstrap_servers, output), registry, output, rows)
+    bench.delete_topic(output)
+    return asdict(run)
 
 
 def _input(bench: Bench, rows: int, registry: str, say: Say) -> str:
