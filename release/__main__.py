@@ -27,7 +27,6 @@ from pathlib import Path
 
 from release.archives import differences, files_in, in_wheel, normalize
 from release.checks import page_problems, sdist_problems, unanswered, version_problems, vulnerabilities, wheel_problems
-from release.conda import recipe
 from spark_eos import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +126,6 @@ def make(folder: Path, *, audited: bool) -> None:
         say("not audited: nobody has asked whether dependencies have known vulnerabilities")
     for archive in (sdist, wheel):
         shutil.copy2(archive, OUTPUT)
-    (OUTPUT / "recipe.yaml").write_text(recipe(setup, __version__, sdist.name, sha256(sdist)))
     write_hashes()
 
 
@@ -197,15 +195,10 @@ def audit(tools: Environment, installed: Environment, name: str) -> None:
     say(f"no known vulnerability ({name}: {len(answer['dependencies'])} packages)")
 
 
-def sha256(file: Path) -> str:
-    """In hexadecimal digits."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def write_hashes() -> None:
     """SHA256SUMS beside the files, in the form of sha256sum; and as output."""
     files = sorted(path for path in OUTPUT.iterdir())
-    lines = [f"{sha256(path)}  {path.name}" for path in files]
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in files]
     (OUTPUT / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     say(f"{OUTPUT.relative_to(ROOT)}:", *lines, sep="\n")
 
