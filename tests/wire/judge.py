@@ -13,7 +13,7 @@ from .faults import Kind, Schedule, is_mild
 from .partition import Partition
 from .query import GROUP, TASKS, Progress, rows_of
 from .scenarios import Attempt, Read, Scene
-from .two_phase import FENCING_LEVEL, REFUSALS
+from .two_phase import FENCING_LEVEL, REFUSAL
 from .world import Violation, World
 
 #: Longer than any transaction lives.
@@ -80,7 +80,7 @@ def _judge_two_phase(cluster: Cluster, attempt: Attempt) -> None:
         raise Violation(f"{attempt.name} was begun where two-phase commit is not to be had")
     if pair is not None and (pair.id, pair.epoch) in cluster.transactions.timed_out:
         raise Violation(f"{attempt.name} has expired, in spite of two-phase commit")
-    refused = isinstance(attempt.error, EosError) and attempt.error.condition in REFUSALS
+    refused = isinstance(attempt.error, EosError) and attempt.error.condition == REFUSAL
     if refused and not is_hindered(cluster.schedule):
         raise Violation(f"{attempt.name} was refused for no good reason: {attempt.error}")
 
@@ -143,7 +143,7 @@ def _judge_stops(schedule: Schedule, progress: Progress) -> None:
     for stop in progress.stops:
         if not stop.condition.startswith("EOS_"):
             raise Violation(f"stopped without a name: {stop!r}")
-        if stop.condition in REFUSALS and schedule.two_phase is not None and not is_hindered(schedule):
+        if stop.condition == REFUSAL and schedule.two_phase is not None and not is_hindered(schedule):
             raise Violation(f"two-phase commit was refused for no good reason: {stop}")
         if stop.condition == "EOS_TWO_PHASE_EXPIRES":
             raise Violation(f"transactions were begun that expire: {stop}")

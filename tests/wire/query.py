@@ -1,7 +1,7 @@
 """A whole query by the real protocol and its real ports: micro-batches of two tasks, started again after each stop.
 
-What Spark does, and a task up to its first row, is written down here once more, one after the other, as
-`spark_eos.sink` has it; from there on, the task is the sink's own.
+What Spark does, and how a task opens its run, is written down here once more, one after the other, as `spark_eos.sink`
+has it; from there on, the task is the sink's own.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.head import DIGEST_BITS, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, Term
-from spark_eos.protocol.task import MicroBatch, TaskReport, assign, free_name
+from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink import two_phase
-from spark_eos.sink.attempt import Attempt, Part
+from spark_eos.sink.attempt import Part
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session
 from spark_eos.sink.spark_rows import SparkRows
+from spark_eos.sink.task import Task
 
 from .faults import Turn
 from .scenarios import TIMEOUT_MS, Scene
-from .two_phase import REFUSALS, TwoPhase
+from .two_phase import REFUSAL, TwoPhase
 
 QUERY, GROUP = "q", "lag"
 TASKS = 2
@@ -142,7 +143,7 @@ def start(scene: Scene, progress: Progress) -> None:
         return
     except EosError as error:
         progress.stops.append(error)
-        progress.withdrawn |= error.condition in REFUSALS
+        progress.withdrawn |= error.condition == REFUSAL
         _abort(driver, batch)
     if scene.chance.random() < 0.5:
         forget()
@@ -164,7 +165,7 @@ def _planned(driver: _Driver) -> bool:
         two_phase.check_two_phase(client, scene.prefix)
     except EosError as error:
         progress.stops.append(error)
-        progress.withdrawn |= error.condition in REFUSALS
+        progress.withdrawn |= error.condition == REFUSAL
         return False
     return True
 
@@ -223,20 +224,16 @@ def _retried(task: Callable[[], TaskReport]) -> TaskReport:
 
 
 def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
-    scene, ports = driver.scene, driver.ports
-    head = _opened(driver, batch)
-    assignment = assign(head, batch, number, 0)
-    rows = rows_of(batch, number)
-    if assignment.name is None:
+    task = Task(driver.job, Identity(QUERY, driver.run, batch, number, 0), driver.session)
+    head, rows = _opened(driver, batch), rows_of(batch, number)
+    assignment = task.assign(head)
+    attempt = task.begin(head, assignment)
+    if attempt is None:
         digest = _digest(rows) % (1 << DIGEST_BITS)
         return TaskReport(assignment.work, number, len(rows), digest, digest_by=assignment.digest_by)
-    name = free_name(scene.prefix, QUERY, assignment.name, head, ports.coordinator)
-    producer = ArrowProducer(broker_client(scene.kafka), name, TIMEOUT_MS, two_phase=driver.two_phase)
-    producer.init()
-    attempt = Attempt(driver.job, driver.session, Identity(QUERY, driver.run, batch, number, 0), assignment, producer)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", driver.prepares)
-        return attempt.write(_parts(scene, producer, rows))
+        return attempt.write(_parts(driver.scene, attempt.writer.producer, rows))
 
 
 def _parts(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> Iterator[Part]:

@@ -27,8 +27,8 @@ FENCING_LEVEL = 2
 #: The brokers' transaction.max.timeout.ms: of transactions that expire.
 MOST_MS = 900_000
 
-#: The errors that say that it is not to be had, and on which a user takes the option away.
-REFUSALS = ("EOS_TWO_PHASE_UNAVAILABLE", "EOS_TWO_PHASE_UNAVAILABLE", "EOS_TWO_PHASE_UNAVAILABLE")
+#: The error that says that it is not to be had, and on which a user takes the option away.
+REFUSAL = "EOS_TWO_PHASE_UNAVAILABLE"
 
 _BROKER = 4
 
