@@ -15,7 +15,7 @@ from .sockets import Line
 
 #: Of each scenario, one of so many bytes; a prime, so that in time all kinds of fields are struck. Those of a query are
 #: the requests of the ledger, of offsets, and of whoever looks transactions up.
-STRIDES = {"writes": 151, "query": 307, "copies": 307}
+STRIDES = {"writes": 307, "query": 601, "copies": 601}
 EVERY = bool(os.environ.get("SPARK_EOS_WIRE_EVERY_BYTE"))
 SEED = 11
 

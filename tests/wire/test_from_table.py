@@ -23,6 +23,7 @@ from spark_eos.pipelines.copy.from_table.plan import FromTablePlan
 from spark_eos.pipelines.copy.from_table.source import FileStreamReader
 from spark_eos.pipelines.copy.from_table.start import SourceTableOptions, planned
 from spark_eos.pipelines.copy.from_table.task import TableRows
+from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob
@@ -150,16 +151,15 @@ def _batches(read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(batch.to_pylist(), schema=batch.schema)
 
 
-@pytest.fixture(params=[SQL, upper], ids=["sql", "function"])
+@pytest.fixture
 def query(request, tmp_path) -> Iterator[Query]:
-    from spark_eos.pipelines.copy.sql import SqlTransform
-
-    transform = SqlTransform(request.param) if isinstance(request.param, str) else request.param
+    """By SQL, or by the function that is the parameter."""
     with staged(Schedule(1)) as stage:
-        yield Query(stage, tmp_path, transform)
+        yield Query(stage, tmp_path, getattr(request, "param", SqlTransform(SQL)))
         session_for.cache_clear()
 
 
+@pytest.mark.parametrize("query", [SqlTransform(SQL), upper], ids=["sql", "function"], indirect=True)
 def test_each_file_is_written_once(query) -> None:
     """What is there, what comes, and after a restart; not what OPTIMIZE rewrites."""
     query.append("a", 3)
@@ -270,8 +270,6 @@ class ChangesQuery(Query):
 
 @pytest.fixture
 def changed(tmp_path) -> Iterator[tuple[ChangesQuery, ChangedTable]]:
-    from spark_eos.pipelines.copy.sql import SqlTransform
-
     with staged(Schedule(1)) as stage:
         sql = SqlTransform("SELECT key, value, _commit_version, _change_type FROM input")
         yield ChangesQuery(stage, tmp_path, sql), ChangedTable(tmp_path / "table", "wire")
@@ -290,22 +288,6 @@ def test_changes_are_written_once_and_in_order_by_one_task(changed) -> None:
     assert sum(report.rows for report in again.last()) == 0
     table.change(4)
     again.next()
-    query.check(table)
-
-
-@pytest.mark.parametrize("point", ["commit.entered", "commit.decided", "commit.ended", "commit.cleaned"])
-def test_a_driver_that_dies_loses_and_doubles_no_change(changed, point) -> None:
-    """Others change the table meanwhile."""
-    query, table = changed
-    table.change(6)
-    query.start().next()
-    table.change(6)
-    with pytest.raises(Death):
-        query.start().next(die_at=point)
-    table.change(6)
-    run = query.start()
-    run.last()
-    run.next()
     query.check(table)
 
 

@@ -47,7 +47,7 @@ def test_a_quiet_cluster_takes_everything(level: int, old: bool) -> None:
 def test_the_same_schedule_runs_the_same_way() -> None:
     """A schedule decides everything: a failure can be run again."""
     for name in PLAYS:
-        for seed in range(5):
+        for seed in range(2):
             first, second = (_traced(seed, name) for _ in range(2))
             assert first == second
 
@@ -64,23 +64,6 @@ def test_schedules_from_seeds(name: str) -> None:
         if time.monotonic() - began > SECONDS:
             print(f"{name}: stopped after seed {seed}")
             break
-
-
-def test_it_goes_on_where_it_has_stopped_by_the_same_code_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other code has passed says nothing of this."""
-    monkeypatch.setitem(globals(), "STATE", str(tmp_path / "state"))
-    monkeypatch.setitem(globals(), "FIRST_SEED", 0)
-    monkeypatch.setitem(globals(), "SCHEDULES", 5)
-    noted = tmp_path / "state-writes"
-    first = _seeds("writes")
-    assert [next(first) for _ in range(3)] == [0, 1, 2]
-    assert next(_seeds("writes")) == 2
-    noted.write_text(noted.read_text().replace(fingerprint(CODE), "another"))
-    assert list(_seeds("writes")) == [0, 1, 2, 3, 4]
-    assert not noted.exists()
-    for text in ("3", ""):  # of before, and of a run that was killed while it wrote
-        noted.write_text(text)
-        assert next(_seeds("writes")) == 0
 
 
 def test_whatever_a_schedule_loads_is_in_the_fingerprint() -> None:
