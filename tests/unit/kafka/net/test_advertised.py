@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -73,21 +75,29 @@ def http() -> contextlib.AbstractContextManager[Address]:
 
 
 @contextlib.contextmanager
-def encrypted(tmp_path) -> Iterator[Address]:
+def encrypted() -> Iterator[Address]:
     """Speaks TLS, where the user's address does not."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(Authority().sign("127.0.0.1").write_pem(tmp_path / "own.pem"))
+    with tempfile.TemporaryDirectory() as folder:
+        context.load_cert_chain(Authority().sign("127.0.0.1").write_pem(Path(folder, "own.pem")))
     with answering(lambda connection: context.wrap_socket(connection, server_side=True).close()) as address:
         yield address
 
 
-PLACES = {"refused": refused, "unresolved": unresolved, "dropped": dropped, "mute": mute, "http": http}
+PLACES = {
+    "refused": refused,
+    "unresolved": unresolved,
+    "dropped": dropped,
+    "mute": mute,
+    "http": http,
+    "encrypted": encrypted,
+}
 
 
-@pytest.fixture(params=[*PLACES, "encrypted"])
-def elsewhere(request, tmp_path) -> Iterator[Address]:
+@pytest.fixture
+def elsewhere(request) -> Iterator[Address]:
     """An address at which no broker can be reached."""
-    with encrypted(tmp_path) if request.param == "encrypted" else PLACES[request.param]() as address:
+    with PLACES[request.param]() as address:
         yield address
 
 
@@ -130,7 +140,11 @@ def connect(kafka: KafkaProperties) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("work", [ask_offsets, init, connect])
+@pytest.mark.parametrize(
+    ("elsewhere", "work"),
+    [*((place, ask_offsets) for place in PLACES), ("refused", init), ("mute", connect)],
+    indirect=["elsewhere"],
+)
 @pytest.mark.parametrize("advertised_s", [0.6, pytest.param(5.0, marks=pytest.mark.chaos)])
 def test_an_address_that_nobody_can_reach_is_named(cluster, elsewhere, work, advertised_s, monkeypatch):
     """With the broker's id, that the user's address answers, and before the retries are over."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import socket
 
-import pytest
-
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import sessions
-from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.pool import ConnectionPool
 
 
@@ -122,14 +118,3 @@ def test_a_session_that_a_broker_limits_is_replaced_before_its_end(monkeypatch):
         assert sessions.is_due(limited)
         now += 1e9
         assert not sessions.is_due(without)
-
-
-def test_a_broker_that_cannot_be_reached_is_an_error(monkeypatch):
-    """A failed connection is raised to the caller."""
-
-    def connect(self: BrokerClient, node: int, seconds: float | None) -> None:
-        raise OSError(f"broker {node} is away")
-
-    monkeypatch.setattr(BrokerClient, "connect", connect)
-    with pytest.raises(OSError, match="broker 7 is away"):
-        BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})).connection(Connection, 7)
