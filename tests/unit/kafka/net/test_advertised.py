@@ -175,6 +175,7 @@ def test_an_address_that_nobody_can_reach_is_named(cluster, elsewhere, work, adv
 def test_a_broker_that_is_away_is_waited_for(cluster, monkeypatch):
     """Where another one can be reached, a broker may be starting again; and it is named when the time is up."""
     leaders = BrokerClient.leaders
+    monkeypatch.setattr(module, "_ADVERTISED_S", 0.3)
     monkeypatch.setattr(module, "_PROBE_S", TIMEOUT)
     # What the other one is asked has all its time.
     monkeypatch.setattr(BrokerClient, "_connect_s", lambda self, node: TIMEOUT)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +15,8 @@ from hypothesis import strategies as st
 from spark_eos.kafka.config.client import Sasl
 from spark_eos.kafka.net import sasl as module
 from spark_eos.kafka.net.sasl import Refused, conversation
+from tests.support.servers.http_server import answering
+from tests.support.servers.unused_hosts import nobody
 
 #: RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -146,20 +147,16 @@ class Tokens(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def token_server() -> Iterator[HTTPServer]:
+def token_server() -> Iterator[str]:
+    """Its address."""
     Tokens.asked, Tokens.answer = [], None
-    server = HTTPServer(("127.0.0.1", 0), Tokens)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(Tokens) as port:
+        yield f"127.0.0.1:{port}"
 
 
-def oidc(server: HTTPServer, secret: str) -> Sasl:
+def oidc(server: str, secret: str) -> Sasl:
     settings = {
-        "sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{server.server_port}/token",
+        "sasl.oauthbearer.token.endpoint.url": f"http://{server}/token",
         "sasl.oauthbearer.client.id": "me",
         "sasl.oauthbearer.client.secret": secret,
         "sasl.oauthbearer.scope": "kafka",
@@ -223,8 +220,6 @@ def test_a_client_without_a_token_is_told_why(token_server):
     with pytest.raises(Refused, match="401") as caught:
         next(conversation(oidc(token_server, "wrong-hunter"), "broker"))
     assert "wrong-hunter" not in str(caught.value)
-    token_server.shutdown()
-    token_server.server_close()
-    with pytest.raises(OSError, match="no token") as unreachable:
-        next(conversation(oidc(token_server, "other-hunter"), "broker"))
+    with nobody() as address, pytest.raises(OSError, match="no token") as unreachable:
+        next(conversation(oidc(address, "other-hunter"), "broker"))
     assert not isinstance(unreachable.value, Refused)
