@@ -78,7 +78,7 @@ PIECES = st.one_of(
 HOSTILE = st.lists(PIECES, max_size=60).map(b"".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(HOSTILE)
 @worked_for(MOST_S)
 def test_any_bytes_are_an_answer_or_malformed(data):
@@ -103,7 +103,7 @@ FOUND_ANSWER = FindCoordinatorResponse(
 ).encode(version=4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.sampled_from([(METADATA, bytes(METADATA_ANSWER)), (FIND_COORDINATOR, bytes(FOUND_ANSWER))]),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
@@ -266,7 +266,7 @@ def test_a_hostile_broker_is_given_up_in_time(answer, endless, monkeypatch):
     assert time.monotonic() - began < 20.0 and time.process_time() - worked < 5.0  # a busy machine takes its time
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(HOSTILE)
 @worked_for(MOST_S)
 def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
@@ -284,7 +284,7 @@ def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
 _ID = bytes(range(16))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(HOSTILE, st.sampled_from(["name", "id", "many"]), st.integers(-10, 10))
 @worked_for(MOST_S)
 def test_any_frame_is_an_answer_of_fetch_or_an_error_of_the_connection(data, way, off):

@@ -254,6 +254,13 @@ def test_a_retry_that_leaves_no_doubt(monkeypatch):
     assert len(delivered.refused[0]) == 1
 
 
+def test_a_refusal_behind_a_retry_that_was_written():
+    """What was in doubt is not any more: the refusal of a later batch counts."""
+    delivered = deliver([("silent", 0)], [(0, [False]), (0, [True])], frees=[0, 0, 0], every=1)
+    delivered.check()
+    assert len(delivered.refused[0]) == 1
+
+
 def test_a_record_that_is_invalid(monkeypatch):
     """As one without a key in a compacted topic; the rest of its batch is written."""
     append = Partition.append
