@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 from kio.schema.streams_group_heartbeat.v0.request import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from kio.serial import entity_writer
 from kio.static.primitive import i32, i32Timedelta
@@ -101,13 +100,6 @@ def streams(group: str, member: str, epoch: int, topic: str) -> StreamsGroupHear
     )
 
 
-def share(group: str, member: str, epoch: int, topic: str) -> ShareGroupHeartbeatRequest:
-    topics = (topic,) if epoch == JOINS else None
-    return ShareGroupHeartbeatRequest(
-        group_id=group, member_id=member, member_epoch=i32(epoch), rack_id=None, subscribed_topic_names=topics
-    )
-
-
 @pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4()}"
@@ -126,17 +118,6 @@ def test_a_streams_group(kafka, client, topic, group):
     heartbeat(client, streams(group, member, LEAVES, name))
     wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")
     check_group(broker_client(kafka), group)
-
-
-def test_a_share_group(kafka, client, topic, group):
-    """It has no offsets that a query could read or commit, with members or without."""
-    name, member = topic(1), str(uuid.uuid4())
-    for epoch in (JOINS, LEAVES):
-        heartbeat(client, share(group, member, epoch, name))
-        with pytest.raises(KafkaError, match=r"EOS_GROUP_UNSUITABLE.*share"):
-            active_members(broker_client(kafka), group)
-        with pytest.raises(KafkaError, match=r"EOS_GROUP_UNSUITABLE.*share"):
-            check_group(broker_client(kafka), group)
 
 
 @contextmanager

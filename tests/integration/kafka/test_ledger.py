@@ -22,7 +22,7 @@ from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.ports import NotPublished
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import TIMEOUT, KafkaView, wait_for, write
+from tests.support.judges.kafka_view import TIMEOUT, wait_for, write
 from tests.support.queries.transactions import LIFE_MS
 
 PREFIX = "ledger-test"
@@ -160,18 +160,6 @@ def test_queries_in_one_partition_do_not_see_each_other(ledger):
     assert ledger(ids[0][:-1]).read() is None
 
 
-def test_what_was_aborted_does_not_count(cluster, ledger, ledger_topic, query, view):
-    """A head that its writer did not commit."""
-    writer = ledger()
-    writer.take().publish(head(1))
-    term = ledger().take()
-    term.read()
-    term._write(head(2), None, None)
-    term._end(commit=False)
-    wait_for(lambda: not view.held(ledger_topic), "the abort")
-    assert writer.read() == ledger().read() == head(1)
-
-
 def test_a_read_waits_while_another_querys_transaction_hides_our_head(ledger, foreign, monkeypatch):
     """Below an open transaction nobody sees our newer head: the older one must not be taken for the newest."""
     writer, reading = ledger(), ledger()
@@ -213,17 +201,6 @@ def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic,
 
 
 # Taking and publishing
-
-
-def test_who_is_fenced_cannot_publish(ledger):
-    """Neither before it has written, nor after: the head stays the other one's."""
-    first, second = ledger(), ledger()
-    fenced = first.take()
-    living = second.take()
-    with pytest.raises(NotPublished):
-        fenced.publish(head(1))
-    living.publish(head(2))
-    assert ledger().read() == head(2)
 
 
 def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_topic, view):
@@ -277,11 +254,3 @@ def test_a_decision_on_very_many_transactions_fits(ledger):
     assert len(encode(large)) > 2_000_000
     ledger().take().publish(large)
     assert ledger().read() == large
-
-
-def test_a_view_of_a_ledger_is_what_a_consumer_sees(ledger, ledger_topic, query, view: KafkaView):
-    """The head under the query's id, and nothing that only the library could read."""
-    ledger().take().publish(head(1))
-    wait_for(lambda: not view.held(ledger_topic), "the marker")
-    assert (read := ledger().read()) == head(1)
-    assert [(row.key, row.value) for row in view.rows(ledger_topic)] == [(query.encode(), encode(read))]

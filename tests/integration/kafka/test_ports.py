@@ -12,10 +12,9 @@ from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS_BY_PATT
 from spark_eos.ledger import lookup as lookup_module
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.lookup import RecordLookup
-from spark_eos.protocol.head import Pair, Probe
+from spark_eos.protocol.head import Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, State, Visibility
-from tests.support.queries.transactions import fetch
 from tests.support.waiting import TIMEOUT, wait_for
 
 
@@ -110,15 +109,6 @@ def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(client, 
         assert wait_for(lambda t=transaction, p=probe: look(t.pair, p), "a verdict") is found
 
 
-def test_a_probe_of_somebody_elses_record_is_gone(client, coordinator, begin, end):
-    """As after the topic was created anew: never "there"."""
-    transaction = begin(rows=2)
-    probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
-    end(transaction.asked, True)
-    other = Pair("other", transaction.pair.producer_id, transaction.pair.epoch + 1)
-    assert wait_for(lambda: lookup(client).look(other, probe), "an answer") is Visibility.EXPIRED
-
-
 def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, view):
     """Neither there nor missing."""
     transaction = begin(rows=2)
@@ -167,18 +157,3 @@ def test_a_place_in_a_topic_that_was_deleted_is_gone_after_a_while(client, begin
     look = lookup(client).look
     assert look(transaction.pair, probe) is None
     assert wait_for(lambda: look(transaction.pair, probe), "a verdict") is Visibility.EXPIRED
-
-
-def test_a_transaction_that_another_holds_is_not_ours(coordinator, begin):
-    """The first record is looked for by producer id and epoch."""
-    transaction = begin()
-    other = Pair(transaction.pair.id, transaction.pair.producer_id, transaction.pair.epoch + 1)
-    assert coordinator.first_record(other, [(transaction.topic, 0)]) is None
-
-
-def test_list_offsets_is_what_the_wire_says(client, begin, end, view):
-    """The stable end by a client of another make."""
-    transaction = begin(rows=3)
-    answer = fetch(client, transaction.topic, 0, 0, 1)
-    assert (answer.answer.stable, answer.answer.high_watermark) == (0, 3)
-    assert view.held(transaction.topic) == {(transaction.topic, 0): (0, 3)}

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -143,36 +141,6 @@ def test_text_columns_and_the_present_time(begin, end, topic, view):
     assert min(rows[1].timestamp, rows[3].timestamp) > TIME
 
 
-def test_rows_of_several_megabytes(begin, end, topic, view):
-    """Where the topic takes them."""
-    name, producer = topic(max_message_bytes=1 << 24), begin()
-    large = [b"a" * (5 << 20), b"b", random.Random(1).randbytes(3 << 20), b"c"]
-    producer.write(name, 1, value=pa.array(large))
-    producer.flush()
-    end(producer, commit=True)
-    assert wait_for(lambda: [row.value for row in view.rows(name)], "rows") == large
-
-
-def test_the_same_partitions_as_librdkafka(begin, end, topic, view, cluster):
-    """For every key; rows without one go anywhere."""
-    ours, theirs = topic(7), topic(7)
-    chance = random.Random(2)
-    keys = list({chance.randbytes(chance.randrange(1, 40)) for _ in range(500)})
-    client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "partitioner": "murmur2_random"})
-    for key in keys:
-        client.produce(theirs, b"", key)
-    assert client.flush(TIMEOUT) == 0
-    producer = begin()
-    producer.write(ours, 7, key=pa.array([*keys, None, b""]), value=pa.array([b""] * (len(keys) + 2)))
-    producer.flush()
-    end(producer, commit=True)
-    wait_for(lambda: not view.held(ours), "the markers")
-    placed = [{row.key: row.partition for row in view.rows(name) if row.key} for name in (ours, theirs)]
-    assert placed[0] == placed[1]
-    assert len(placed[0]) == len(keys)
-    assert len(view.rows(ours)) == len(keys) + 2
-
-
 # The transaction
 
 
@@ -197,28 +165,6 @@ def test_nothing_is_seen_of_what_is_aborted(begin, topic, view, proxied, proxy):
     assert view.ends(name) != {(name, 0): 0, (name, 1): 0}
     assert view.rows(name) == []
     assert view.open_transactions(producer.name) == set()
-
-
-@pytest.mark.parametrize("how", ["taken", "ended"])
-def test_who_is_fenced_writes_nothing(how, begin, topic, view):
-    """The name was taken, or the transaction ended, by somebody else."""
-    name, producer = topic(2), begin()
-    producer.write(name, 2, value=numbers(0, 3), partition=pa.array([0] * 3, pa.int32()))
-    producer.flush()
-    if how == "taken":
-        begin(producer.name)
-    else:
-        view.end_transaction(producer.name, commit=False)
-        wait_for(lambda: not view.held(name), "the markers")  # until then a partition takes more of the transaction
-    with pytest.raises(EosError) as caught:
-        producer.write(name, 2, value=numbers(3, 3), partition=pa.array([0] * 3, pa.int32()))
-        producer.flush()
-    assert caught.value.condition == "EOS_FENCED"
-    wait_for(lambda: not view.held(name), "the markers")
-    assert view.rows(name) == []
-    ends = view.ends(name)
-    producer.abort()
-    assert view.ends(name) == ends
 
 
 def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
