@@ -24,21 +24,16 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from tests.support.servers.black_hole import Address, dropped
 from tests.support.servers.certificates import Authority
 from tests.support.servers.fake_broker import FakeBroker
+from tests.support.servers.unused_hosts import a_silent_host, nobody
 from tests.support.waiting import TIMEOUT
 
 
 @contextlib.contextmanager
-def refused() -> Iterator[Address]:
-    """A port at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        yield free.getsockname()
-
-
-@contextlib.contextmanager
-def unresolved() -> Iterator[Address]:
-    """The name of a container, outside of its network."""
-    yield "kafka-0.invalid", 9092
+def named(address: contextlib.AbstractContextManager[str]) -> Iterator[Address]:
+    """Host and port of an address."""
+    with address as text:
+        host, _, port = text.rpartition(":")
+        yield host, int(port)
 
 
 @contextlib.contextmanager
@@ -62,11 +57,6 @@ def answering(talk: Callable[[socket.socket], None]) -> Iterator[Address]:
     listener.close()
 
 
-def mute() -> contextlib.AbstractContextManager[Address]:
-    """Takes connections, and never answers."""
-    return answering(lambda connection: [None for _ in iter(lambda: connection.recv(99), b"")].clear())
-
-
 def http() -> contextlib.AbstractContextManager[Address]:
     """Speaks another protocol."""
     return answering(
@@ -85,10 +75,10 @@ def encrypted() -> Iterator[Address]:
 
 
 PLACES = {
-    "refused": refused,
-    "unresolved": unresolved,
+    "refused": lambda: named(nobody()),
+    "unresolved": lambda: contextlib.nullcontext(("kafka-0.invalid", 9092)),  # of a container, outside of its network
     "dropped": dropped,
-    "mute": mute,
+    "mute": lambda: named(a_silent_host()),
     "http": http,
     "encrypted": encrypted,
 }
@@ -180,7 +170,7 @@ def test_a_broker_that_is_away_is_waited_for(cluster, monkeypatch):
     # What the other one is asked has all its time.
     monkeypatch.setattr(BrokerClient, "_connect_s", lambda self, node: TIMEOUT)
     monkeypatch.setattr(BrokerClient, "leaders", lambda self, places, *_: leaders(self, places, TIMEOUT))
-    with refused() as nowhere:
+    with named(nobody()) as nowhere:
         cluster[0].advertised = nowhere
         assert broker_client(properties(cluster[1])).leader("t", 0) == 0
         with pytest.raises(ConnectionFailed, match="EOS_KAFKA_UNREACHABLE") as caught:
