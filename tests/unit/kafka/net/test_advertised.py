@@ -4,12 +4,10 @@ that names broker and address, in time."""
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from tests.support.servers.black_hole import Address, dropped
 from tests.support.servers.certificates import Authority
 from tests.support.servers.fake_broker import FakeBroker
+from tests.support.servers.open_port import answering
 from tests.support.servers.unused_hosts import a_silent_host, nobody
 from tests.support.waiting import TIMEOUT
 
@@ -34,27 +33,6 @@ def named(address: contextlib.AbstractContextManager[str]) -> Iterator[Address]:
     with address as text:
         host, _, port = text.rpartition(":")
         yield host, int(port)
-
-
-@contextlib.contextmanager
-def answering(talk: Callable[[socket.socket], None]) -> Iterator[Address]:
-    """A port that does this with each connection."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            talk(connection)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    yield listener.getsockname()
-    with contextlib.suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
 
 
 def http() -> contextlib.AbstractContextManager[Address]:

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +45,7 @@ from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.fetch import FetchConnection
 from tests.support.judges.processor import worked_for
 from tests.support.servers.fake_broker import FakeBroker
+from tests.support.servers.open_port import answering
 from tests.support.waiting import TIMEOUT
 
 #: Seconds for one example.
@@ -197,35 +198,19 @@ def test_what_says_that_there_is_more_than_there_is_takes_no_time(kind, data):
         kind.read(FieldReader(data))
 
 
-class Hostile:
+def hostile(answer: Callable[[int, int], bytes], endless: bool = False) -> AbstractContextManager[tuple[str, int]]:
     """A port that answers each request with the same bytes; ``answer`` gets the request's API key and number."""
 
-    def __init__(self, answer: Callable[[int, int], bytes], endless: bool = False) -> None:
-        self._answer, self._endless = answer, endless
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+    def talk(connection: socket.socket) -> None:
+        while len(size := connection.recv(4, socket.MSG_WAITALL)) == 4:
+            body = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
+            api, _, number = struct.unpack_from(">hhi", body)
+            data = answer(api, number)
+            connection.sendall(data)
+            while endless and api != 18:
+                connection.sendall(data)
 
-    def close(self) -> None:
-        """No connections any more."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=self._listener.accept()[:1], daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            while len(size := connection.recv(4, socket.MSG_WAITALL)) == 4:
-                body = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
-                api, _, number = struct.unpack_from(">hhi", body)
-                answer = self._answer(api, number)
-                connection.sendall(answer)
-                while self._endless and api != 18:
-                    connection.sendall(answer)
+    return answering(talk)
 
 
 def framed(number: int, body: bytes) -> bytes:
@@ -256,12 +241,11 @@ def test_a_hostile_broker_is_given_up_in_time(answer, endless, monkeypatch):
     """By a named error, whatever it sends, and however much of it."""
     monkeypatch.setattr(client_module, "retrying", lambda _: [None])
     monkeypatch.setattr(client_module, "_FIRST_TRY_S", 0.5)
-    hostile = Hostile(answer, endless)
-    kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{hostile.port}"})
     began, worked = time.monotonic(), time.process_time()
-    with pytest.raises(KafkaError, match=r"EOS_KAFKA_UNREACHABLE|EOS_TOPIC_MISSING") as caught:
-        describe_topics(broker_client(kafka), ["t"], 1.0)
-    hostile.close()
+    with hostile(answer, endless) as (host, port):
+        kafka = KafkaProperties({"bootstrap.servers": f"{host}:{port}"})
+        with pytest.raises(KafkaError, match=r"EOS_KAFKA_UNREACHABLE|EOS_TOPIC_MISSING") as caught:
+            describe_topics(broker_client(kafka), ["t"], 1.0)
     assert "it may expect TLS" in caught.value.message or not answer(18, 1).startswith(b"HTTP")
     assert time.monotonic() - began < 20.0 and time.process_time() - worked < 5.0  # a busy machine takes its time
 
