@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from spark_eos.tools.devcluster.jars import DELTA, resolve
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.tables.change_feed import written
 from tests.support.waiting import TIMEOUT
 
 T = TypeVar("T")
@@ -154,10 +155,8 @@ def _plain(value: Any) -> Any:
 def history(view: KafkaView, topic: str) -> dict[bytes, list[tuple[int, str, str]]]:
     """Of each key: version, kind and value of its changes, in the order of the log."""
     found: dict[bytes, list[tuple[int, str, str]]] = {}
-    for row in sorted(view.rows(topic), key=lambda row: (row.partition, row.offset)):
-        headers = dict(row.headers)
-        version, kind = headers["delta.commit.version"].decode(), headers["delta.change.type"].decode()
-        found.setdefault(row.key, []).append((int(version), kind, row.value.decode()))
+    for version, kind, key, value in written(view.rows(topic)):
+        found.setdefault(key.encode(), []).append((version, kind, value))
     return found
 
 
@@ -198,30 +197,38 @@ def _transform(sql: str | None, engine: str) -> str:
     return f'transform: {{sql: "{sql}"{by}}}' if sql else ""
 
 
-class ToDelta:
-    """A topic, a table, and the job that leads from one to the other."""
+class DeltaJob:
+    """A topic, a table, and a job that leads from one to the other. ``name``: the job's; ``template``: its file."""
+
+    name: str
+    template: str
 
     def __init__(self, delta: DeltaSpark | None, servers: str, topic: str, folder: Path) -> None:
         self._delta, self._servers, self._folder = delta, servers, folder
-        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint"
+        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / f"checkpoint of {self.name}"
 
-    def config(
-        self, sql: str | None = None, source: str = "", target: str = "", more: str = "", engine: str = ""
-    ) -> Path:
-        file = self._folder / "job.yaml"
-        texts = {"transform": _transform(sql, engine), "source": source, "target": target}
+    def config(self, sql: str | None = None, engine: str = "", **parts: str) -> Path:
+        """The job's file. ``parts``: texts for `source`, `target` or `sink`, and ``more``."""
+        file = self._folder / f"{self.name}.yaml"
+        texts = {"source": "", "target": "", "sink": "", "more": "", **parts, "transform": _transform(sql, engine)}
         places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
-        file.write_text(_TO_DELTA.format(**texts, **places, more=more))
+        file.write_text(self.template.format(**texts, **places))
         return file
 
     def run(self, sql: str | None = None, **parts: str) -> Failed | None:
         assert self._delta is not None
-        return self._delta.job("kafka_to_delta", self.config(sql, **parts))
+        return self._delta.job(self.name, self.config(sql, **parts))
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """``{t}`` stands for the table."""
         assert self._delta is not None
         return self._delta.sql(text.format(t=f"delta.`{self.table}`"))
+
+
+class ToDelta(DeltaJob):
+    """From the topic to the table."""
+
+    name, template = "kafka_to_delta", _TO_DELTA
 
     def rows(self, *columns: str) -> list[tuple]:
         return rows_of(self.table, *columns)
@@ -230,27 +237,7 @@ class ToDelta:
         forget_the_last_commit(self.checkpoint)
 
 
-class ToKafka:
-    """A table, a topic, and the job that leads from one to the other."""
+class ToKafka(DeltaJob):
+    """From the table to the topic."""
 
-    def __init__(self, delta: DeltaSpark | None, servers: str, topic: str, folder: Path) -> None:
-        self._delta, self._servers, self._folder = delta, servers, folder
-        self.topic, self.table, self.checkpoint = topic, folder / "table", folder / "checkpoint to kafka"
-
-    def config(
-        self, sql: str | None = None, source: str = "", sink: str = "", more: str = "", engine: str = ""
-    ) -> Path:
-        file = self._folder / "to_kafka.yaml"
-        texts = {"transform": _transform(sql, engine), "source": source, "sink": sink, "more": more}
-        places = {"servers": self._servers, "topic": self.topic, "table": self.table, "checkpoint": self.checkpoint}
-        file.write_text(_TO_KAFKA.format(**texts, **places))
-        return file
-
-    def run(self, sql: str | None = None, **parts: str) -> Failed | None:
-        assert self._delta is not None
-        return self._delta.job("delta_to_kafka", self.config(sql, **parts))
-
-    def sql(self, text: str) -> list[tuple[Any, ...]]:
-        """``{t}`` stands for the table."""
-        assert self._delta is not None
-        return self._delta.sql(text.format(t=f"delta.`{self.table}`"))
+    name, template = "delta_to_kafka", _TO_KAFKA

@@ -7,10 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, struct
 
@@ -18,9 +14,10 @@ import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry import from_registry, to_registry
 from tests.support.kills.killed_program import ROOT
+from tests.support.servers.schema_registry import produce
 from tests.support.spark.connect import connect_server
 from tests.support.spark.registry_program import COPY
-from tests.support.waiting import PROGRAM_S, TIMEOUT
+from tests.support.waiting import PROGRAM_S
 
 SECRET = "the-secret-of-the-registry"
 FIRST = '{"type":"record","name":"Order","namespace":"acme","fields":[{"name":"id","type":"long"}]}'
@@ -29,16 +26,11 @@ ROWS = [{"id": 1}, {"id": 2, "name": "two"}, {"id": 3, "name": None}, None, {"id
 EXPECTED = [row and {"name": None} | row for row in ROWS]
 
 
-def produce(cluster, registry, topic: str, rows=ROWS) -> None:
-    """By Confluent's own serializers, each row with the first schema that has its fields; None is a tombstone."""
-    client = SchemaRegistryClient({"url": registry.url})
-    serializers = [AvroSerializer(client, schema) for schema in (FIRST, SECOND)]
-    context = SerializationContext(topic, MessageField.VALUE)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+def fill(cluster, registry, topic: str, rows=ROWS) -> None:
+    """Each row with the first schema that has its fields; None is a tombstone."""
     for row in rows:
-        value = row if row is None or isinstance(row, bytes) else serializers["name" in row](row, context)
-        producer.produce(topic, value)
-    assert producer.flush(TIMEOUT) == 0
+        schema = SECOND if isinstance(row, dict) and "name" in row else FIRST
+        produce(cluster.bootstrap_servers, registry.url, topic, schema, [row])
 
 
 def read(spark, cluster, topic: str):
@@ -53,7 +45,7 @@ def read(spark, cluster, topic: str):
 def test_rows_go_through_columns_and_back(spark, cluster, registry, topic):
     """Two writers' schemas in one topic, a tombstone among them."""
     source, target = topic(), topic()
-    produce(cluster, registry, source)
+    fill(cluster, registry, source)
     orders = read(spark, cluster, source).select(from_registry("value", registry.url, topic=source).alias("order"))
     assert [row.order and row.order.asDict() for row in orders.collect()] == EXPECTED
     copies = orders.select(to_registry(struct("order.id", "order.name"), registry.url, topic=target, **COPY))
@@ -68,7 +60,7 @@ def test_rows_go_through_columns_and_back(spark, cluster, registry, topic):
 def test_a_connect_client_needs_no_jvm(spark, cluster, registry, topic, tmp_path):
     """The same by a program that has only Spark Connect."""
     source, target = topic(), topic()
-    produce(cluster, registry, source)
+    fill(cluster, registry, source)
     with connect_server(tmp_path / "server") as server:
         arguments = [server.remote, cluster.bootstrap_servers, source, target, registry.url]
         program = subprocess.run(
@@ -84,7 +76,7 @@ def test_a_connect_client_needs_no_jvm(spark, cluster, registry, topic, tmp_path
 def test_a_value_that_cannot_be_read_fails_or_is_null(spark, cluster, registry, topic):
     """By default the query stops, with the subject and the reason."""
     source = topic()
-    produce(cluster, registry, source, [{"id": 1}, b"none", {"id": 2}])
+    fill(cluster, registry, source, [{"id": 1}, b"none", {"id": 2}])
     rows = read(spark, cluster, source)
     with pytest.raises(PySparkException) as caught:
         rows.select(from_registry("value", registry.url, topic=source)).collect()
@@ -98,9 +90,9 @@ def test_a_value_that_cannot_be_read_fails_or_is_null(spark, cluster, registry, 
 def test_the_version_of_the_column_stays(spark, cluster, registry, topic):
     """A newer one that is registered later changes no column that is there."""
     source = topic()
-    produce(cluster, registry, source, [{"id": 1}])
+    fill(cluster, registry, source, [{"id": 1}])
     orders = read(spark, cluster, source).select(from_registry("value", registry.url, topic=source).alias("order"))
-    produce(cluster, registry, source, [{"id": 2, "name": "two"}])
+    fill(cluster, registry, source, [{"id": 2, "name": "two"}])
     assert orders.select("order.*").columns == ["id"]
     assert sorted(row.id for row in orders.select("order.*").collect()) == [1, 2]
     again = read(spark, cluster, source).select(from_registry("value", registry.url, topic=source).alias("order"))
@@ -110,7 +102,7 @@ def test_the_version_of_the_column_stays(spark, cluster, registry, topic):
 def test_no_secret_is_in_plans_and_errors(spark, before, registry, cluster, topic, capfd):
     """Of the user's settings, which travel within the column's function."""
     source = topic()
-    produce(cluster, registry, source)
+    fill(cluster, registry, source)
     settings = {"url": before.url, "basic.auth.user.info": f"user:{SECRET}"}
     column = from_registry("value", settings, topic=source)
     orders = read(spark, cluster, source).select(column)

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.common.serde import SchemaId
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -17,13 +17,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
 from spark_eos.pipelines.registry.protobuf_files import message_named
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.settings import registry_settings
-from spark_eos.source.schema import ARROW_HEADERS
 from tests.support.judges import golden
 
 AVRO = json.dumps(
@@ -76,27 +74,22 @@ JSON_ROWS = [{"id": number, "lines": ["x"] * number} for number in range(4)]
 
 
 class Confluent:
-    """Serializers and deserializers of Confluent, by format. ``headers``: those of the last value."""
+    """Serializers and deserializers of Confluent, by format."""
 
-    def __init__(self, url: str, subject: str, by_header: bool = False) -> None:
-        self.topic = subject.removesuffix("-value")
+    #: The official runtime's class of the message.
+    order = GetMessageClass(message_named(Schema("PROTOBUF", PROTOBUF), "acme.Order"))
+
+    def __init__(self, url: str, subject: str) -> None:
         self._client = SchemaRegistryClient({"url": url})
-        self._conf = {"schema.id.serializer": header_schema_id_serializer} if by_header else {}
-        self.headers: list[tuple[str, bytes]] = []
-
-    def _context(self) -> SerializationContext:
-        self.headers = []
-        return SerializationContext(self.topic, MessageField.VALUE, self.headers)
+        self._context = SerializationContext(subject.removesuffix("-value"), MessageField.VALUE)
 
     def write(self, kind: str, row: dict) -> bytes:
         if kind == "PROTOBUF":
-            serialize = ProtobufSerializer(self.order, self._client, self._conf | {"use.deprecated.format": False})
-            return serialize(self.order(**row), self._context())
-        serializer = {"AVRO": AvroSerializer, "JSON": JSONSerializer}[kind]
-        schema = AVRO if kind == "AVRO" else JSON
+            serialize = ProtobufSerializer(self.order, self._client, {"use.deprecated.format": False})
+            return serialize(self.order(**row), self._context)
         if kind == "AVRO":
-            return serializer(self._client, schema, conf=self._conf)(row, self._context())
-        return serializer(schema, self._client, conf=self._conf)(row, self._context())
+            return AvroSerializer(self._client, AVRO)(row, self._context)
+        return JSONSerializer(JSON, self._client)(row, self._context)
 
     def read(self, kind: str, value: bytes | None) -> object:
         if kind == "PROTOBUF":  # its deserializer needs a form of schemas that only Confluent's registry has
@@ -105,11 +98,8 @@ class Confluent:
             assert named.message_indexes == [1]
             return {"id": found.id, "name": found.name, "lines": [{"what": line.what} for line in found.lines]}
         if kind == "AVRO":
-            return AvroDeserializer(self._client)(value, self._context())
-        return JSONDeserializer(None, schema_registry_client=self._client)(value, self._context())
-
-    #: The official runtime's class of the message.
-    order = GetMessageClass(message_named(Schema("PROTOBUF", PROTOBUF), "acme.Order"))
+            return AvroDeserializer(self._client)(value, self._context)
+        return JSONDeserializer(None, schema_registry_client=self._client)(value, self._context)
 
 
 CASES = [("AVRO", AVRO, AVRO_ROWS), ("PROTOBUF", PROTOBUF, SIMPLE_ROWS), ("JSON", JSON, JSON_ROWS)]
@@ -133,22 +123,6 @@ def test_values_of_confluents_serializers_are_read(registry, subject, kind, sche
 
 
 @pytest.mark.parametrize(("kind", "schema", "rows"), CASES)
-def test_values_whose_schema_is_in_a_header_are_read(registry, before, subject, kind, schema, rows):
-    """By the schema's GUID, with Protobuf's indexes behind it; the value has no bytes before its own."""
-    confluent = Confluent(before.url, subject, by_header=True)
-    values, headers = [], []
-    for row in rows:
-        values.append(confluent.write(kind, row))
-        headers.append([{"key": name, "value": value} for name, value in confluent.headers])
-    assert all(len(pairs) == 1 for pairs in headers)
-    message = "acme.Order" if kind == "PROTOBUF" else None
-    decoding = reading(registry_settings(before.url), subject, message=message)
-    found = decoding.decode(pa.array(values, pa.binary()), pa.array(headers, ARROW_HEADERS.type))
-    assert found.bad == {}
-    assert as_rows(found.rows) == rows
-
-
-@pytest.mark.parametrize(("kind", "schema", "rows"), CASES)
 def test_values_of_columns_are_read_by_confluents_deserializers(registry, subject, kind, schema, rows):
     """Null rows are tombstones; the schema is registered once."""
     settings = registry_settings(registry.url)
@@ -169,48 +143,6 @@ def test_values_of_columns_are_read_by_confluents_deserializers(registry, subjec
     assert writing(settings, None, subject=subject, message=message).registered.id == encoding.registered.id
     if kind == "AVRO":
         assert [confluent.write(kind, row) for row in rows] == written[:-1]
-
-
-def test_a_reader_takes_older_and_newer_values(registry, subject):
-    """Avro: a field that the writer did not have gets its default, one that the reader does not have is left out."""
-    old = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"},{"name":"gone","type":"string"}]}'
-    new = (
-        '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"x","type":"int","default":7}]}'
-    )
-    settings = registry_settings(registry.url)
-    for text in (old, new):
-        registry.register(subject, text)
-    by_old = writing(settings, Schema("AVRO", old), subject=subject).encode(pa.array([{"id": 1, "gone": "y"}]))
-    by_new = writing(settings, Schema("AVRO", new), subject=subject).encode(pa.array([{"id": 2, "x": 3}]))
-    values = pa.concat_arrays([by_old.values, by_new.values, by_old.values])
-    found = reading(settings, subject).decode(values)
-    assert found.rows.to_pylist() == [{"id": 1, "x": 7}, {"id": 2, "x": 3}, {"id": 1, "x": 7}]
-    found = reading(settings, subject, version=1).decode(values)
-    assert found.bad.keys() == {1} and "does not fit" in found.bad[1]
-
-
-def test_a_schema_that_no_column_can_hold_is_refused_at_once(registry, subject):
-    """When it is chosen as the reader's, and when rows shall be written by it."""
-    tree = '{"type":"record","name":"Tree","fields":[{"name":"child","type":["null","Tree"]}]}'
-    registry.register(subject, tree)
-    settings = registry_settings(registry.url)
-    with pytest.raises(EosError, match="EOS_AVRO_SCHEMA"):
-        reading(settings, subject)
-    with pytest.raises(EosError, match="EOS_AVRO_SCHEMA"):
-        writing(settings, Schema("AVRO", tree), subject=f"{subject}-other")
-
-
-@pytest.mark.parametrize("schema", ['"string"', '{"type":"long"}', '["null","string"]'])
-def test_a_schema_need_not_be_a_record(registry, subject, schema):
-    """As those of keys often are not."""
-    confluent = AvroSerializer(SchemaRegistryClient({"url": registry.url}), schema)
-    values = [1, 2] if "long" in schema else ["a", "b"]
-    context = SerializationContext(subject.removesuffix("-value"), MessageField.VALUE)
-    written = [confluent(value, context) for value in values]
-    settings = registry_settings(registry.url)
-    found = reading(settings, subject).decode(pa.array(written, pa.binary()))
-    assert found.bad == {} and found.rows.to_pylist() == values
-    assert writing(settings, None, subject=subject).encode(pa.array(values)).values.to_pylist() == written
 
 
 @pytest.mark.chaos

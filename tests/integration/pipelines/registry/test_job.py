@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -25,7 +25,8 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.encoding import writing
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.settings import registry_settings
-from tests.support.servers.schema_registry import SchemaRegistry
+from tests.support.servers.schema_registry import SchemaRegistry, produce
+from tests.support.tables.delta import forget_the_last_commit
 from tests.support.waiting import TIMEOUT, wait_for
 
 FIRST = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'
@@ -61,14 +62,13 @@ class Setting:
         self.checkpoint = folder / "checkpoint"
 
     def produce(self, schema: str, *values: dict | bytes | None) -> None:
-        """By Confluent's own serializers; bytes as they are; a tombstone."""
-        key, value = AvroSerializer(self._client, '"string"'), AvroSerializer(self._client, schema)
-        contexts = [SerializationContext(self.source, field) for field in (MessageField.KEY, MessageField.VALUE)]
-        producer = Producer({"bootstrap.servers": self._servers})
-        for number, row in enumerate(values):
-            data = value(row, contexts[1]) if isinstance(row, dict) else row
-            producer.produce(self.source, key=key(f"key {number}", contexts[0]), value=data)
-        assert producer.flush(TIMEOUT) == 0
+        """With keys in Avro, too."""
+        serialize, context = (
+            AvroSerializer(self._client, '"string"'),
+            SerializationContext(self.source, MessageField.KEY),
+        )
+        keys = (serialize(f"key {number}", context) for number in count())
+        produce(self._servers, self._url, self.source, schema, values, keys)
 
     def run(self, on_malformed: str = "fail", version: int | None = None) -> None:
         """Until all that is there is read, through Spark."""
@@ -112,9 +112,7 @@ class Setting:
 
     def forget_commit(self) -> None:
         """As if the query had been killed before Spark noted the last commit."""
-        last = self.last("commits")
-        for name in (f"{last}", f".{last}.crc"):
-            (self.checkpoint / "commits" / name).unlink()
+        forget_the_last_commit(self.checkpoint)
 
     def values(self) -> int:
         """How many rows were written."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from jobs.consume_transform_produce import ConsumeTransformProduce, start_copy
 from jobs.runner.config import load
 from spark_eos.errors import RowError
+from tests.support.servers.schema_registry import produce
 from tests.support.waiting import TIMEOUT, wait_for
 
 ORDER = json.dumps(
@@ -74,13 +75,8 @@ class Setting:
         self.client = SchemaRegistryClient({"url": registry.url})
 
     def produce(self, schema: str, *values: dict | bytes) -> None:
-        """By Confluent's own serializer; bytes as they are."""
-        serialize, producer = AvroSerializer(self.client, schema), Producer({"bootstrap.servers": self.servers})
-        context = SerializationContext(self.source, MessageField.VALUE)
-        for value in values:
-            data = serialize({"at": 1_700_000_000_000, **value}, context) if isinstance(value, dict) else value
-            producer.produce(self.source, key=b"k", value=data)
-        assert producer.flush(TIMEOUT) == 0
+        rows = [{"at": 1_700_000_000_000, **value} if isinstance(value, dict) else value for value in values]
+        produce(self.servers, self.registry.url, self.source, schema, rows, repeat(b"k"))
 
     def job(self, transform: str, on_malformed: str) -> ConsumeTransformProduce:
         file = self.folder / "job.yaml"

@@ -6,19 +6,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
-from deltalake import DeltaTable
 
 from jobs.kafka_to_delta import KafkaToDelta
 from jobs.kafka_to_iceberg import KafkaToIceberg
 from jobs.runner.config import load
 from spark_eos.errors import EosError
-from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
+from tests.support.servers.schema_registry import produce
+from tests.support.tables.delta import forget_the_last_commit
+from tests.support.tables.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import TIMEOUT
 
 FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
@@ -44,12 +40,7 @@ class Setting:
         self._folder, self.kind, self.checkpoint = folder, kind, folder / "checkpoint"
 
     def produce(self, schema: dict, *values: dict) -> None:
-        """By Confluent's own serializer, which registers the schema."""
-        serialize = AvroSerializer(SchemaRegistryClient({"url": self._registry}), json.dumps(schema))
-        producer, context = Producer({"bootstrap.servers": self._servers}), SerializationContext
-        for value in values:
-            producer.produce(self._topic, serialize(value, context(self._topic, MessageField.VALUE)), partition=0)
-        assert producer.flush(TIMEOUT) == 0
+        produce(self._servers, self._registry, self._topic, json.dumps(schema), values)
 
     def run(self, version: int | None = None, schema: str = "fail") -> None:
         """The job's query, until all that is there is read."""
@@ -69,12 +60,6 @@ class Setting:
         query = config.start_copy(self._spark, config.target.options())
         assert query.awaitTermination(TIMEOUT)
 
-    def forget_commit(self) -> None:
-        """As if the query had been killed before Spark noted the last commit."""
-        last = max(int(file.name) for file in (self.checkpoint / "commits").glob("[0-9]*"))
-        for name in (f"{last}", f".{last}.crc"):
-            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
-
     def rows(self) -> list[tuple]:
         """By offset, without the place."""
         rows = sorted(self.kind.rows(), key=lambda row: row["offset"])
@@ -82,10 +67,9 @@ class Setting:
         return [tuple(row[name] for name in row if name not in ("partition", "offset")) for row in rows]
 
     def columns(self) -> list[str]:
-        if isinstance(self.kind, Delta):
-            return pa.schema(DeltaTable(str(self.kind.path)).schema().to_arrow()).names
-        assert isinstance(self.kind, Iceberg)
-        return [field.name for field in self.kind.load().schema().fields]
+        found = self.kind.place().columns()
+        assert found is not None
+        return found.schema.names
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +84,7 @@ def test_a_table_follows_the_readers_schema_when_the_job_is_told(
     setting.produce(FIRST, {"id": 0})
     setting.run()
     setting.produce(NEWER, {"id": 1, "who": "a"})
-    setting.forget_commit()
+    forget_the_last_commit(setting.checkpoint)
     setting.run(version=2, schema="evolve")
     assert setting.rows() == [(0,), (1,)] and "who" not in setting.columns()
     setting.produce(NEWER, {"id": 2, "who": "b"})

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
-from spark_eos.pipelines.registry import wire
+from spark_eos.pipelines.registry import schemas, wire
 from spark_eos.pipelines.registry.client import _hidden, registry_of
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
@@ -154,11 +154,11 @@ def test_an_answer_of_another_form_is_refused(registry, by, answer):
 
 
 class References(FakeRegistry):
-    """Has the schema 0, and others that refer twice to the one before, or, from 10,000 on, to all up to 1,500."""
+    """Has the schema 0, and others that refer twice to the one before, or, from 10,000 on, to all in between."""
 
     def _schema(self, id_: int) -> dict[str, object]:
         if id_ >= 10_000:
-            used = [f"s{number}" for number in range(10_001, id_)] if id_ == 11_500 else []
+            used = [f"s{number}" for number in range(10_001, id_)] if id_ == 10_150 else []
         else:
             used = [f"s{id_ - 1}"] * 2 if id_ else []
         references = [{"name": f"{n}-{subject}", "subject": subject, "version": 1} for n, subject in enumerate(used)]
@@ -167,11 +167,12 @@ class References(FakeRegistry):
 
 @pytest.mark.parametrize(
     ("id_", "what"),
-    [(40, None), (60, "more than 50 references that lead to one another"), (11_500, "more than 1000 references")],
+    [(40, None), (60, "more than 50 references that lead to one another"), (10_150, "more than 100 references")],
 )
-def test_schemas_that_use_each_other_are_asked_for_once_and_not_without_end(id_, what):
+def test_schemas_that_use_each_other_are_asked_for_once_and_not_without_end(monkeypatch, id_, what):
     """On the driver they are refused by name, in a task the values that were written with them are malformed."""
-    subjects = {f"s{number}": number for number in [*range(61), *range(10_000, 11_501)]}
+    monkeypatch.setattr(schemas, "MOST_REFERENCES", 100)
+    subjects = {f"s{number}": number for number in [*range(61), *range(10_000, 10_151)]}
     registry = References(dict.fromkeys(subjects.values(), ""), subjects)
     registry.open()
     try:

@@ -1,6 +1,8 @@
-"""The bytes of values without those that name their schema, and columns as the types of a schema."""
+"""What every format promises, the bytes of values without those that name their schema, and casts of columns."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +11,68 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
+from spark_eos.pipelines.registry.codecs import reader_of, writer_of
 from spark_eos.pipelines.registry.formats import cast, own_bytes
-from spark_eos.pipelines.registry.protobuf_values import ProtobufWriter
-from spark_eos.pipelines.registry.schemas import Schema
+from spark_eos.pipelines.registry.schemas import Kind, Schema
+
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "what", "type": "string"}]}
+AVRO = [
+    {"name": "id", "type": "long"},
+    {"name": "lines", "type": {"type": "array", "items": LINE}, "default": []},
+    {"name": "tags", "type": {"type": "map", "values": "long"}, "default": {}},
+]
+JSON = {
+    "id": {"type": "integer"},
+    "lines": {"type": "array", "items": {"properties": {"what": {"type": "string"}}}},
+    "tags": {"type": "object", "additionalProperties": {"type": "integer"}},
+}
+PROTOBUF = """syntax = "proto3"; message Order { int64 id = 1; repeated Line lines = 2; map<string, int64> tags = 3; }
+message Line { string what = 1; }"""
+#: Orders, by each kind.
+SCHEMAS: dict[Kind, Schema] = {
+    "AVRO": Schema("AVRO", json.dumps({"type": "record", "name": "Order", "fields": AVRO})),
+    "JSON": Schema("JSON", json.dumps({"properties": JSON})),
+    "PROTOBUF": Schema("PROTOBUF", PROTOBUF),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_values_of_another_kind_are_refused(kind):
+    """Their bytes are none of this one."""
+    for other in SCHEMAS.keys() - {kind}:
+        with pytest.raises(EosError, match=f"written as {other}, and would be read as {kind}") as caught:
+            reader_of(SCHEMAS[kind]).of_writer(SCHEMAS[other], (0,))
+        assert caught.value.entry == "EOS_REGISTRY_SCHEMA.other"
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_rows_of_another_type_or_with_more_fields_are_refused(kind):
+    """At any depth, before any of them is written: no row has to fit by chance, and no value is left out."""
+    entries = {"type": "EOS_REGISTRY_SCHEMA.type", "unknown": "EOS_REGISTRY_SCHEMA.column"}
+    if kind == "AVRO":
+        entries = {"type": "EOS_AVRO_COLUMN.type", "unknown": "EOS_AVRO_COLUMN.unknown"}
+    for row, entry, place in (
+        ({"id": "x"}, "type", "id"),
+        ({"id": 1, "lines": [{"what": 5}]}, "type", "lines[].what"),
+        ({"id": 1, "unknown": 2}, "unknown", "unknown"),
+        ({"id": 1, "lines": [{"what": "a", "unknown": 2}]}, "unknown", "unknown"),
+    ):
+        for rows in (pa.array([row]), pa.array([row])[:0]):
+            with pytest.raises(EosError) as caught:
+                writer_of(SCHEMAS[kind]).encode(rows, b"")
+            assert caught.value.entry == entries[entry] and place in caught.value.message
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_row_with_a_map_that_has_a_key_twice_is_bad_alone(kind):
+    """Readers would keep the last value."""
+    type_ = pa.struct([("id", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
+    tags = [[("a", 1)], [("a", 1), ("b", 2), ("a", 3)], [("a", 4)]]
+    rows = pa.array([*({"id": n, "tags": one} for n, one in enumerate(tags)), None], type_)
+    found = writer_of(SCHEMAS[kind]).encode(rows, b"")
+    assert found.bad.keys() == {1} and "a key twice" in found.bad[1]
+    assert [value is None for value in found.values.to_pylist()] == [False, True, False, True]
+
 
 rows = st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=8)), max_size=12)
 
@@ -77,7 +138,7 @@ def test_a_nested_type_is_no_other_one(wrong):
     with pytest.raises(EosError):
         cast(twice, pa.struct([("a", pa.int32())]), "x")
     with pytest.raises(EosError):
-        ProtobufWriter(Schema("PROTOBUF", 'syntax = "proto3"; message M { int64 a = 1; }')).encode(twice, b"")
+        writer_of(Schema("PROTOBUF", 'syntax = "proto3"; message M { int64 a = 1; }')).encode(twice, b"")
 
 
 def of_type(values: list[int | None], type_: pa.DataType) -> list[int | None]:

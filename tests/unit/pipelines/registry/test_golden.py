@@ -68,11 +68,3 @@ def test_rows_are_written_as_the_others_write_them(found):
     assert [row["price"] for row, own, their in zip(case.rows, ours, found["values"], strict=True) if own != their] == [
         Decimal("-1.28")
     ]
-
-
-def test_there_are_values_of_each_serializer():
-    """Confluent's in Python by id and by GUID, and those in Java that write the format."""
-    assert sorted((found["by"], found["kind"], "id" in found) for found in GOLDEN["values"]) == sorted(
-        [("confluent-kafka", kind, by_id) for kind in CASES for by_id in (True, False)]
-        + [("apicurio-registry-serdes", kind, True) for kind in ("AVRO", "JSON")]
-    )

@@ -197,11 +197,6 @@ def test_fields_are_found_by_name():
         (ARRAY, pa.array([[1], [1, None], []], pa.list_(pa.int32())), "R.a[] is null"),
         (ARRAY, pa.array([[1], [1, 2**31], []], pa.list_(pa.int64())), "R.a[] is not an int of 32 bits"),
         (MAP, pa.array([[("a", 1)], [("a", None)], []], pa.map_(pa.string(), pa.int32())), "R.a{} is null"),
-        (
-            MAP,
-            pa.array([[("a", 1)], [("a", 1), ("a", 2)], []], pa.map_(pa.string(), pa.int32())),
-            "R.a has a key twice",
-        ),
         (WIDE, pa.array([{"member0": 1}, None, {"member1": "a"}], PAIR), "R.a is null"),
         (WIDE, pa.array([{"member0": 1}, {"member0": None}, {"member1": "a"}], PAIR), "R.a is null"),
         (

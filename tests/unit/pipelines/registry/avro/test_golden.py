@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from decimal import Decimal
 
@@ -12,22 +11,13 @@ import pytest
 
 from spark_eos.pipelines.registry.avro import Decoder, parse
 
-UTC = dt.UTC
 SCALED = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
 WIDE = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}
 FIXED_DECIMAL = {"type": "fixed", "name": "D", "size": 20, "logicalType": "decimal", "precision": 38, "scale": 1}
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
-UUID = "12345678-9abc-def0-1234-56789abcdef0"
-#: Schema, the datum in hexadecimal digits, and its value.
+#: Schema, the datum in hexadecimal digits, and its value; `test_values` draws all others.
 VECTORS: list[tuple[object, str, object]] = [
-    ("boolean", "00", False),
-    ("boolean", "01", True),
     # Zigzag: 0, -1, 1, -2, … in this order; seven bits a byte, the lowest first.
-    ("int", "00", 0),
-    ("int", "01", -1),
-    ("int", "02", 1),
-    ("int", "7f", -64),
-    ("int", "8001", 64),
     ("int", "ac02", 150),
     ("int", "feffffff0f", 2**31 - 1),
     ("int", "ffffffff0f", -(2**31)),
@@ -36,54 +26,17 @@ VECTORS: list[tuple[object, str, object]] = [
     ("long", "808080808080808001", 2**55),
     ("long", "feffffffffffffffff01", 2**63 - 1),
     ("long", "ffffffffffffffffff01", -(2**63)),
-    # IEEE 754, the lowest byte first.
-    ("float", "0000c03f", 1.5),
-    ("double", "00000000000004c0", -2.5),
-    ("bytes", "00", b""),
-    ("bytes", "0600ff80", b"\x00\xff\x80"),
-    ("string", "06666f6f", "foo"),
-    ("string", "06e282ac", "€"),
-    ({"type": "fixed", "name": "F", "size": 2}, "cafe", b"\xca\xfe"),
-    (ENUM, "04", "C"),
     # Blocks of items until one of 0; of a negative count, with the bytes of the block.
-    ({"type": "array", "items": "long"}, "00", []),
-    ({"type": "array", "items": "long"}, "04063600", [3, 27]),
     ({"type": "array", "items": "long"}, "0304063600", [3, 27]),
     ({"type": "array", "items": "long"}, "02060304360200", [3, 27, 1]),
-    ({"type": "map", "values": "int"}, "0402610202620400", [("a", 1), ("b", 2)]),
     ({"type": "map", "values": "int"}, "010602610200", [("a", 1)]),
-    # The number of the branch, then its value.
-    (["null", "string"], "00", None),
-    (["null", "string"], "020261", "a"),
-    (["string", "null"], "02", None),
-    (["int", "null", "string"], "0006", {"member0": 3, "member1": None}),
-    (["int", "null", "string"], "040261", {"member0": None, "member1": "a"}),
     # Unscaled, two's complement, the highest byte first.
-    (SCALED, "0204", Decimal("0.04")),
-    (SCALED, "040080", Decimal("1.28")),
-    (SCALED, "02ff", Decimal("-0.01")),
     (SCALED, "0600ff80", Decimal("654.08")),
     (SCALED, "12" + "ff" * 9, Decimal("-0.01")),
     (WIDE, "14" + "01" + "00" * 9, Decimal(2**72)),
     (WIDE, "14" + "ff" + "00" * 9, Decimal(-(2**72))),
     (WIDE, "26" + "00" * 3 + "4b3b4ca85a86c47a098a223fffffffff", Decimal(10**38 - 1)),
-    (FIXED_DECIMAL, "00" * 19 + "7b", Decimal("12.3")),
     (FIXED_DECIMAL, "ff" * 19 + "85", Decimal("-12.3")),
-    ({"type": "int", "logicalType": "date"}, "02", dt.date(1970, 1, 2)),
-    ({"type": "int", "logicalType": "time-millis"}, "d00f", dt.time(0, 0, 1)),
-    ({"type": "long", "logicalType": "time-micros"}, "80897a", dt.time(0, 0, 1)),
-    ({"type": "long", "logicalType": "timestamp-millis"}, "cf0f", dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
-    ({"type": "long", "logicalType": "timestamp-micros"}, "02", dt.datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
-    ({"type": "long", "logicalType": "timestamp-nanos"}, "02", 1),
-    ({"type": "long", "logicalType": "local-timestamp-millis"}, "02", dt.datetime(1970, 1, 1, 0, 0, 0, 1000)),
-    ({"type": "long", "logicalType": "local-timestamp-micros"}, "02", dt.datetime(1970, 1, 1, 0, 0, 0, 1)),
-    ({"type": "string", "logicalType": "uuid"}, "48" + UUID.encode().hex(), UUID),
-    ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, UUID.replace("-", ""), UUID),
-    (
-        {"type": "fixed", "name": "P", "size": 12, "logicalType": "duration"},
-        "01000000" + "02000000" + "ffffffff",
-        {"months": 1, "days": 2, "millis": 2**32 - 1},
-    ),
 ]
 
 
