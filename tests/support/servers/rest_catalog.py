@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -104,6 +105,11 @@ class CatalogServer:
         self.silent = threading.Event()
         #: What the server itself has failed with, which a client would take for a fault.
         self.failed: list[BaseException] = []
+
+    def is_read_between_commits(self) -> bool:
+        """Whether the table was read anew before each commit after another one."""
+        named = [kind for kind in self.kinds if kind in ("load", "commit")]
+        return ("commit", "commit") not in pairwise(named)
 
     def catch_up(self) -> list[int]:
         """Do what was asked for earlier. Returns the statuses that nobody hears of any more."""
@@ -250,8 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
         """To nowhere."""
 
 
-#: Seconds until a request is over which `soon_overdue` has seen to come to the server.
-SHORT_S = 0.5
+#: Seconds until a request is over that the server has left without an answer, by `soon_overdue`.
+SHORT_S = 0.05
 
 
 def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +271,7 @@ def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None
         future = pool.submit(call)
         pool.shutdown(wait=False)
         wait_for(lambda: future.done() or server.silent.is_set(), "neither answer nor silence")
-        return right(SHORT_S, future.result, thread)
+        return future.result() if future.done() else right(SHORT_S, future.result, thread)
 
     monkeypatch.setattr(rest, "within", within)
 

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from spark_eos.base import system
 from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.table import Location, Table
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
@@ -81,6 +82,17 @@ def add_columns(table: Table, schema: pa.Schema, patience_s: float = TIMEOUT) ->
 def targeted(table: Table, **more: Any) -> DeltaTarget:
     """The table, as a query writes to it."""
     return DeltaTarget(table, FileLayout(SCHEMA), **more)
+
+
+def committed(table: Table, batch: MicroBatch, keep: Keep | None = None, **more: Any) -> Outcome:
+    """The outcome for a micro-batch whose files were written just now."""
+    files = files_of(keep or on_disk(table.location), batch)
+    return targeted(table, **more).commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
+
+
+def expected(*batches: MicroBatch) -> Counter[Record]:
+    """The rows of these micro-batches, each once."""
+    return Counter(record for batch in batches for record in records(batch))
 
 
 def read_by_deltalake(location: Location) -> Counter[Record]:

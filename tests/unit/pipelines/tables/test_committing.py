@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.types import StringType
 
-from spark_eos.base import failpoints, system
+from spark_eos.base import system
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
@@ -20,7 +20,6 @@ from spark_eos.pipelines.tables.target import Target
 from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch
 from tests.support.tables.table_kinds import (
     FOREIGN,
-    KINDS,
     Delta,
     Iceberg,
     TableKind,
@@ -37,16 +36,6 @@ THIRD = micro_batch(2, (0, 5, 6))
 MOST_HOURS = {"delta": 42.0, "iceberg": 6.0}
 
 
-@pytest.fixture(params=KINDS)
-def kind(request, tmp_path) -> TableKind:
-    return KINDS[request.param](tmp_path)
-
-
-@pytest.fixture
-def target(kind) -> Target:
-    return kind.target()
-
-
 def refusal(kind: TableKind, target: Target, batch: MicroBatch) -> str:
     """Why it was refused. Nothing is committed."""
     before = kind.versions()
@@ -54,25 +43,6 @@ def refusal(kind: TableKind, target: Target, batch: MicroBatch) -> str:
         committed(target, batch)
     assert kind.versions() == before
     return error.value.entry
-
-
-@pytest.fixture
-def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], list[str]]:
-    """``meanwhile(point, work)``: this is done when a driver first comes to the failpoint. Returns those that were
-    reached, as they are reached."""
-
-    def arrange(point: str, work: Callable[[], object]) -> list[str]:
-        reached: list[str] = []
-
-        def reach(name: str) -> None:
-            reached.append(name)
-            if name == point and reached.count(point) == 1:
-                work()
-
-        monkeypatch.setattr(failpoints, "reach", reach)
-        return reached
-
-    return arrange
 
 
 def test_micro_batches_are_in_the_table_once_however_often_they_are_committed(kind, target) -> None:
@@ -191,18 +161,6 @@ CHANGES: list[tuple[str, Callable[[Any], object], str]] = [
     ("iceberg", column_replaced, "EOS_TABLE_DIFFERS"),
     ("iceberg", repartitioned, "EOS_TABLE_DIFFERS"),
 ]
-
-
-@pytest.mark.parametrize(("kind", "change", "entry"), CHANGES, indirect=["kind"])
-def test_a_table_that_was_changed_stops_the_query(kind, target, change, entry) -> None:
-    """By name, and nothing is committed."""
-    committed(target, FIRST)
-    committed(target, SECOND)
-    change(kind)
-    with pytest.raises(TableError) as error:
-        committed(target, THIRD)
-    assert error.value.entry == entry
-    assert not kind.is_there() or not kind.places() & expected(THIRD)
 
 
 @pytest.mark.parametrize(("kind", "change", "entry"), CHANGES, indirect=["kind"])

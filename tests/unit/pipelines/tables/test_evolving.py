@@ -3,13 +3,6 @@ happens between the schema's commit and that of the rows."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -19,18 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.types import IntegerType
 
-from spark_eos.base import failpoints
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.files import Attempt, FileWriter
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from spark_eos.pipelines.tables.target import Target
 from tests.support.judges.table_readers import local_dataset
 from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch, records
-from tests.support.tables.evolving_program import evolved
-from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
-from tests.support.waiting import PROGRAM_S, wait_for
+from tests.support.tables.table_kinds import Delta, Iceberg, TableKind
 
-ROOT = Path(__file__).parents[4]
 FIRST, SECOND, THIRD = micro_batch(0, (0, 0, 2)), micro_batch(1, (0, 2, 4)), micro_batch(2, (0, 4, 5))
 ITEM = pa.struct([pa.field("a", pa.int32(), nullable=False)])
 WIDE_ITEM = pa.struct([("a", pa.int64()), ("b", pa.string())])
@@ -40,6 +29,7 @@ def lists_of(item: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", item))
 
 
+MORE = pa.schema([*SCHEMA, ("c", pa.int32())])
 #: What the table has, and what the rows have then.
 BEFORE = pa.schema([*SCHEMA, ("s", ITEM), ("l", lists_of(ITEM)), ("r", pa.struct([("s", ITEM)]))])
 AFTER = pa.schema(
@@ -52,15 +42,6 @@ AFTER = pa.schema(
         "new": pa.struct([("x", pa.float64()), ("y", lists_of(pa.date32()))]),
     }
 )
-
-
-@pytest.fixture(params=KINDS)
-def kind(request, tmp_path) -> TableKind:
-    return KINDS[request.param](tmp_path)
-
-
-def created(kind: TableKind, schema: pa.Schema = SCHEMA) -> Target:
-    return kind.place().target(schema, create=True)
 
 
 def evolving(kind: TableKind, given: pa.Schema) -> Target:
@@ -102,7 +83,7 @@ def readers(kind: TableKind) -> list[list[dict[str, Any]]]:
 
 def test_older_rows_are_null_in_what_the_table_was_given(kind) -> None:
     """At any depth, by each reader; the rest is as it was, and each row there once."""
-    commit(created(kind, BEFORE), FIRST, s={"a": 1}, l=[{"a": 1}], r={"s": {"a": 1}})
+    commit(kind.target(BEFORE), FIRST, s={"a": 1}, l=[{"a": 1}], r={"s": {"a": 1}})
     target = evolving(kind, AFTER)
     assert target.layout.schema.names == [*BEFORE.names, "c", "new"]
     wide = {"a": 2, "b": "x"}
@@ -126,61 +107,21 @@ def test_older_rows_are_null_in_what_the_table_was_given(kind) -> None:
 
 def test_what_the_table_remembers_of_a_query_stays(kind) -> None:
     """A micro-batch before the columns is known again by the run after them, and is not written twice."""
-    commit(created(kind), FIRST)
-    commit(created(kind), SECOND)
-    target = evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
+    commit(kind.target(), FIRST)
+    commit(kind.target(), SECOND)
+    target = evolving(kind, MORE)
     assert kind.place().remembered(QUERY).last == 1
     assert target.commit(SECOND, (), 0, is_there=True).again
     commit(target, THIRD, c=7)
     assert [(row["offset"], row["c"]) for row in readers(kind)[0]] == [(n, 7 if n == 4 else None) for n in range(5)]
 
 
-def test_the_run_before_commits_nothing_any_more(kind) -> None:
-    """It was planned with the older columns; the run that has them writes its micro-batch."""
-    zombie = created(kind)
-    commit(zombie, FIRST)
-    target = evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
-    with pytest.raises(TableError) as error:
-        commit(zombie, SECOND)
-    assert error.value.entry == "EOS_TABLE_DIFFERS" and "c is not written" in error.value.message
-    commit(target, SECOND, c=1)
-    assert [row["c"] for row in readers(kind)[0]] == [None, None, 1, 1]
-
-
-def test_columns_that_come_between_the_look_and_the_commit_of_rows_refuse_them(kind, monkeypatch) -> None:
-    """The rows are those of a run that was replaced meanwhile."""
-    target = created(kind)
-    commit(target, FIRST)
-    reached: list[str] = []
-
-    def meanwhile(point: str) -> None:
-        reached.append(point)
-        if reached == ["table.asked"]:
-            evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
-
-    monkeypatch.setattr(failpoints, "reach", meanwhile)
-    with pytest.raises(TableError) as error:
-        commit(target, SECOND)
-    assert error.value.entry == "EOS_TABLE_DIFFERS" and len(readers(kind)[0]) == 2
-
-
-def between(monkeypatch, happens: Callable[[], object]) -> None:
-    """Let this happen once, between the look at the table and the commit of its columns."""
-    waiting = [happens]
-
-    def reach(point: str) -> None:
-        if point == "table.evolving" and waiting:
-            waiting.pop()()
-
-    monkeypatch.setattr(failpoints, "reach", reach)
-
-
-def test_two_drivers_add_a_column_once(kind, monkeypatch) -> None:
+def test_two_drivers_add_a_column_once(kind, meanwhile) -> None:
     """Who comes second finds it, and goes on."""
-    commit(created(kind), FIRST)
-    before, wanted = commits(kind), pa.schema([*SCHEMA, ("c", pa.int32())])
+    commit(kind.target(), FIRST)
+    before, wanted = commits(kind), MORE
     others: list[Target] = []
-    between(monkeypatch, lambda: others.append(evolving(kind, wanted)))
+    meanwhile("table.evolving", lambda: others.append(evolving(kind, wanted)))
     target = evolving(kind, wanted)
     assert commits(kind) == before + 1
     commit(others[0], SECOND, c=1)
@@ -191,43 +132,33 @@ def test_two_drivers_add_a_column_once(kind, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("other", "says"), [({"c": pa.string()}, "c is "), ({"d": pa.string()}, "d is not written")], ids=["type", "name"]
 )
-def test_what_somebody_else_adds_meanwhile_is_not_written_over(kind, monkeypatch, other, says) -> None:
+def test_what_somebody_else_adds_meanwhile_is_not_written_over(kind, meanwhile, other, says) -> None:
     """Another type of the same column, or another column: the query names it, and adds nothing."""
-    commit(created(kind), FIRST)
+    commit(kind.target(), FIRST)
     theirs = pa.schema([*SCHEMA, *other.items()])
-    between(monkeypatch, lambda: evolving(kind, theirs))
+    meanwhile("table.evolving", lambda: evolving(kind, theirs))
     with pytest.raises(TableError) as error:
-        evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
+        evolving(kind, MORE)
     assert error.value.entry == "EOS_TABLE_DIFFERS" and says in error.value.message
     found = kind.place().columns()
     assert found is not None and found.schema.equals(theirs)
 
 
-def test_rows_that_others_append_meanwhile_are_no_obstacle(kind, monkeypatch) -> None:
+def test_rows_that_others_append_meanwhile_are_no_obstacle(kind, meanwhile) -> None:
     """They have the columns of before."""
-    commit(created(kind), FIRST)
-    between(monkeypatch, lambda: kind.append({"topic": "foreign", "partition": 9, "offset": 0}))
-    commit(evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())])), SECOND, c=1)
+    commit(kind.target(), FIRST)
+    meanwhile("table.evolving", lambda: kind.append({"topic": "foreign", "partition": 9, "offset": 0}))
+    commit(evolving(kind, MORE), SECOND, c=1)
     found = sorted((row["topic"], row["offset"], row["c"]) for row in readers(kind)[0] if row["c"] is None)
     assert found == [("foreign", 0, None), ("t", 0, None), ("t", 1, None)]
 
 
-def recreated(kind: TableKind) -> None:
-    if isinstance(kind, Delta):
-        DeltaTable.create(str(kind.path), SCHEMA, mode="overwrite")
-    else:
-        assert isinstance(kind, Iceberg)
-        table = kind.load()
-        table.catalog.drop_table(table.name())
-        table.catalog.create_table(table.name(), table.schema())
-
-
 def test_another_table_is_not_changed(kind) -> None:
     """One that was made in its place since the query has looked."""
-    target = created(kind)
-    recreated(kind)
+    target = kind.target()
+    kind.recreate()
     with pytest.raises(TableError) as error:
-        target.evolved(pa.schema([*SCHEMA, ("c", pa.int32())]))
+        target.evolved(MORE)
     assert error.value.entry == "EOS_OTHER_TABLE.recreated"
     found = kind.place().columns()
     assert found is not None and found.schema.names == SCHEMA.names
@@ -237,59 +168,17 @@ def test_another_table_is_not_changed(kind) -> None:
     ("given", "entry"),
     [
         ({"Offset": pa.int64()}, "EOS_TABLE_COLUMNS.twice"),
-        ({"c": pa.time32("s")}, "EOS_TABLE_COLUMNS.unsupported"),
         ({"c": pa.null()}, "EOS_TABLE_COLUMNS.unsupported"),
     ],
 )
 def test_columns_that_a_table_cannot_have_are_refused_by_name(kind, given, entry) -> None:
     """Before anything is changed."""
-    created(kind)
+    kind.target()
     before = commits(kind)
     with pytest.raises(EosError) as error:
         evolving(kind, pa.schema([*SCHEMA, *given.items()]))
     assert error.value.entry == entry and next(iter(given)) in error.value.message
     assert commits(kind) == before
-
-
-def program(kind: TableKind, new: dict[str, str], faults: str = "") -> subprocess.Popen[str]:
-    """A driver of its own, which adds these columns."""
-    environment = dict(os.environ)
-    if faults:
-        (kind.folder / "marks").mkdir(exist_ok=True)
-        environment |= {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(kind.folder / "marks")}
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.tables.evolving_program",
-        kind.name,
-        str(kind.folder),
-        json.dumps(new),
-    ]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_driver_that_dies_leaves_a_table_that_the_next_start_goes_on_with(kind) -> None:
-    """It has died between the commit of the columns and that of the first rows."""
-    commit(created(kind), FIRST)
-    before = commits(kind)
-    assert program(kind, {"c": "int32"}, "table.evolved=die").wait(PROGRAM_S) == -signal.SIGKILL
-    target = evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
-    assert commits(kind) == before + 1
-    commit(target, SECOND, c=1)
-    assert [row["c"] for row in readers(kind)[0]] == [None, None, 1, 1]
-
-
-def test_a_driver_that_slept_before_its_commit_adds_nothing_that_is_there(kind) -> None:
-    """Of two processes, the one that is held between its look and its commit finds the other's columns."""
-    commit(created(kind), FIRST)
-    before = commits(kind)
-    sleeper = program(kind, {"c": "int32", "d": "string"}, "table.evolving=hold")
-    mark = kind.folder / "marks" / "table.evolving"
-    wait_for(lambda: mark.exists() or sleeper.poll() is not None, "the sleeper", PROGRAM_S)
-    assert evolved(kind, {"c": "int32", "d": "string"}) == "topic, partition, offset, c, d"
-    mark.unlink()
-    assert sleeper.communicate(timeout=PROGRAM_S) == ("topic, partition, offset, c, d\n", None)
-    assert commits(kind) == before + 1
 
 
 def test_a_column_within_the_values_of_a_map_is_refused(tmp_path) -> None:
@@ -308,7 +197,7 @@ def test_manifests_of_older_columns_are_merged_with_newer_ones(tmp_path) -> None
         transaction.set_properties({"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "true"})
     commit(target, FIRST)
     commit(target, SECOND)
-    commit(evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())])), THIRD, c=1)
+    commit(evolving(kind, MORE), THIRD, c=1)
     snapshot = kind.load().current_snapshot()
     assert snapshot is not None and len(snapshot.manifests(kind.load().io)) == 1
     for rows in readers(kind):
@@ -320,13 +209,13 @@ def test_manifests_of_older_columns_are_merged_with_newer_ones(tmp_path) -> None
 def test_ids_of_iceberg_are_never_given_twice(tmp_path) -> None:
     """Nor that of a column that was dropped: its values would come back under the new name."""
     kind = Iceberg(tmp_path)
-    commit(created(kind), FIRST)
+    commit(kind.target(), FIRST)
     with kind.load().update_schema() as update:
         update.add_column("gone", IntegerType())
     kind.append({"topic": "foreign", "partition": 9, "offset": 0, "gone": 42})
     with kind.load().update_schema() as update:
         update.delete_column("gone")
     assert kind.load().metadata.current_schema_id == 0
-    evolving(kind, pa.schema([*SCHEMA, ("c", pa.int32())]))
+    evolving(kind, MORE)
     for rows in readers(kind):
         assert [row["c"] for row in rows] == [None] * 3

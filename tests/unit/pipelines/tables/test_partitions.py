@@ -98,14 +98,6 @@ def test_a_name_that_file_systems_do_not_take_is_refused() -> None:
         directory_of(["p"], ("ü" * 64,))
 
 
-def test_rows_are_split_in_their_order() -> None:
-    """By the texts of all partition columns, so that null and the empty string are one partition."""
-    columns = {"p": ["x", "", "x", None, "y"], "v": [1, 2, 3, 4, 5], "q": [1, 1, 1, 1, 2]}
-    batch = pa.RecordBatch.from_pydict(columns, pa.schema({"p": pa.string(), "v": pa.int64(), "q": pa.int32()}))
-    found = {partition: rows.to_pydict() for partition, rows in by_partition(batch, ["p", "q"])}
-    assert found == {("x", "1"): {"v": [1, 3]}, (None, "1"): {"v": [2, 4]}, ("y", "2"): {"v": [5]}}
-
-
 def test_rows_of_one_partition_are_not_copied() -> None:
     """The usual case of days or hours costs nothing."""
     batch = pa.RecordBatch.from_pydict({"p": [7, 7], "v": [1, 2]})

@@ -104,14 +104,8 @@ def test_a_partition_value_of_another_type_is_refused(files) -> None:
     assert files.refusal(schema, ("p",), '["-1.-52"]').condition == "EOS_DELTA_FAILED"
 
 
-def test_timestamps_of_spark_are_moments(files) -> None:
-    """Spark writes INT96, which has no zone, by default."""
-    files.write(pa.table({"at": pa.array([NOON, None], UTC)}), use_deprecated_int96_timestamps=True)
-    assert files.rows(pa.schema({"at": UTC})) == [{"at": NOON}, {"at": None}]
-
-
 def test_timestamps_of_spark_are_moments_at_any_depth(files) -> None:
-    """In structs, arrays and maps, and beside fields of other types."""
+    """Spark writes INT96, which has no zone, by default: in structs, arrays and maps, beside fields of other types."""
 
     def kind(moment: pa.DataType) -> pa.DataType:
         inner = pa.struct([("at", moment), ("n", pa.int64()), ("later", pa.map_(pa.string(), pa.list_(moment)))])

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from spark_eos.base import failpoints
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
 from spark_eos.pipelines.tables.delta.actions import add_action
-from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 from spark_eos.pipelines.tables.delta.creation import retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.tables.delta_files import (
     QUERY,
     SCHEMA,
+    committed,
+    expected,
     files_in,
-    files_of,
     micro_batch,
     on_disk,
     read_by_deltalake,
@@ -33,7 +31,6 @@ from tests.support.tables.delta_files import (
     targeted,
     written,
 )
-from tests.support.waiting import TIMEOUT
 
 FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
 SECOND = micro_batch(1, (0, 3, 5))
@@ -42,12 +39,6 @@ SECOND = micro_batch(1, (0, 3, 5))
 @pytest.fixture
 def table(tmp_path) -> Table:
     return known(location_of(str(tmp_path / "a table"), HadoopSettings()), SCHEMA)
-
-
-def committed(table: Table, batch, **more):
-    """The outcome for a micro-batch whose files were written just now."""
-    files = files_of(on_disk(table.location), batch)
-    return targeted(table, **more).commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
 
 
 def condition_of(table: Table, batch, **more) -> str:
@@ -84,22 +75,22 @@ def test_the_log_is_summed_up_after_some_micro_batches(table, each) -> None:
             file.unlink()
     assert table.location.open().transaction_version(QUERY) == 9
     assert committed(table, batches[-1]).again
-    assert read_by_deltalake(table.location) == Counter(record for batch in batches for record in records(batch))
+    assert read_by_deltalake(table.location) == expected(*batches)
 
 
-@pytest.mark.parametrize("each", [None, 10])
+@pytest.mark.parametrize("each", [None, 3])
 def test_a_large_table_is_summed_up_less_often_unless_it_says_how_often(table, monkeypatch, each) -> None:
     """By what the last checkpoint has, up to a limit; versions of others count."""
     if each is not None:
         table.location.open().alter.set_table_properties({"delta.checkpointInterval": str(each)})
-    monkeypatch.setattr(commit_module, "_ACTIONS", 1)
-    monkeypatch.setattr(commit_module, "_MOST", 25)
-    for number in range(70):
+    for name, value in {"_EACH": 3, "_ACTIONS": 2, "_MOST": 8}.items():
+        monkeypatch.setattr(commit_module, name, value)
+    for number in range(27):
         committed(table, micro_batch(number, (0, number, number + 1)))
     names = (Path(table.location.uri) / "_delta_log").glob("*.checkpoint.parquet")
     versions = sorted(int(name.name.split(".")[0]) for name in names)
-    assert versions == ([10, 30, 60] if each is None else [11, 21, 31, 41, 51, 61, 71])
-    assert read_by_deltalake(table.location).total() == 70
+    assert versions == ([3, 9, 18, 27] if each is None else [*range(4, 29, 3)])
+    assert read_by_deltalake(table.location).total() == 27
 
 
 def test_a_log_that_cannot_be_summed_up_stops_nothing(table, monkeypatch, caplog) -> None:
@@ -112,7 +103,7 @@ def test_a_log_that_cannot_be_summed_up_stops_nothing(table, monkeypatch, caplog
     monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
     for batch in (FIRST, SECOND):
         assert not committed(table, batch).again
-    assert rows(table) == Counter(records(FIRST) + records(SECOND))
+    assert rows(table) == expected(FIRST, SECOND)
     assert caplog.text.count("the disk is full") == 2
 
 
@@ -131,10 +122,6 @@ def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(table, monkeypatch
 # Other tables, other rules
 
 
-def restored(table: Table) -> None:
-    DeltaTable(table.location.uri).restore(0)
-
-
 OTHERS = [micro_batch(number, (0, number, number + 1), topic="u", query="another") for number in range(4)]
 
 
@@ -147,23 +134,6 @@ def filled_anew(table: Table, versions: int, *, removed: str) -> Table:
     for batch in OTHERS[:versions]:
         committed(other, batch)
     return other
-
-
-@pytest.fixture
-def meanwhile(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
-    """``meanwhile(point, work)``: when a driver first comes to the point, this is done before it goes on."""
-
-    def arrange(point: str, work: Callable[[], object]) -> None:
-        left = [point]
-
-        def reach(reached: str) -> None:
-            if reached in left:
-                left.clear()
-                work()
-
-        monkeypatch.setattr(failpoints, "reach", reach)
-
-    return arrange
 
 
 def last_in(table: Table) -> int | None:
@@ -187,7 +157,7 @@ def test_a_driver_that_wakes_up_in_front_of_another_table_leaves_nothing_there(
     other = known(table.location, SCHEMA)
     for batch in OTHERS[versions:3]:
         committed(other, batch)
-    assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS[:3] for record in records(batch))
+    assert read_by_deltalake(table.location) == expected(*OTHERS[:3])
     if versions == 1:
         assert table.id in error.value.message and other.id in error.value.message
         assert refused_start(other)
@@ -213,7 +183,7 @@ def test_a_commit_that_was_rebased_on_another_table_is_taken_back(table, meanwhi
     with pytest.raises(TableError) as error:
         committed(table, SECOND)
     assert error.value.entry == "EOS_OTHER_TABLE.recreated" and "became version 5 of" in error.value.message
-    assert read_by_deltalake(table.location) == Counter(record for batch in OTHERS for record in records(batch))
+    assert read_by_deltalake(table.location) == expected(*OTHERS)
 
 
 def test_a_commit_that_has_landed_in_another_table_stays_if_others_have_committed_since(table, meanwhile) -> None:
@@ -231,7 +201,7 @@ def test_a_commit_that_has_landed_in_another_table_stays_if_others_have_committe
         with pytest.raises(TableError) as error:
             committed(table, SECOND)
     assert error.value.entry == "EOS_OTHER_TABLE.landed" and f"eos-{QUERY}-1-" in error.value.hint
-    assert rows(table) == Counter(record for batch in (*OTHERS[:2], SECOND) for record in records(batch))
+    assert rows(table) == expected(*OTHERS[:2], SECOND)
     assert refused_start(known(table.location, SCHEMA))
 
 
@@ -254,7 +224,7 @@ def test_a_driver_that_cannot_look_after_its_commit_stops_at_the_next_look(table
     with pytest.raises(Dead if dies else TableError):
         committed(table, SECOND)
     assert refused_start(known(table.location, SCHEMA))
-    assert rows(table) == Counter(records(OTHERS[0]) + (records(SECOND) if dies else []))
+    assert rows(table) == expected(OTHERS[0], *([SECOND] if dies else []))
 
 
 def test_a_query_whose_commits_have_no_note_of_their_table_goes_on(table, monkeypatch) -> None:
@@ -268,33 +238,22 @@ def test_a_query_whose_commits_have_no_note_of_their_table_goes_on(table, monkey
 
 
 def test_a_restore_that_takes_nothing_of_the_query_is_no_reason_to_stop(table) -> None:
-    """To its last commit, or a later version."""
-    committed(table, FIRST)
-    committed(table, OTHERS[0])
-    for version in (1, 2):
-        DeltaTable(table.location.uri).restore(version)
-    assert not committed(table, SECOND).again
-    DeltaTable(table.location.uri).restore(4)
-    assert condition_of(table, micro_batch(2)) == "EOS_OTHER_TABLE.restored"
-
-
-def test_a_restore_that_the_user_knows_of_is_no_reason_to_stop(table) -> None:
-    """Not that one; a later one is. Nor does a RESTORE count that was there before the query."""
+    """One before the query; and to its last commit, or a later version."""
     write_deltalake(table.location.uri, pa.Table.from_pylist([], SCHEMA), mode="append")
     DeltaTable(table.location.uri).restore(0)
     committed(table, FIRST)
-    restored(table)
-    version = DeltaTable(table.location.uri).version()
-    committed(table, SECOND, after_restore=version)
-    assert rows(table) == Counter(records(SECOND))
-    restored(table)
-    assert condition_of(table, micro_batch(2), after_restore=version) == "EOS_OTHER_TABLE.restored"
+    committed(table, OTHERS[0])
+    for version in (3, 4):
+        DeltaTable(table.location.uri).restore(version)
+    assert not committed(table, SECOND).again
+    DeltaTable(table.location.uri).restore(6)
+    assert condition_of(table, micro_batch(2)) == "EOS_OTHER_TABLE.restored"
 
 
 def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(table, monkeypatch) -> None:
     """delta-rs would give the newest ones, under the numbers of those before."""
     committed(table, FIRST)
-    restored(table)
+    DeltaTable(table.location.uri).restore(0)
     real = commit_module.remembered
 
     def beside_another_writer(*arguments):
@@ -308,7 +267,7 @@ def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(tab
     assert error.value.entry == "EOS_OTHER_TABLE.restored"
     assert "version 2 of" in error.value.message
     committed(table, SECOND, after_restore=2)
-    assert rows(table) == Counter(records(SECOND))
+    assert rows(table) == expected(SECOND)
 
 
 def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None:
@@ -321,8 +280,8 @@ def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None
     other.alter.set_table_properties(properties, raise_if_not_exists=False)
     DeltaTable(table.location.uri).delete("offset = 0")
     committed(table, SECOND)
-    expected = [row for row in records(FIRST) if row[2] != 0] + records(SECOND)
-    assert read_by_deltalake(table.location) == Counter(expected)
+    gone = {record: count for record, count in expected(FIRST).items() if record[2] == 0}
+    assert read_by_deltalake(table.location) == expected(FIRST, SECOND) - Counter(gone)
 
 
 # Files
@@ -351,39 +310,3 @@ def test_a_commit_by_spark_under_the_same_number_is_another_querys(table) -> Non
     properties = CommitProperties({}, app_transactions=[Transaction(QUERY, 0, 1)])
     DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
     assert condition_of(table, FIRST) == "EOS_TABLE_TWO_QUERIES"
-
-
-# Mistakes, put back
-
-
-def test_a_handle_that_is_opened_after_the_question_doubles_rows(table, monkeypatch) -> None:
-    """So the question and the commit have to be on one: these tests would notice."""
-    right = DeltaCommit.append
-
-    def on_another_handle(self, handle):
-        return right(self, self.look())
-
-    beaten = []
-
-    def other_driver(point: str) -> None:
-        if point == "table.asked" and not beaten:
-            beaten.append(point)
-            committed(table, FIRST)
-
-    monkeypatch.setattr(failpoints, "reach", other_driver)
-    assert committed(table, FIRST).again
-    assert rows(table) == Counter(records(FIRST))
-    beaten.clear()
-    monkeypatch.setattr(DeltaCommit, "append", on_another_handle)
-    committed(table, SECOND)
-    beaten.clear()
-    third = micro_batch(2, (0, 5, 6))
-
-    def again_other_driver(point: str) -> None:
-        if point == "table.asked" and not beaten:
-            beaten.append(point)
-            committed(table, third)
-
-    monkeypatch.setattr(failpoints, "reach", again_other_driver)
-    committed(table, third)
-    assert rows(table)["t", 0, 5] == 2

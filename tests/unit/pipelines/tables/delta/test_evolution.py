@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_eos.base import failpoints
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta import evolution
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
-from tests.support.tables.delta_files import QUERY, SCHEMA, add_columns, files_of, micro_batch, on_disk, targeted
+from tests.support.tables.delta_files import QUERY, SCHEMA, add_columns, committed, micro_batch
 from tests.support.waiting import TIMEOUT
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
@@ -56,7 +55,7 @@ def refusal(table: Table, given: pa.Schema) -> EosError:
 
 def test_the_commit_has_nothing_but_the_columns(table) -> None:
     """The query's own transactions stay, and so does what the table has else: comments, properties, protocol."""
-    targeted(table).commit(FIRST, files_of(on_disk(table.location), FIRST), 3)
+    committed(table, FIRST)
     handle = DeltaTable(table.location.uri)
     handle.alter.set_table_properties({"delta.appendOnly": "true"})
     handle.alter.set_column_metadata("topic", {"comment": "where it comes from"})
@@ -88,18 +87,17 @@ def test_columns_within_a_struct_keep_its_comments(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("versions", [0, 1, 2])
-def test_a_table_that_was_recreated_meanwhile_stays_as_it_is(table, monkeypatch, versions) -> None:
+def test_a_table_that_was_recreated_meanwhile_stays_as_it_is(table, meanwhile, versions) -> None:
     """Its columns, its id and its rows, whether it is shorter than the one before, as long, or longer."""
-    targeted(table).commit(FIRST, files_of(on_disk(table.location), FIRST), 3)
+    committed(table, FIRST)
 
-    def recreated(point: str) -> None:
-        if point == "table.evolving":
-            shutil.rmtree(table.location.uri)
-            DeltaTable.create(table.location.uri, SCHEMA)
-            for _ in range(versions):
-                write_deltalake(table.location.uri, pa.Table.from_pylist([{"offset": 1}], SCHEMA), mode="append")
+    def recreated() -> None:
+        shutil.rmtree(table.location.uri)
+        DeltaTable.create(table.location.uri, SCHEMA)
+        for _ in range(versions):
+            write_deltalake(table.location.uri, pa.Table.from_pylist([{"offset": 1}], SCHEMA), mode="append")
 
-    monkeypatch.setattr(failpoints, "reach", recreated)
+    meanwhile("table.evolving", recreated)
     with pytest.raises(TableError) as error:
         add_columns(table, WIDE)
     assert error.value.entry == "EOS_OTHER_TABLE.recreated"
@@ -117,12 +115,6 @@ def test_a_column_that_would_change_the_protocol_is_refused(table, column) -> No
     other = known(table.location, pa.schema([*SCHEMA, ("at", pa.timestamp("us"))]))
     wide = pa.schema([*SCHEMA, ("at", pa.timestamp("us")), ("c", pa.timestamp("us"))])
     assert dict(add_columns(other, wide).columns).keys() == {*SCHEMA.names, "at", "c"}
-
-
-@pytest.mark.parametrize("given", [{"a b": pa.int8()}, {"c": pa.struct([("x=y", pa.int8())])}])
-def test_names_that_need_column_mapping_are_refused(table, given) -> None:
-    """Spark could not change such a table any more."""
-    assert refusal(table, pa.schema([*SCHEMA, *given.items()])).entry == "EOS_TABLE_COLUMNS.name"
 
 
 def test_what_fails_before_the_commit_is_no_unknown_outcome(table, monkeypatch) -> None:

@@ -3,8 +3,6 @@ micro-batches again, no row is lost, and files that failed tasks have left are g
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -14,37 +12,24 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
+from spark_eos.pipelines.tables.delta.table import Location, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.servers.s3_stand_in import s3_stand_in
 from tests.support.tables.delta_files import (
     QUERY,
     SCHEMA,
-    files_of,
+    committed,
+    expected,
     grown_older,
     looked_after,
     micro_batch,
-    on_disk,
     read_by_deltalake,
-    records,
     targeted,
 )
-from tests.support.waiting import TIMEOUT
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2), (1, n, n + 1)) for n in range(24)]
 WEEKS = 8.0
-
-
-def committed(table: Table, batch: MicroBatch) -> bool:
-    """Whether the table already had it."""
-    files = files_of(on_disk(table.location), batch)
-    return targeted(table).commit(batch, files, len(records(batch)), patience_s=TIMEOUT).again
-
-
-def expected(batches: list[MicroBatch]) -> Counter:
-    return Counter(record for batch in batches for record in records(batch))
 
 
 def left_by_a_task(location: Location, batch: int) -> Path:
@@ -73,48 +58,15 @@ def test_a_query_goes_on_in_a_table_that_is_looked_after(tmp_path) -> None:
     assert not old.exists() and young.exists()
     assert not Path(location.uri, "_delta_log", f"{0:020d}.json").exists()
     assert len(handle.file_uris()) == 1 and handle.transaction_version(QUERY) == 11
-    assert committed(table, BATCHES[11])
+    assert committed(table, BATCHES[11]).again
     for batch in BATCHES[12:]:
-        assert not committed(table, batch)
+        assert not committed(table, batch).again
     looked_after(location)
     found = read_by_deltalake(location)
-    assert found == expected(BATCHES)
+    assert found == expected(*BATCHES)
     uris = DeltaTable(location.uri).file_uris()
     assert duckdb.sql(f"SELECT count(*) FROM read_parquet({uris!r})").fetchall() == [(found.total(),)]
-    assert committed(known(location, SCHEMA), BATCHES[-1])
-
-
-def test_drivers_commit_while_the_table_is_looked_after(tmp_path) -> None:
-    """Each micro-batch once, and readers meanwhile see whole micro-batches."""
-    table = known(location_of(str(tmp_path / "t"), HadoopSettings()), SCHEMA)
-    committed(table, BATCHES[0])
-    over, wrong, rounds = threading.Event(), list[object](), 0
-
-    def read() -> None:
-        seen = 0
-        while not over.is_set():
-            found = read_by_deltalake(table.location)
-            count = next((n for n in range(seen, len(BATCHES) + 1) if found == expected(BATCHES[:n])), None)
-            if count is None:
-                wrong.append(found)
-                return
-            seen = count
-
-    def commit() -> None:
-        for batch in BATCHES[1:]:
-            committed(table, batch)
-
-    reader, driver = threading.Thread(target=read), threading.Thread(target=commit)
-    reader.start()
-    driver.start()
-    while driver.is_alive() or rounds < 2:
-        looked_after(table.location)
-        rounds += 1
-    driver.join()
-    over.set()
-    reader.join()
-    assert not wrong
-    assert read_by_deltalake(table.location) == expected(BATCHES)
+    assert committed(known(location, SCHEMA), BATCHES[-1]).again
 
 
 def test_a_table_on_s3_is_looked_after(tmp_path) -> None:
@@ -122,12 +74,11 @@ def test_a_table_on_s3_is_looked_after(tmp_path) -> None:
     with s3_stand_in() as store:
         table = known(store.location("t"), SCHEMA)
         for batch in BATCHES[:3]:
-            files = files_of(lambda path, content: store.keep(f"t/{path}", content), batch)
-            targeted(table).commit(batch, files, len(records(batch)))
+            committed(table, batch, lambda path, content: store.keep(f"t/{path}", content))
         store.keep(f"t/eos-{QUERY}-1-0-1-0123456789abcdef.parquet", b"of a task that was killed")
         looked_after(table.location)
         assert not [key for key in store.objects if key.startswith("t/eos-")]
-        assert read_by_deltalake(table.location) == expected(BATCHES[:3])
+        assert read_by_deltalake(table.location) == expected(*BATCHES[:3])
         assert targeted(table).commit(BATCHES[2], [], 0).again
 
 

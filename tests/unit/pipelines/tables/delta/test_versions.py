@@ -49,18 +49,30 @@ def added(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
     return {"add": {"path": name, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True} | more}
 
 
+def removed(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
+    return {"remove": {"path": name, "partitionValues": {}, "size": 2, "dataChange": True} | more}
+
+
+def changed(name: str = "_change_data/c.parquet", **more: Any) -> dict[str, Any]:
+    return {"cdc": {"path": name, "partitionValues": {}, "size": 3, "dataChange": False} | more}
+
+
 def metadata_of(path: Path, version: int = 0) -> dict[str, Any]:
     lines = map(json.loads, log_file(path, version).read_text().splitlines())
     found: dict[str, Any] = next(line["metaData"] for line in lines if "metaData" in line)
     return found
 
 
-def refusal(path: Path, *actions: dict[str, Any]) -> EosError:
+def refusal(path: Path, *actions: dict[str, Any], changes: bool = False) -> EosError:
     """Why a version that comes while the query runs is refused."""
-    log = TableLog(opened(path))
+    log = TableLog(opened(path, changes=changes))
     with pytest.raises(EosError) as error:
         log.files(add_version(path, *actions))
     return error.value
+
+
+RECORDED = {"delta.enableChangeDataFeed": "true"}
+MAPPED = {"delta.columnMapping.mode": "name"}
 
 
 @pytest.fixture
@@ -68,6 +80,13 @@ def path(tmp_path) -> Path:
     """Of a table with one version that has a row."""
     append(tmp_path / "table", "0")
     return tmp_path / "table"
+
+
+@pytest.fixture
+def feed(tmp_path) -> Path:
+    """Of such a table that records its changes."""
+    append(tmp_path / "feed", "0", configuration=RECORDED)
+    return tmp_path / "feed"
 
 
 def test_each_version_has_the_files_that_it_appended(path) -> None:
@@ -100,19 +119,16 @@ def test_partitions_and_names_are_those_of_the_files(tmp_path) -> None:
     assert all((path / row["path"]).stat().st_size == row["size"] for row in found)
 
 
-@pytest.mark.parametrize("text", ["__HIVE_DEFAULT_PARTITION__", "null", "", None, "ü"])
-def test_partitions_are_the_same_texts_whichever_way_they_are_read(tmp_path, text) -> None:
+def test_partitions_are_the_same_texts_whichever_way_they_are_read(tmp_path) -> None:
     """Whoever wrote them: the name of null in directories is a string in a log."""
-    path = tmp_path / "table"
-    write_deltalake(str(path), pa.table({"value": ["a"], "p": ["x"]}), partition_by=["p"])
-    whole = log_file(path, 0).read_text()
-    assert '"partitionValues":{"p":"x"}' in whole
-    log_file(path, 0).write_text(whole.replace('{"p":"x"}', json.dumps({"p": text})))
+    path, texts = tmp_path / "table", ["__HIVE_DEFAULT_PARTITION__", "null", "", None, "ü"]
+    DeltaTable.create(str(path), pa.schema({"value": pa.string(), "p": pa.string()}), partition_by=["p"])
+    add_version(path, *(added(f"{n}.parquet", partitionValues={"p": text}) for n, text in enumerate(texts)))
     log = TableLog(opened(path))
-    found = log.files(0)
+    found = log.files(1)
     assert found is not None
-    assert [json.loads(row) for row in found.files["partition"].to_pylist()] == [[text or None]]
-    assert log.first(0).files.equals(found.files)
+    assert [json.loads(row) for row in found.files["partition"].to_pylist()] == [[text or None] for text in texts]
+    assert log.first(1).files.equals(found.files)
 
 
 def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(path) -> None:
@@ -127,40 +143,39 @@ def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(pat
     assert set(before.files["path"].to_pylist()) == listed(path, 11)
 
 
+VECTOR = {"storageType": "u"}
+KNOWN = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
+
+
 @pytest.mark.parametrize(
-    ("actions", "entry"),
+    ("changes", "actions", "entry"),
     [
-        ([{"remove": {"path": "a", "dataChange": True}}], "EOS_DELTA_ROWS_CHANGED"),
-        ([added(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        (
-            [added(deletionVector={"storageType": "u"}), {"remove": {"path": "a.parquet", "dataChange": True}}],
-            "EOS_DELTA_ROWS_CHANGED",
-        ),
-        ([added("/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added("FILE:/elsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added("../a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added("p=1/%2e%2E/../a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added("..%2Fa.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added("%2Felsewhere/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added(), added("./a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([added(), added()], "EOS_DELTA_LOG_DAMAGED"),
-        ([added(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
-        ([{"add": {"path": "a", "partitionValues": {}, "size": 1}}], "EOS_DELTA_LOG_DAMAGED"),
-        ([{"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        (
-            [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["typeWidening"]}}],
-            "EOS_DELTA_TABLE_SETTINGS.reading",
-        ),
-        (
-            [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unheardOf"]}}],
-            "EOS_DELTA_TABLE_SETTINGS.reading",
-        ),
+        (False, [{"remove": {"path": "a", "dataChange": True}}], "EOS_DELTA_ROWS_CHANGED"),
+        (False, [added(deletionVector=VECTOR)], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (False, [added(deletionVector=VECTOR), removed()], "EOS_DELTA_ROWS_CHANGED"),
+        (False, [added("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        (False, [added(), added()], "EOS_DELTA_LOG_DAMAGED"),
+        (False, [added(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
+        (False, [{"add": {"path": "a", "partitionValues": {}, "size": 1}}], "EOS_DELTA_LOG_DAMAGED"),
+        (False, [{"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (False, [{"protocol": KNOWN | {"readerFeatures": ["typeWidening"]}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (False, [{"protocol": KNOWN | {"writerFeatures": ["unheardOf"]}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (True, [added(deletionVector=VECTOR)], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (True, [added("b", deletionVector=VECTOR), changed()], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (True, [removed(deletionVector=VECTOR)], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (True, [added("a"), removed("a")], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (True, [removed(size=None)], "EOS_DELTA_TABLE_SETTINGS.reading"),
+        (True, [removed("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
+        (True, [removed(), removed()], "EOS_DELTA_LOG_DAMAGED"),
+        (True, [changed(), changed()], "EOS_DELTA_LOG_DAMAGED"),
+        (True, [changed(partitionValues=None)], "EOS_DELTA_LOG_DAMAGED"),
+        (True, [changed(size=None)], "EOS_DELTA_LOG_DAMAGED"),
+        (True, [removed(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
     ],
 )
-def test_what_a_version_may_not_have_is_refused(path, actions, entry) -> None:
-    """By name."""
-    assert refusal(path, *actions).entry == entry
+def test_what_a_version_may_not_have_is_refused(feed, changes, actions, entry) -> None:
+    """By name; of changes also where files of changes would do, as the next version may have none."""
+    assert refusal(feed, *actions, changes=changes).entry == entry
 
 
 PARTS = ["..", ".", "", "a", "%2e%2e", "%2E.", "%252e%252e", "p=..", "...", "..%2f", "%2f", "%252f", "a%00", "%5c.."]
@@ -211,7 +226,8 @@ def test_a_version_that_is_cut_off_is_refused(path) -> None:
 
 
 def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
-    """New columns since the query started; before that, they are known."""
+    """New columns since the query started; before that, they are known. Files of a mapping have other names of
+    columns."""
     metadata = metadata_of(path)
     field = {"name": "more", "type": "long", "nullable": True, "metadata": {}}
     schema = json.loads(metadata["schemaString"])
@@ -219,23 +235,17 @@ def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
     assert refusal(path, {"metaData": wider}).condition == "EOS_DELTA_SCHEMA_CHANGED"
     assert TableLog(opened(path)).files(1) is not None
     assert refusal(path, {"metaData": wider | {"id": "another"}}).condition == "EOS_OTHER_TABLE"
+    log_file(path, 2).unlink()
+    assert refusal(path, {"metaData": wider | {"configuration": MAPPED}}).entry == "EOS_DELTA_TABLE_SETTINGS.reading"
 
 
-def test_column_mapping_is_refused_where_it_comes(path) -> None:
-    """Its files have other names of columns."""
-    mapped = metadata_of(path) | {"configuration": {"delta.columnMapping.mode": "name"}}
-    assert refusal(path, {"metaData": mapped}).entry == "EOS_DELTA_TABLE_SETTINGS.reading"
-
-
-MAPPED = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
-KNOWN = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+MAPPING_PROTOCOL = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
 
 
 @pytest.fixture(params=[False, True], ids=["appends", "changes"])
-def later(request, tmp_path) -> tuple[Path, bool]:
-    """Of a table whose appends, or changes, are read, with one version that has a row."""
-    append(tmp_path / "later", "0", configuration=RECORDED)
-    return tmp_path / "later", request.param
+def later(request, feed) -> tuple[Path, bool]:
+    """The path of a table, and whether its changes are read."""
+    return feed, request.param
 
 
 def test_a_beginning_with_what_the_table_no_longer_has_is_refused(later) -> None:
@@ -243,12 +253,12 @@ def test_a_beginning_with_what_the_table_no_longer_has_is_refused(later) -> None
     columns, and would be read as nulls."""
     path, changes = later
     metadata = metadata_of(path)
-    mapped = metadata | {"configuration": metadata["configuration"] | {"delta.columnMapping.mode": "name"}}
+    mapped = metadata | {"configuration": metadata["configuration"] | MAPPED}
     schema = json.loads(metadata["schemaString"])
     for number, field in enumerate(schema["fields"], 1):
         names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
         field["metadata"] = names
-    begun = add_version(path, MAPPED, {"metaData": mapped | {"schemaString": json.dumps(schema)}})
+    begun = add_version(path, MAPPING_PROTOCOL, {"metaData": mapped | {"schemaString": json.dumps(schema)}})
     between = add_version(path, added())
     ended = add_version(path, {"metaData": metadata})
     log = TableLog(opened(path, changes=changes))
@@ -268,9 +278,9 @@ def test_a_beginning_with_a_feature_that_was_dropped_is_refused(later) -> None:
     of_writers = {"writerFeatures": ["unheardOf"]}
     of_all = of_writers | {"readerFeatures": ["unheardOf"]}
     for features, entry in ((of_writers, "EOS_DELTA_TABLE_SETTINGS.reading"), (of_all, "EOS_DELTA_FAILED")):
-        add_version(path, {"protocol": KNOWN["protocol"] | features})
+        add_version(path, {"protocol": KNOWN | features})
         version = add_version(path, added())
-        add_version(path, KNOWN)
+        add_version(path, {"protocol": KNOWN})
         with pytest.raises(EosError) as error:
             TableLog(opened(path, changes=changes)).check_begin(version)
         assert error.value.entry == entry
@@ -408,9 +418,7 @@ def test_partition_columns_without_one_meaning_are_refused(tmp_path, schema, par
 
 def test_a_column_mapping_is_refused_at_the_start(path) -> None:
     """As is a place without a table."""
-    mapped = metadata_of(path) | {"configuration": {"delta.columnMapping.mode": "name"}}
-    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
-    add_version(path, {"protocol": protocol}, {"metaData": mapped})
+    add_version(path, MAPPING_PROTOCOL, {"metaData": metadata_of(path) | {"configuration": MAPPED}})
     with pytest.raises(EosError) as error:
         opened(path)
     assert error.value.condition in ("EOS_DELTA_TABLE_SETTINGS", "EOS_DELTA_FAILED")
@@ -420,24 +428,6 @@ def test_a_column_mapping_is_refused_at_the_start(path) -> None:
 
 
 # Changes
-
-
-RECORDED = {"delta.enableChangeDataFeed": "true"}
-
-
-def removed(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
-    return {"remove": {"path": name, "partitionValues": {}, "size": 2, "dataChange": True} | more}
-
-
-def changed(name: str = "_change_data/c.parquet", **more: Any) -> dict[str, Any]:
-    return {"cdc": {"path": name, "partitionValues": {}, "size": 3, "dataChange": False} | more}
-
-
-@pytest.fixture
-def feed(tmp_path) -> Path:
-    """Of a table that records its changes, with one version that has a row."""
-    append(tmp_path / "feed", "0", configuration=RECORDED)
-    return tmp_path / "feed"
 
 
 @pytest.mark.parametrize(
@@ -458,30 +448,6 @@ def test_a_version_has_the_files_of_its_changes(feed, actions, kinds) -> None:
     found = log.files(add_version(feed, *actions))
     assert found is not None
     assert [f"{row['kind']} {row['path']}" for row in found.files.to_pylist()] == kinds
-
-
-@pytest.mark.parametrize(
-    ("actions", "entry"),
-    [
-        ([added(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([added("b", deletionVector={"storageType": "u"}), changed()], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([removed(deletionVector={"storageType": "u"})], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([added("a"), removed("a")], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([removed(size=None)], "EOS_DELTA_TABLE_SETTINGS.reading"),
-        ([removed("s3://b/a.parquet")], "EOS_DELTA_TABLE_SETTINGS.outside"),
-        ([removed(), removed()], "EOS_DELTA_LOG_DAMAGED"),
-        ([changed(), changed()], "EOS_DELTA_LOG_DAMAGED"),
-        ([changed(partitionValues=None)], "EOS_DELTA_LOG_DAMAGED"),
-        ([changed(size=None)], "EOS_DELTA_LOG_DAMAGED"),
-        ([removed(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
-    ],
-)
-def test_changes_that_cannot_be_read_are_refused(feed, actions, entry) -> None:
-    """By name, also where files of changes would do: the next version may have none."""
-    log = TableLog(opened(feed, changes=True))
-    with pytest.raises(EosError) as error:
-        log.files(add_version(feed, *actions))
-    assert error.value.entry == entry
 
 
 def test_a_removed_file_needs_the_values_of_its_partition(tmp_path) -> None:

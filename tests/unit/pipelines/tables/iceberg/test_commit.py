@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import memory, snapshots
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
 from tests.support.tables.delta_files import QUERY, micro_batch
@@ -46,55 +43,6 @@ def test_a_summary_has_the_end_offsets_of_all_partitions(kind, target) -> None:
     assert json.loads(str(tagged.summary["spark-eos.ranges"])) == {"t/0": [5, 5], "t/1": [2, 2], "t/2": [7, 8]}
 
 
-def lost_before(right: Callable[..., Any], *arguments: Any) -> None:
-    raise CommitStateUnknownException("504")
-
-
-def lost_after(right: Callable[..., Any], *arguments: Any) -> None:
-    right(*arguments)
-    raise CommitStateUnknownException("504")
-
-
-def sent_again(right: Callable[..., Any], *arguments: Any) -> None:
-    """As by a proxy: the second one is refused, as the first one was done."""
-    right(*arguments)
-    right(*arguments)
-
-
-@pytest.mark.parametrize(("fault", "again"), [(lost_before, False), (lost_after, True), (sent_again, True)])
-def test_a_commit_of_an_unknown_outcome_is_looked_for(kind, target, monkeypatch, fault, again) -> None:
-    """And tried again only if the table does not have it."""
-    committed(target, FIRST)
-    right, faults = SqlCatalog.commit_table, [fault]
-    monkeypatch.setattr(
-        SqlCatalog, "commit_table", lambda *arguments: (faults.pop() if faults else plain)(right, *arguments)
-    )
-    assert committed(target, SECOND) == Outcome(again=again, tries=2)
-    assert kind.places() == expected(FIRST, SECOND)
-
-
-def plain(right: Callable[..., Any], *arguments: Any) -> Any:
-    return right(*arguments)
-
-
-def test_a_request_that_is_done_late_is_refused(kind, target, monkeypatch) -> None:
-    """The one that was tried again was done before it; others have committed since."""
-    committed(target, FIRST)
-    right, late = SqlCatalog.commit_table, []
-
-    def commit_table(*arguments: Any) -> Any:
-        if not late:
-            late.append(arguments)
-            raise CommitStateUnknownException("504")
-        return right(*arguments)
-
-    monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
-    assert committed(target, SECOND) == Outcome(again=False, tries=2)
-    with pytest.raises(CommitFailedException):
-        right(*late[0])
-    assert kind.places() == expected(FIRST, SECOND)
-
-
 def test_an_outcome_that_stays_unknown_stops_the_query(kind, target, monkeypatch) -> None:
     """Without what is secret in the catalog's properties."""
     named = kind.target(**{"catalog.password": "rosebud"})
@@ -125,22 +73,13 @@ def test_what_the_table_remembers_outlives_snapshots(kind, target) -> None:
     assert kind.places() == expected(FIRST, SECOND) + Counter({(9, 0): 1, (9, 1): 1})
 
 
-def test_pyiceberg_makes_the_updates_that_are_known_here(kind, target) -> None:
-    """What is private in it still does what `spark_eos.pipelines.tables.iceberg.snapshots` takes it for: this fails
-    where a new version does not."""
-    table = kind.load()
-    id_, updates = snapshots.stage(table, [], memory.summary_of(FIRST, 5, {}, "an id"))
-    assert [update.action for update in updates] == ["add-snapshot", "set-snapshot-ref"]
-    added, moved = updates
-    assert (added.snapshot.snapshot_id, added.snapshot.parent_snapshot_id) == (id_, None)
-    assert (moved.ref_name, moved.snapshot_id, moved.type) == ("main", id_, "branch")
-    assert kind.load().metadata == table.metadata
-    # To stage a snapshot changes nothing in what was read of the table, which is not copied for it.
+def test_to_stage_a_snapshot_changes_nothing_of_what_was_read(kind, target) -> None:
+    """The table's metadata is not copied for it, by what is private in pyiceberg."""
     committed(target, FIRST)
     table = kind.load()
     before = table.metadata.model_dump_json()
     snapshots.stage(table, [], memory.summary_of(SECOND, 2, {}, "an id"))
-    assert table.metadata.model_dump_json() == before
+    assert table.metadata.model_dump_json() == before == kind.load().metadata.model_dump_json()
 
 
 def test_small_manifests_are_merged_as_the_table_says(kind, target) -> None:

@@ -10,13 +10,11 @@ import random
 import threading
 import zlib
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyspark import cloudpickle
 
-from spark_eos.base import failpoints
 from spark_eos.base.metrics_events import NOWHERE
 from spark_eos.errors import TableError
 from spark_eos.options.parse import stream_options
@@ -28,7 +26,7 @@ from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
-from tests.support.servers.rest_catalog import SHORT_S, CatalogServer, Fault, RestIceberg, serving, soon_overdue
+from tests.support.servers.rest_catalog import SHORT_S, Fault, RestIceberg, serving, soon_overdue
 from tests.support.tables.delta_files import QUERY, micro_batch
 from tests.support.tables.table_kinds import FOREIGN, beside_others, committed, expected, files_of
 from tests.support.waiting import wait_for
@@ -39,40 +37,17 @@ LARGE = bytes(8 << 20)
 
 
 @pytest.fixture
-def kind(tmp_path) -> RestIceberg:
-    return RestIceberg(tmp_path)
-
-
-@pytest.fixture
-def server(kind):
-    with serving(kind.server) as server:
-        yield server
-
-
-@pytest.fixture
-def target(kind, server) -> IcebergTarget:
-    return kind.target()
-
-
-@pytest.fixture
 def short(server, monkeypatch) -> None:
     soon_overdue(server, monkeypatch)
 
 
-def is_read_between_commits(server: CatalogServer) -> bool:
-    """Whether the table was read anew before each commit after another one."""
-    named = [kind for kind in server.kinds if kind in ("load", "commit")]
-    return ("commit", "commit") not in pairwise(named)
-
-
 @pytest.mark.parametrize(
-    ("before", "answer"),
+    ("before", "answer", "done"),
     [
-        ((), 504),
-        *(((FIRST,), answer) for answer in ("lost", 409, 500, 502, 503, 504, "garbled", "hung")),
+        *((before, 504, done) for before in ((), (FIRST,)) for done in ("before", "never", "late")),
+        *(((FIRST,), answer, "before") for answer in ("lost", 409, 500, 502, 503, "garbled", "hung")),
     ],
 )
-@pytest.mark.parametrize("done", ["before", "never", "late"])
 def test_a_micro_batch_is_in_the_table_once_whatever_becomes_of_the_request(
     kind, server, target, short, before, done, answer
 ) -> None:
@@ -82,7 +57,7 @@ def test_a_micro_batch_is_in_the_table_once_whatever_becomes_of_the_request(
     batch, after = (SECOND, THIRD) if before else (FIRST, SECOND)
     server.faults = [Fault("commit", answer, done)]
     assert committed(target, batch) == Outcome(again=done == "before", tries=2)
-    assert not server.faults and is_read_between_commits(server)
+    assert not server.faults and server.is_read_between_commits()
     assert kind.places() == expected(*before, batch)
     assert server.catch_up() == ([409] if done == "late" else [])
     assert committed(target, after) == Outcome(again=False, tries=1)
@@ -91,71 +66,55 @@ def test_a_micro_batch_is_in_the_table_once_whatever_becomes_of_the_request(
 
 @pytest.mark.parametrize("before", [(), (FIRST,)], ids=["new table", "table with rows"])
 def test_a_request_that_is_done_between_the_look_and_the_next_one_is_not_done_twice(
-    kind, server, target, monkeypatch, before
+    kind, server, target, meanwhile, before
 ) -> None:
     """The driver has just seen that the table does not have the micro-batch: its second request is refused."""
     for batch in before:
         committed(target, batch)
-    batch, looks = SECOND if before else FIRST, []
-
-    def late(point: str) -> None:
-        looks.append(point)
-        if looks.count("table.asked") == 2 and point == "table.asked":
-            assert server.catch_up() == [200]
-
-    monkeypatch.setattr(failpoints, "reach", late)
+    batch, caught_up = SECOND if before else FIRST, list[int]()
+    meanwhile("table.asked", lambda: caught_up.extend(server.catch_up()), nth=2)
     server.faults = [Fault("commit", 504, "late")]
     assert committed(target, batch) == Outcome(again=True, tries=3)
-    assert is_read_between_commits(server)
+    assert caught_up == [200]
+    assert server.is_read_between_commits()
     assert kind.places() == expected(*before, batch)
 
 
 @pytest.mark.parametrize("done", ["before", "never", "late"])
 @pytest.mark.parametrize("other", ["driver", "writer"])
 def test_a_catalog_that_ignores_requirements_takes_no_micro_batch_twice(
-    kind, server, target, monkeypatch, other, done
+    kind, server, target, meanwhile, other, done
 ) -> None:
     """Nor does it lose one: a snapshot is numbered after the last one that its writer has read, and refused where there
     is another one with its number."""
     committed(target, FIRST)
-    server.conditions, reached = False, list[str]()
-
-    def meanwhile(point: str) -> None:
-        reached.append(point)
-        if reached == ["table.asked"] and other == "driver":
-            committed(target, SECOND)
-        elif reached == ["table.asked"]:
-            kind.append({"topic": "foreign", "partition": 9, "offset": 0})
-
-    monkeypatch.setattr(failpoints, "reach", meanwhile)
+    server.conditions, foreign = False, {"topic": "foreign", "partition": 9, "offset": 0}
+    meanwhile("table.asked", lambda: committed(target, SECOND) if other == "driver" else kind.append(foreign))
     server.faults = [Fault("commit", 504, done)]
     committed(target, SECOND)
     assert not server.faults and set(server.catch_up()) <= {409}
     committed(target, THIRD)
-    foreign = Counter({(9, 0): 1} if other == "writer" else {})
-    assert kind.places() == expected(FIRST, SECOND, THIRD) + foreign
+    assert kind.places() == expected(FIRST, SECOND, THIRD) + Counter({(9, 0): 1} if other == "writer" else {})
 
 
 @pytest.mark.parametrize("conditions", [True, False])
 @pytest.mark.parametrize(("before", "others"), [((), 0), ((), 1), ((FIRST,), 0), ((FIRST,), 1), ((FIRST,), 2)])
 def test_a_driver_that_wakes_up_in_front_of_another_table_is_stopped(
-    kind, server, target, monkeypatch, before, others, conditions
+    kind, server, target, meanwhile, before, others, conditions
 ) -> None:
     """By a catalog that checks which table a commit is for, before it has landed; where one does not, the commit itself
     tells, and the next start is refused, too."""
     for batch in before:
         committed(target, batch)
-    batch, server.conditions, left = SECOND if before else FIRST, conditions, ["table.asked"]
+    batch, server.conditions = SECOND if before else FIRST, conditions
 
-    def meanwhile(point: str) -> None:
-        if point in left:
-            left.clear()
-            kind.load().catalog.drop_table(kind.table)
-            other = kind.target()
-            for number in range(others):
-                committed(other, micro_batch(number, (9, number, number + 1), query="another"))
+    def recreated() -> None:
+        kind.drop()
+        other = kind.target()
+        for number in range(others):
+            committed(other, micro_batch(number, (9, number, number + 1), query="another"))
 
-    monkeypatch.setattr(failpoints, "reach", meanwhile)
+    meanwhile("table.asked", recreated)
     with pytest.raises(TableError) as error:
         committed(target, batch)
     if conditions or others > len(before) > 0:  # a snapshot's number is not taken twice
@@ -214,8 +173,8 @@ def test_drivers_at_once_commit_each_micro_batch_once_by_a_faulty_catalog(kind, 
 
 @pytest.mark.parametrize(
     ("to", "answer"),
-    [(to, answer) for to in ("config", "exists", "namespace", "create", "load") for answer in ("lost", "hung")]
-    + [("config", "dripping"), ("create", 503), ("load", 429), ("exists", 500)],
+    [(to, "lost") for to in ("config", "exists", "namespace", "create", "load")]
+    + [("config", "dripping"), ("create", "hung"), ("create", 503), ("load", 429), ("exists", 500)],
 )
 def test_a_query_starts_in_time_or_not_at_all(kind, server, short, to, answer) -> None:
     """And starts again once the catalog answers, whatever was created of the table."""

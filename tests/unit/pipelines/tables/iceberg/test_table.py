@@ -19,7 +19,7 @@ from pyiceberg.utils.config import Config
 from spark_eos.errors import EosError
 from spark_eos.pipelines.tables.iceberg.catalog import without_secrets
 from spark_eos.pipelines.tables.iceberg.table import folder_of, layout_of
-from spark_eos.pipelines.tables.iceberg.target import place_of
+from spark_eos.pipelines.tables.iceberg.target import reference_to
 from tests.support.tables.table_kinds import Iceberg
 
 ID, TEXT = NestedField(1, "id", LongType()), NestedField(2, "s", StringType())
@@ -166,7 +166,7 @@ def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> No
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", uri)
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # which is read once
     with pytest.raises(EosError) as error:
-        place_of("a.b", "prod", {}).target(WRITTEN, create=True)
+        reference_to("a.b", "prod", {}).target(WRITTEN, create=True)
     assert error.value.condition == "EOS_ICEBERG_FAILED"
     assert "from the uri: nothing://***@host/db" in error.value.message
 
@@ -182,7 +182,7 @@ def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(EosError) as error:
-        place_of("a.b", "default", {})
+        reference_to("a.b", "default", {})
     assert error.value.entry == "EOS_NOT_INSTALLED.extra" and "[iceberg]" in error.value.hint
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from pyiceberg.exceptions import CommitFailedException
-from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.base import system
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
 from spark_eos.pipelines.tables.micro_batch import MicroBatch
 from tests.support.runs.page_programs import run_program
-from tests.support.tables.delta_files import QUERY, micro_batch
+from tests.support.tables.delta_files import micro_batch
 from tests.support.tables.table_kinds import Iceberg, committed, expected, files_of
 from tests.support.waiting import TIMEOUT
 
@@ -30,14 +27,6 @@ def batch_of(number: int) -> MicroBatch:
     return micro_batch(number, (0, 2 * number, 2 * number + 2), (1, number, number + 1))
 
 
-BATCHES = [batch_of(number) for number in range(12)]
-
-
-@pytest.fixture
-def kind(tmp_path) -> Iceberg:
-    return Iceberg(tmp_path)
-
-
 def expire(kind: Iceberg) -> None:
     """By the page, all snapshots but those that are needed."""
     replaced = {**_NAMES, "timedelta(hours=1)": "timedelta(0)"}
@@ -47,26 +36,6 @@ def expire(kind: Iceberg) -> None:
 def sweep(kind: Iceberg) -> None:
     """By the page."""
     run_program("iceberg.md", "delete_file", _NAMES, opened=kind.opened(), name=kind.table)
-
-
-def test_snapshots_expire_beside_a_driver(kind) -> None:
-    """The last micro-batch is known again."""
-    target = kind.target()
-    committed(target, BATCHES[0])
-    driver = threading.Thread(target=lambda: [committed(target, batch) for batch in BATCHES[1:]])
-    driver.start()
-    rounds, refused = 0, 0
-    while driver.is_alive() or rounds == refused:
-        rounds += 1
-        try:
-            expire(kind)
-        except (CommitFailedException, SQLAlchemyError):
-            refused += 1
-    driver.join()
-    expire(kind)
-    assert len(kind.load().metadata.snapshots) == 1
-    assert committed(target, BATCHES[-1]).again and kind.last(QUERY) == 11
-    assert kind.places() == expected(*BATCHES)
 
 
 class History:
