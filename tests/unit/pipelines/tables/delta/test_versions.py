@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,12 +64,17 @@ def metadata_of(path: Path, version: int = 0) -> dict[str, Any]:
     return found
 
 
+def stopped(ask: Callable[..., object], *arguments: Any, **more: Any) -> EosError:
+    """The error with which a query stops when it asks this."""
+    with pytest.raises(EosError) as error:
+        ask(*arguments, **more)
+    return error.value
+
+
 def refusal(path: Path, *actions: dict[str, Any], changes: bool = False) -> EosError:
     """Why a version that comes while the query runs is refused."""
     log = TableLog(opened(path, changes=changes))
-    with pytest.raises(EosError) as error:
-        log.files(add_version(path, *actions))
-    return error.value
+    return stopped(log.files, add_version(path, *actions))
 
 
 RECORDED = {"delta.enableChangeDataFeed": "true"}
@@ -220,9 +226,7 @@ def test_a_version_that_is_cut_off_is_refused(path) -> None:
     log = TableLog(opened(path))
     version = add_version(path, added())
     log_file(path, version).write_text(json.dumps(added())[:-9])
-    with pytest.raises(EosError) as error:
-        log.files(version)
-    assert error.value.condition == "EOS_DELTA_LOG_DAMAGED"
+    assert stopped(log.files, version).condition == "EOS_DELTA_LOG_DAMAGED"
 
 
 def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
@@ -281,9 +285,7 @@ def test_a_beginning_with_a_feature_that_was_dropped_is_refused(later) -> None:
         add_version(path, {"protocol": KNOWN | features})
         version = add_version(path, added())
         add_version(path, {"protocol": KNOWN})
-        with pytest.raises(EosError) as error:
-            TableLog(opened(path, changes=changes)).check_begin(version)
-        assert error.value.entry == entry
+        assert stopped(TableLog(opened(path, changes=changes)).check_begin, version).entry == entry
 
 
 def test_a_beginning_with_other_partition_columns_is_refused(later) -> None:
@@ -332,9 +334,7 @@ def test_a_version_that_is_gone_is_not_one_that_is_still_to_come(path, checkpoin
         log_file(path, 3).unlink()
     else:
         log_file(path, 2).unlink()
-    with pytest.raises(EosError) as error:
-        TableLog(table).files(2)
-    assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
+    assert stopped(TableLog(table).files, 2).entry == "EOS_DELTA_DATA_LOSS.log"
     assert TableLog(table).files(4) is None
 
 
@@ -350,14 +350,10 @@ def test_a_table_that_was_recreated_or_put_back_is_noticed(path, tmp_path) -> No
     with pytest.raises(EosError, match="at version 0"):
         log.check(1, mark)
     shutil.rmtree(path)
-    with pytest.raises(EosError) as error:
-        log.check(1, mark)
-    assert error.value.condition == "EOS_DELTA_NO_TABLE"
+    assert stopped(log.check, 1, mark).condition == "EOS_DELTA_NO_TABLE"
     for n in ("0", "1"):
         append(path, n)
-    with pytest.raises(EosError) as error:
-        log.check(1, mark)
-    assert error.value.condition == "EOS_OTHER_TABLE"
+    assert stopped(log.check, 1, mark).condition == "EOS_OTHER_TABLE"
 
 
 def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
@@ -411,20 +407,14 @@ def test_versions_that_are_gone_are_not_waited_for(path, last_checkpoint) -> Non
 def test_partition_columns_without_one_meaning_are_refused(tmp_path, schema, partition_by, entry) -> None:
     """At the start."""
     DeltaTable.create(str(tmp_path / "t"), pa.schema(list(schema.items())), partition_by=partition_by)
-    with pytest.raises(EosError) as error:
-        opened(tmp_path / "t")
-    assert error.value.entry == entry
+    assert stopped(opened, tmp_path / "t").entry == entry
 
 
 def test_a_column_mapping_is_refused_at_the_start(path) -> None:
     """As is a place without a table."""
     add_version(path, MAPPING_PROTOCOL, {"metaData": metadata_of(path) | {"configuration": MAPPED}})
-    with pytest.raises(EosError) as error:
-        opened(path)
-    assert error.value.condition in ("EOS_DELTA_TABLE_SETTINGS", "EOS_DELTA_FAILED")
-    with pytest.raises(EosError) as error:
-        opened(path / "none")
-    assert error.value.condition == "EOS_DELTA_NO_TABLE"
+    assert stopped(opened, path).condition in ("EOS_DELTA_TABLE_SETTINGS", "EOS_DELTA_FAILED")
+    assert stopped(opened, path / "none").condition == "EOS_DELTA_NO_TABLE"
 
 
 # Changes
@@ -457,21 +447,18 @@ def test_a_removed_file_needs_the_values_of_its_partition(tmp_path) -> None:
     log = TableLog(opened(tmp_path / "t", changes=True))
     found = log.files(add_version(tmp_path / "t", removed(partitionValues={"p": "x"})))
     assert found is not None and found.files["partition"].to_pylist() == ['["x"]']
-    with pytest.raises(EosError) as error:
-        log.files(add_version(tmp_path / "t", removed(partitionValues=None)))
-    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
+    assert (
+        stopped(log.files, add_version(tmp_path / "t", removed(partitionValues=None))).entry
+        == "EOS_DELTA_TABLE_SETTINGS.reading"
+    )
 
 
 def test_a_table_that_does_not_record_its_changes_is_refused(path, feed) -> None:
     """At the start, by a version that ends it, and at a version before it began."""
-    with pytest.raises(EosError) as error:
-        opened(path, changes=True)
-    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.change_feed"
+    assert stopped(opened, path, changes=True).entry == "EOS_DELTA_TABLE_SETTINGS.change_feed"
     log = TableLog(opened(feed, changes=True))
     ended = metadata_of(feed) | {"configuration": {"delta.enableChangeDataFeed": "false"}}
-    with pytest.raises(EosError) as error:
-        log.files(add_version(feed, {"metaData": ended}))
-    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+    assert stopped(log.files, add_version(feed, {"metaData": ended})).entry == "EOS_DELTA_TABLE_SETTINGS.changes"
     append(path, "1")
     DeltaTable(str(path)).alter.set_table_properties(RECORDED)
     append(path, "3")
@@ -482,9 +469,7 @@ def test_a_table_that_does_not_record_its_changes_is_refused(path, feed) -> None
     with pytest.raises(EosError, match="version 1 of") as error:
         later.check_begin(1)
     assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
-    with pytest.raises(EosError) as error:
-        later.first(1)
-    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
+    assert stopped(later.first, 1).entry == "EOS_DELTA_TABLE_SETTINGS.changes"
 
 
 def test_a_beginning_before_what_the_log_still_has_is_refused(feed) -> None:
@@ -493,9 +478,7 @@ def test_a_beginning_before_what_the_log_still_has_is_refused(feed) -> None:
     append(feed, "2")
     DeltaTable(str(feed)).create_checkpoint()
     log_file(feed, 0).unlink()
-    with pytest.raises(EosError) as error:
-        TableLog(opened(feed, changes=True)).check_begin(1)
-    assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
+    assert stopped(TableLog(opened(feed, changes=True)).check_begin, 1).entry == "EOS_DELTA_DATA_LOSS.log"
 
 
 def test_columns_that_changes_have_are_refused(feed) -> None:
