@@ -16,13 +16,14 @@ PYTEST := $(BIN)/python -m pytest
 # With ARGS such as "-k ledger", some of several runs may have no test at all (exit code 5).
 NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
-# of, as a test takes twice as long when it is measured; of hundreds of schedules, and of mistakes that are put in, measuring shows
+# of, as a test takes twice as long when it is measured; of other schedules, and of mistakes that are put in, measuring shows
 # nothing new.
-SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistakes.py test_ledger_mistakes.py source)
+MEASURED := $(wildcard tests/unit/source/test_decode*.py tests/unit/kafka/producer/test_refus*.py) tests/unit/kafka/records \
+	tests/unit/protocol $(addprefix tests/simulation/,scenarios test_retired.py test_state_machine.py)
+SCHEDULED := tests/simulation/source \
+	$(filter-out $(MEASURED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
 # The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
 WIRE := tests/wire
-MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol tests/simulation/scenarios \
-	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
 # What needs neither Java nor a broker keeps two processes busy, which take tests from each other at the end; unit tests
 # of time limits wait, so they and the rest have three.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
