@@ -148,16 +148,6 @@ def test_leftovers_that_cannot_be_aborted_stop_no_commit(brokers: Brokers):
     assert (report.leftovers, report.still_open) == (1, 1)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@on_brokers
-def test_what_an_earlier_run_has_left_and_cannot_be_aborted_stops_no_start(brokers: Brokers, version: int):
-    """Whether the end of a transaction fences, or its id is taken for that: it times out, and no row is at stake."""
-    brokers.cluster.transaction_version = version
-    (pair,) = brokers.prepared(brokers.open("r1")).pairs
-    assert brokers.open("r2", own=refused(brokers, brokers.ports())).run == "r2"
-    assert brokers.state(pair) is State.ONGOING
-
-
 @on_brokers
 def test_what_cannot_be_aborted_does_not_hide_the_error(brokers: Brokers):
     """A restart helps against what has expired, and not against a right that is missing."""
@@ -345,23 +335,6 @@ def test_what_is_decided_before_the_query_is_closed_is_not_cleared(brokers: Brok
     assert closed is not None
     assert not clear_listed(brokers.ports(), closed, found)
     assert (brokers.state(left), brokers.state(pair)) == (State.COMPLETE_ABORT, State.ONGOING)
-
-
-@on_brokers
-def test_a_sweep_leaves_alone_what_the_run_writes_while_it_lists(brokers: Brokers):
-    """The micro-batch after the next uses the slot again, and may be decided in the next moment."""
-    head = brokers.open("r1")
-    commit(brokers.ports(), brokers.prepared(head))
-    own, written = brokers.ports(), []
-
-    def late() -> None:
-        if not written:
-            commit(brokers.ports(), brokers.prepared(head, 1))
-            written.append(brokers.prepared(head, 2))
-
-    meanwhile(own.coordinator, "ongoing", late)
-    assert sweep(own, "r1", 0) is None
-    assert commit(brokers.ports(), written[0]).transactions == 1
 
 
 @on_brokers

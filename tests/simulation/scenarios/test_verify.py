@@ -71,14 +71,6 @@ def test_nothing_is_noted_by_a_run_that_was_replaced(brokers: Brokers):
 
 
 @on_brokers
-def test_a_start_looks_in_the_place_of_a_process_that_was_killed(brokers: Brokers):
-    """Spark has passed the micro-batch, or has not."""
-    committed(brokers, aborted=True)
-    for batch in (1, 0):
-        stopped(MISSING, lambda batch=batch: brokers.open("r2", batch))
-
-
-@on_brokers
 def test_the_next_commit_looks_in_the_place_of_another_process(brokers: Brokers):
     """Before its own decision takes the place of the one that nobody has looked at. It is noted at once."""
     committed(brokers, aborted=True)
