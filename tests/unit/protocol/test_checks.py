@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, phrase, stop
+from spark_eos.errors import Diverged, phrase
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (
     OFFSETS_CHARS,
     as_json,
-    checkpoint_ahead,
     checkpoint_behind,
+    stop_of,
     superseded,
 )
 from spark_eos.protocol.head import Decision, ForeachBatchWrite, Head, Offsets, Pair, Probe, Verdict, Written
-from spark_eos.protocol.open import open_run
 from spark_eos.protocol.replay import compare
+from spark_eos.protocol.status import Start, Status
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
-from spark_eos.source.losses import data_loss
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
 ENDS: Offsets = {"flights": {"0": 23, "1": 5}}
@@ -137,49 +133,11 @@ def test_diverged_while_rows_wait(verdict):
 # The others
 
 
-def test_a_damaged_checkpoint(tmp_path):
-    """An old backup is safe to start from; a new checkpoint is safe after a committed micro-batch only."""
-    (tmp_path / "metadata").write_text("{")
-    with pytest.raises(CheckpointError) as caught:
-        Checkpoint(str(tmp_path)).query_id()
-    says(caught.value, "however old", "EOS_CHECKPOINT_BEHIND", "in 'commits'", phrase("from_group"))
-
-
 def test_another_prefix():
     """The old one must be drained under the old prefix first."""
-    head = Head("r", 1, (), 5, prefix="one")
-    ports: Any = SimpleNamespace(
-        retrying=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head, check_topic=lambda: None)
-    )
-    with pytest.raises(LedgerError) as caught:
-        open_run(ports, "s", 0, endtxn_version=5, prefix="other")
-    assert caught.value.condition == "EOS_LEDGER_PREFIX_CHANGED"
-    says(
-        caught.value,
-        "commit its last micro-batch with the old prefix; then begin with a new checkpoint",
-        phrase("from_group"),
-    )
-
-
-def test_data_that_is_gone():
-    """A group's offsets are no way round it: the same checkpoint goes on with what is left."""
-    error = data_loss("flights", 0, 6, 8, "its log now starts at 8")
-    says(error, "'failOnDataLoss' to false for one start", "from this checkpoint", "A new checkpoint does not help")
-    assert phrase("from_group") not in error.hint
-
-
-def test_a_checkpoint_that_is_ahead():
-    """What is to be moved away, checksums included."""
-    says(checkpoint_ahead(9, decided(LOST)), "commits/7", "'offsets' later than 7", ".7.crc")
-
-
-def test_a_ledger_that_does_not_know_the_query():
-    """When beginning one here repeats nothing."""
-    says(
-        stop("EOS_LEDGER_HEAD_MISSING", batch=3),
-        "'ledger.begin' to 3",
-        "each in 'offsets' is in 'commits', too, except 3",
-    )
+    error = stop_of(Status.PREFIX_CHANGED, Head("r", 1, (), 5, prefix="one"), Start(0, prefix="other"))
+    assert error.condition == "EOS_LEDGER_PREFIX_CHANGED"
+    assert "with the old prefix; then begin with a new checkpoint" in error.hint and phrase("from_group") in error.hint
 
 
 def test_what_was_started_twice_is_named():
@@ -189,8 +147,3 @@ def test_what_was_started_twice_is_named():
     assert error.message == "Run r1 of ingest invoices into t was replaced by run r2 (generation 3)."
     assert "started twice under the same name" in error.hint and "checkpoint" not in error.hint
     assert "The same checkpoint" in superseded("r1", replace(head, write=None)).hint
-
-
-def says(error: EosError, *texts: str) -> None:
-    for text in texts:
-        assert text in error.hint
