@@ -82,7 +82,7 @@ MISTAKES = (
         (invariants.NOT_LOST,),
         (((Strike.TOPIC_DELETED, SIZES, ("prepare.prepared", "commit.verified", "commit.decided")),),),
     ),
-    Mistake(_asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS),
+    Mistake(_asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS, seed=201),
     Mistake(
         _gone_taken_for(Visibility.ABORTED),
         (invariants.TRUE_VERDICTS,),

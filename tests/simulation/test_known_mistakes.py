@@ -31,13 +31,15 @@ TAKEN = 200
 @dataclass(frozen=True)
 class Mistake:
     """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare. ``extras``:
-    what schedules have that shows it. ``name``: that of a patch that has none."""
+    what schedules have that shows it. ``name``: that of a patch that has none. ``seed``: that of a schedule that has
+    shown it lately, from which on they are tried; which ones do depends on the code."""
 
     put_back: mistakes.Patch
     breaks: tuple[str, ...]
     scenes: tuple[Scene, ...] | None = None
     extras: Extras | None = None
     name: str = ""
+    seed: int = 0
 
     def __str__(self) -> str:
         return self.name or self.put_back.__name__.strip("_")
@@ -154,6 +156,7 @@ MISTAKES = (
         mistakes.ended_by_version_4,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS, operator.NOTHING_HELD),
         situations.OPENED_ONCE_MORE,
+        seed=80,
     ),
     Mistake(mistakes.describe_without_own_epoch, (invariants.NOT_LOST,), (_SECOND_ATTEMPT_IN_THE_MIDDLE,)),
     Mistake(mistakes.versions_mixed, (invariants.TRUE_VERDICTS,), (_KILLED_WHEN_ENDED,)),
@@ -195,7 +198,7 @@ MISTAKES = (
         (_STALE_COORDINATOR,),
         name="48 taken for lost",
     ),
-    Mistake(mistakes.clean_up_before_publishing, (invariants.NEVER_ABORTED,), (_SECOND_DRIVER,)),
+    Mistake(mistakes.clean_up_before_publishing, (invariants.NEVER_ABORTED,), (_SECOND_DRIVER,), seed=133),
     Mistake(mistakes.ledger_producer_kept, (invariants.OFFSETS,), (_LATE_END_OF_THE_LAST_DECISION,)),
     Mistake(mistakes.abort_without_closing, (invariants.NEVER_ABORTED,), (_STOPPED_COMMIT,)),
     Mistake(mistakes.clean_up_of_any_generation, (invariants.NEVER_ABORTED,), (_SLOW_CLEANER,)),
@@ -218,6 +221,7 @@ MISTAKES = (
         (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS),
         (_KILLED_WHEN_DECIDED,),
         Extras(losses=1.0),
+        seed=99,
     ),
     Mistake(mistakes.extra_before_its_decision, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
     Mistake(mistakes.notes_in_a_transaction_of_their_own, (invariants.NOTES_GO_ALONG,), (_KILLED_WHEN_NOTED,)),
@@ -233,14 +237,17 @@ MISTAKES = (
         (_SECOND_LOST,),
     ),
     Mistake(
-        mistakes.sweep_that_asks_before_it_looks, (invariants.NEVER_ABORTED, invariants.TRUE_STOPS), (_SLOW_SWEEP,)
+        mistakes.sweep_that_asks_before_it_looks,
+        (invariants.NEVER_ABORTED, invariants.TRUE_STOPS),
+        (_SLOW_SWEEP,),
+        seed=110,
     ),
     Mistake(mistakes.end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(mistakes.nobody_looks_back, (invariants.NOT_LOST,), (_ABORTED_IN_PLACE,)),
     Mistake(mistakes.only_the_next_commit_looks_back, (invariants.NOT_LOST,), (_ABORTED_IN_PLACE,)),
     Mistake(mistakes.starts_do_not_look_back, (invariants.NOT_LOST,), (_ABORTED_AND_KILLED,)),
     Mistake(mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
-    Mistake(mistakes.lost_while_it_is_open, (invariants.TRUE_VERDICTS,), (_FENCED_AND_NOT_ENDED,)),
+    Mistake(mistakes.lost_while_it_is_open, (invariants.TRUE_VERDICTS,), (_FENCED_AND_NOT_ENDED,), seed=336),
     Mistake(mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(mistakes.new_checkpoint_unsettled, (invariants.TRUE_STOPS,), (_LEFT_BEHIND,)),
 )
@@ -266,7 +273,7 @@ def first_broken(put_back: mistakes.Patch, play: Callable[[int], object], seeds:
 def see(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:
     """Fails unless some schedule breaks an invariant that stands against the mistake, and only with it."""
     mistake.put_back(patch)
-    for seed in range(SEEDS):
+    for seed in range(mistake.seed, mistake.seed + SEEDS):
         schedule = draw(random.Random(seed), mistake.scenes, mistake.extras)
         invariant = broken(schedule)
         if invariant is not None:

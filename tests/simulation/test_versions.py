@@ -18,12 +18,14 @@ MISTAKES = (
         version_mistakes.abort_one_epoch_on_believed,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED),
         situations.OPENED_ONCE_MORE,
+        seed=340,
     ),
     Mistake(version_mistakes.open_once_more_taken_for_broken, (invariants.TRUE_STOPS,), situations.OPENED_ONCE_MORE),
     Mistake(
         version_mistakes.ended_by_the_version_at_hand,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS),
         situations.FEATURE_CHANGED,
+        seed=632,
     ),
     Mistake(
         version_mistakes.handed_over_wherever_it_begins,
