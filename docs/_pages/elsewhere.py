@@ -55,7 +55,6 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "spark.kafka.clusters.* (delegation tokens)",
-        "absent: no tokens are taken from Spark; use `kafka.sasl.*`",
-        "absent, as for the source",
+        "absent, as in the sink: no tokens are taken from Spark; use `kafka.sasl.*`",
     ),
 )

@@ -90,7 +90,7 @@ def page() -> str:
     shared = _shared(rows.values())
     lines += ["", "## Several jobs", "", "Each job says which of these it has.", "", *_list(shared.values())]
     for job, own in rows.items():
-        lines += ["", f"## {job}", "", f"[{PAGES[job].partition('#')[0]}]({PAGES[job]}) describes this job."]
+        lines += ["", f"## {job}", "", f"See [{PAGES[job].partition('#')[0]}]({PAGES[job]})."]
         named = [row[0] for row in own if row in shared.values() and row[0].count(".") < 2]
         if named:
             lines += [f"Of [several jobs](#several-jobs) it has {', '.join(f'`{path}`' for path in named)}."]
