@@ -329,8 +329,8 @@ def digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
     """A replay is digested as the version that is installed now digests a new micro-batch."""
     written_as = tasks.assign
 
-    def newest(*place: Any, digest_by: Any) -> Any:
-        return replace(written_as(*place, digest_by=digest_by), digest_by=digest_by)
+    def newest(*place: Any, digest_by: Any, **more: Any) -> Any:
+        return replace(written_as(*place, digest_by=digest_by, **more), digest_by=digest_by)
 
     patch.setattr(tasks, "assign", newest)
     patch.setattr(commit_module, "check_versions", lambda *_: None)
