@@ -88,6 +88,12 @@ def _ends_unheard(chance: random.Random) -> Schedule:
     return Schedule(chance.randrange(1 << 20), (fault,), turns=turns)
 
 
+def _heads_unheard(chance: random.Random) -> Schedule:
+    """Once the first micro-batch is decided, nobody hears of an end any more, and a driver dies."""
+    fault = Fault(END, chance.randrange(6, 10), Kind.LOST, times=40)
+    return Schedule(chance.randrange(1 << 20), (fault,), turns=((chance.randrange(40), Turn.DIES, 0.0),))
+
+
 def _asked_again(chance: random.Random) -> Schedule:
     fault = Fault(INIT, chance.randrange(3), Kind.CODE, chance.choice((14.0, 15.0, 51.0)))
     return Schedule(chance.randrange(1 << 20), (fault,), two_phase=TwoPhase(sleeps=(0.0, 70.0)))
@@ -171,8 +177,8 @@ MISTAKES = (
     Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
     Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
     Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query"),
-    Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "the group is at", "query"),
-    Mistake("aborted rows gathered", mistakes.aborted_rows_gathered, _drawn, "together"),
+    Mistake("aborted heads", mistakes.aborted_heads_read, _heads_unheard, "the group is at", "query"),
+    Mistake("aborted rows gathered", mistakes.aborted_rows_gathered, _struck(PRODUCE, Kind.CODE, 87), "together"),
     Mistake("a part taken for all", mistakes.a_part_taken_for_all, _calm, "together"),
     Mistake("memory used again", mistakes.memory_used_again, _calm, "for no good reason", "copies"),
     Mistake("edges passed on", mistakes.edges_passed_on, _calm, "partition", "copies"),
