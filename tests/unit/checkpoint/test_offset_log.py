@@ -32,7 +32,7 @@ AT = {"a": {0: 2}}
         (Position(AT, {"a": "X"}, "lag"), '{"#group": {"id": "lag"}, "#ids": {"a": "X"}, "a": {"0": 2}}'),
         (Position(AT, group="lag", cluster="C"), '{"#cluster": {"id": "C"}, "#group": {"id": "lag"}, "a": {"0": 2}}'),
         (Position(AT, copy=True), '{"#copy": {}, "a": {"0": 2}}'),
-        (Position(AT, epochs={"a": {0: 5}}), '{"#epochs": {"a": {"0": 5}}, "a": {"0": 2}}'),
+        (Position(AT, epochs={"a": {0: 0}}), '{"#epochs": {"a": {"0": 0}}, "a": {"0": 2}}'),
         (
             Position({}, left={"b": LeftAt(None, {0: 7}), "a": LeftAt("A", {10: 5, 9: 6}, {9: 4})}),
             '{"#left": {"a": {"id": "A", "offsets": {"9": 6, "10": 5}, "epochs": {"9": 4}}, '
@@ -49,9 +49,10 @@ def test_a_position_is_read_as_it_was_written(position, text):
 
 
 def test_what_a_position_does_not_hold_is_not_written():
-    """Ids and epochs of other topics, and a cluster that brokers do not name."""
-    position = Position(AT, {"c": "Z"}, cluster="", epochs={"gone": {0: 1}})
-    assert offset_log.to_spark(position) == {"a": {"0": 2}}
+    """Ids and epochs of other topics, epochs that are not known, and a cluster that brokers do not name."""
+    epochs = {"a": {0: -1}, "b": {0: 4}, "gone": {0: 1}}
+    position = Position({**AT, "b": {0: 3}}, {"c": "Z"}, cluster="", epochs=epochs)
+    assert offset_log.to_spark(position) == {"#epochs": {"b": {"0": 4}}, "a": {"0": 2}, "b": {"0": 3}}
 
 
 # Lines of any source
