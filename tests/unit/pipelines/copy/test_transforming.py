@@ -95,11 +95,11 @@ def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
         assert rows.schema.types == [pa.binary(), pa.int32()]
 
 
-def example(name: str) -> Function:
-    """The transform of this name on the page; a text is SQL."""
-    page = Path(__file__).parents[4].joinpath("docs", "copy.md").read_text()
+def example(name: str, page: str = "copy.md") -> Function:
+    """The transform of this name on a page; a text is SQL."""
+    text = Path(__file__).parents[4].joinpath("docs", page).read_text()
     begins = (f"def {name}(", f"{name} = ")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (found,) = [block for block in blocks if any(re.search(rf"^{re.escape(begin)}", block, re.M) for begin in begins)]
     defined: dict[str, Any] = {}
     exec(found, defined)

@@ -246,7 +246,7 @@ def test_the_sample_is_tried_against_the_table(tmp_path, topic) -> None:
 
 def test_the_example_of_the_page_becomes_a_table(tmp_path, topic) -> None:
     """With a day in UTC for its folders; a value that is no number is rejected."""
-    transform = fitted(tmp_path, example("delayed"), ("day",))
+    transform = fitted(tmp_path, example("delayed", "delta.md"), ("day",))
     day = pa.timestamp("us", "UTC")
     batch = records([b'{"delay": 7}', b'{"delay": "x"}', b"{}"])
     late = pa.array([86_399_999_999] * 3, pa.int64()).cast(day)
