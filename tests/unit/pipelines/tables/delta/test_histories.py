@@ -121,21 +121,21 @@ def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mistake",
+    ("mistake", "seed"),
     [
-        files_of_any_age_are_committed,
-        commits_are_not_looked_at,
-        another_handle,
-        not_asked,
-        errors_are_outcomes,
-        errors_are_new_columns,
-        restores_are_let_be,
-        tables_are_known_by_their_path,
-        columns_are_those_of_the_start,
-        properties_are_those_of_the_start,
+        (files_of_any_age_are_committed, 6),
+        (commits_are_not_looked_at, 9),
+        (another_handle, 7),
+        (not_asked, 3),
+        (errors_are_outcomes, 7),
+        (errors_are_new_columns, 0),
+        (restores_are_let_be, 0),
+        (tables_are_known_by_their_path, 0),
+        (columns_are_those_of_the_start, 0),
+        (properties_are_those_of_the_start, 0),
     ],
 )
-def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch, tmp_path) -> None:
-    """Some history shows it."""
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], seed, monkeypatch, tmp_path) -> None:
+    """Some history shows it; first that of the seed is played, which is known to do so for half of them."""
     mistake(monkeypatch)
-    assert any(played(seed, tmp_path) for seed in range(TRIED))
+    assert any(played(one, tmp_path) for one in (seed, *(other for other in range(TRIED) if other != seed)))
