@@ -88,7 +88,7 @@ def page() -> str:
     jobs = sorted(JOBS, key=list(PAGES).index)
     rows = {job: [_row(key) for key in keys(model_of(job)) if key[0] not in common] for job in jobs}
     shared = _shared(rows.values())
-    lines += ["", "## Several jobs", "", "Each job says which of these it has.", "", *_list(shared.values())]
+    lines += ["", "## Several jobs", "", *_list(shared.values())]
     for job, own in rows.items():
         lines += ["", f"## {job}", "", f"See [{PAGES[job].partition('#')[0]}]({PAGES[job]})."]
         named = [row[0] for row in own if row in shared.values() and row[0].count(".") < 2]
