@@ -87,12 +87,14 @@ def position(
     For a mirror whose checkpoint is lost. The cluster of --bootstrap-servers is the target. Exit code: 0, or 2 if that
     is not known, or can still change.
     """
+    from spark_eos.ledger.operator import QueryOperator
     from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
     from spark_eos.pipelines.mirror.offsets import MirrorQuery
 
     def answer() -> Answer:
         here = Connection(source, source_kafka or (), source_kafka_file).client
-        mirror = MirrorQuery(query, here, connection(context).cluster(), map_ or DEFAULT_MAP, tuple(topic or ()))
+        operator = QueryOperator(connection(context).cluster(), query)
+        mirror = MirrorQuery(operator, here, map_ or DEFAULT_MAP, tuple(topic or ()))
         return _position_answer(mirror.position(settle=yes, wait_s=wait_s))
 
     return print_answer(output, answer)

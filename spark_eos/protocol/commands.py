@@ -127,6 +127,16 @@ class Ended:
     left: frozenset[Pair] = frozenset()
     verdicts: tuple[tuple[Pair, Verdict], ...] = ()
 
+    @property
+    def is_complete(self) -> bool:
+        """True where all transactions have ended, and no run has begun since."""
+        return not self.left and self.head.run == NOBODY
+
+    @property
+    def decision(self) -> Decision | None:
+        """The last decision with its verdicts."""
+        return None if self.head.decision is None else self.head.decision.judged(dict(self.verdicts))
+
 
 def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
     """Close the query and abort its open and undecided transactions. A run that is alive stops
@@ -411,7 +421,7 @@ def _used(unfinished: Unfinished, head: Head) -> EosError:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SettledState:
     """State of a query: its last ``decision`` with all verdicts, None where it has decided nothing. ``retired``: no
     start gets past its head, so that this is final, and ``successor`` is the query that goes on instead."""
 
@@ -420,7 +430,7 @@ class Standing:
     successor: str = ""
 
 
-def standing(ports: Ports) -> Standing:
+def settled_state(ports: Ports) -> SettledState:
     """Settle the query's last decision, which any process may complete; returns the state of the query.
 
     It may decide in the next moment, unless it is retired. Raises Unclear, the errors of reading the ledger, and
@@ -429,14 +439,14 @@ def standing(ports: Ports) -> Standing:
     """
     head = newest_head(ports)
     if head is None:
-        return Standing(None)
+        return SettledState(None)
     successor = head.marks.successor
     verdicts = {} if head.decision is None else settle(ports, head.decision.written)
     decision = head_with_verdicts(ports, head, verdicts).decision
-    return Standing(decision, successor is not None, "" if successor is None else successor.query)
+    return SettledState(decision, successor is not None, "" if successor is None else successor.query)
 
 
-def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -> bool:
+def hand_over(ports: Ports, successor: Successor, seen: SettledState, prefix: str) -> bool:
     """Retire the query in favour of its successor, as long as it has decided nothing since it was ``seen``. False where
     it has: then it goes on, unless somebody else has retired it since.
 

@@ -7,7 +7,7 @@ import logging
 from spark_eos.base.caches import log_once, process_cache
 from spark_eos.base.retry import retrying
 from spark_eos.errors import stop
-from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
+from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.net.client import BrokerClient
@@ -32,6 +32,11 @@ _CONFIG = {
     # A leader that lacks decisions would let rows be written twice.
     "unclean.leader.election.enable": "false",
 }
+
+
+def make_ledger(client: BrokerClient, topic: str, kind: OwnTopic = OwnTopic.LEDGER) -> int:
+    """Return the number of partitions as `ledger_partitions` does, by the brokers' settings as they are now."""
+    return ledger_partitions(client, topic, broker_config(client), kind)
 
 
 def ledger_partitions(client: BrokerClient, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spark_eos.errors import ProtocolStop, stop
-from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.ledger.ledger import ledger_partition
@@ -20,7 +19,7 @@ from spark_eos.ledger.record_forms import OwnTopic
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.head import Decision, ForeachBatchWrite
 from spark_eos.protocol.open import open_run
-from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.sink.ledger_topic import make_ledger
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session_for
 
@@ -36,7 +35,7 @@ class OwnRun:
     def partition_of(self, topic: str) -> int:
         """Return the partition with this query's records in a topic of the program's own records. The topic is created
         if it is missing, and must be as durable as a ledger. Raises EosError."""
-        count = ledger_partitions(self.client, topic, broker_config(self.client), OwnTopic.NOTES)
+        count = make_ledger(self.client, topic, OwnTopic.NOTES)
         return ledger_partition(self.query, count)
 
     def records(self, topic: str, partition: int) -> Iterator[tuple[bytes, bytes]]:

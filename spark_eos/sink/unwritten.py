@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError
-from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
@@ -22,7 +21,7 @@ from spark_eos.options.writes import WriteOptions, write_options
 from spark_eos.protocol.abort import note_unwritten
 from spark_eos.protocol.checks import never_written
 from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.sink.ledger_topic import make_ledger
 
 #: Prefixes of the options that name a write and its ledger; the error may be about the others.
 _NEEDED = ("kafka.", "ledger.topic", "transactionalidprefix", "foreachbatch.query", "foreachbatch.run")
@@ -88,7 +87,7 @@ def _ledger_of(client: BrokerClient, sink: SinkOptions) -> LedgerAddress:
     there = describe_topics(client, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
     if there is not None:
         return LedgerAddress(sink.ledger_topic, there.partitions, sink.prefix)
-    partitions = ledger_partitions(client, sink.ledger_topic, broker_config(client))
+    partitions = make_ledger(client, sink.ledger_topic)
     return LedgerAddress(sink.ledger_topic, partitions, sink.prefix)
 
 

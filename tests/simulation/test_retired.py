@@ -12,7 +12,7 @@ import pytest
 
 from spark_eos.errors import EosError
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import Standing, hand_over, retire, settle_decided, standing
+from spark_eos.protocol.commands import SettledState, hand_over, retire, settle_decided, settled_state
 from spark_eos.protocol.head import Head, Successor
 
 from . import driver
@@ -46,7 +46,7 @@ class Retired:
         ]
         self.run = Run(replace(schedule, faults=(*schedule.faults, *strikes)))
         #: What is known of the query by whoever has retired it.
-        self.done: list[Head | Standing] = []
+        self.done: list[Head | SettledState] = []
         self.run.world.handlers[Strike.OPERATOR_ABORTS] = self._strike
 
     def _strike(self, actor: Actor, fault: Fault) -> bool:
@@ -121,7 +121,7 @@ class TakenOver(Retired):
     def _retire(self) -> None:
         own = ports(self.run.world, self.run.cluster)
         for _ in own.retrying():
-            seen = standing(own)
+            seen = settled_state(own)
             self.run.world.sleep(READS_MS)
             if hand_over(own, Successor(f"taker {self.run.world.step}", "/new"), seen, PREFIX):
                 self.done.append(seen)
@@ -166,7 +166,7 @@ def _unasked(patch: pytest.MonkeyPatch) -> None:
 
 
 def _whatever_was_seen(own, successor, seen, prefix):
-    return commands.hand_over(own, successor, standing(own), prefix)
+    return commands.hand_over(own, successor, settled_state(own), prefix)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from spark_eos.errors import EosError, phrase, stop
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.errors import group_active
-from spark_eos.ledger.owners import Cluster
+from spark_eos.ledger.operator import QueryOperator
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
 from spark_eos.pipelines.mirror.entries import SourcePartition, TargetPosition, partition_of
@@ -33,11 +33,6 @@ from spark_eos.pipelines.mirror.offset_map import (
     origins_from,
 )
 from spark_eos.pipelines.mirror.owner import read_claims
-from spark_eos.protocol.abort import undecided
-from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover
-from spark_eos.protocol.head import NOBODY, Head, Successor, Verdict
-from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.take import newest_head
 from spark_eos.spi import BrokerClient, Decision, Topic, begin_offsets, cluster_id, describe_topics, end_offsets
 
 _NEVER_MIRRORED = "it was never mirrored, or recreated since"
@@ -394,13 +389,12 @@ class MirrorPosition:
 
 @dataclass(frozen=True)
 class MirrorQuery:
-    """A mirror by its query's id. ``source``: a client of the source's cluster; ``target``: the target's cluster, with
-    the query's ledger; ``map``: the topic of the offset map. ``topics``: topics of the source; none means all that the
+    """A mirror. ``operator``: of its query, whose ledger is on the target's cluster; ``source``: a client of the
+    source's cluster; ``map``: the topic of the offset map. ``topics``: topics of the source; none means all that the
     map has of it."""
 
-    query: str
+    operator: QueryOperator
     source: BrokerClient
-    target: Cluster
     map: str
     topics: tuple[str, ...] = ()
 
@@ -430,6 +424,16 @@ class MirrorQuery:
             self._retire(decision)
         return position
 
+    @property
+    def query(self) -> str:
+        """The id of the mirror's query."""
+        return self.operator.query
+
+    @property
+    def _target(self) -> BrokerClient:
+        """A client of the target's cluster."""
+        return self.operator.cluster.client
+
     @cached_property
     def _cluster(self) -> str:
         """The id of the source's cluster."""
@@ -437,7 +441,7 @@ class MirrorQuery:
 
     def _origins(self) -> list[Origin]:
         """Return the origins. Raises the errors of `origins_from`."""
-        return origins_from(self.target.client, self.map, self._cluster)
+        return origins_from(self._target, self.map, self._cluster)
 
     def _mirrored(self) -> set[str]:
         """Return the ids of the source's topics that the map has."""
@@ -466,38 +470,33 @@ class MirrorQuery:
     def _has_claims(self) -> bool:
         """Return whether the query is a mirror of this source to this target, with this ledger and prefix, that may
         have decided nothing."""
-        own = self.query, self.target.ledger, self.target.prefix_of(self.query)
-        claims = [c for c in read_claims(self.target.client, self.map) if (c.query, c.ledger, c.prefix) == own]
+        own = self.query, self.operator.cluster.ledger, self.operator.prefix
+        claims = [c for c in read_claims(self._target, self.map) if (c.query, c.ledger, c.prefix) == own]
         there = describe_topics(self.source, {c.source for c in claims}, missing_ok=True)
         return any(c.source in there and there[c.source].id == c.source_id for c in claims)
 
     def _retire(self, decision: Decision | None) -> None:
         """Retire the query, so that no start can continue with its checkpoint. Raises CommandError if it has decided a
         micro-batch since."""
-        ports = self.target.ports(self.query)
-        if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
+        if not self.operator.retire(decision):
             raise self._not_settled("a run has begun, and has decided a micro-batch")
 
     def _settled(self, *, settle: bool) -> Decision | None:
         """Return the last decision with its verdicts. Raises KafkaError, before anything is done, for a query that is
         no mirror of the source's cluster."""
-        ports = self.target.ports(self.query)
-        newest = newest_head(ports)
-        if newest is None and settle and self._has_claims():
+        if settle and not self.operator.is_known() and self._has_claims():
             self._retire(None)
-            newest = newest_head(ports)
-        head = known_head(newest, self.query)
+        head = self.operator.head()
         self._check_mirror(head.decision)
-        if _is_settled(ports, head):
+        if self.operator.is_settled(head):
             return head.decision
         if not settle:
             raise self._not_settled("a run of it may be alive, or its rows are not committed yet")
-        ended = recover(ports, self.query, closes(head))
-        if ended.left or ended.head.run != NOBODY:
+        ended = self.operator.recover(head)
+        if not ended.is_complete:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
-        decision = ended.head.decision
-        self._check_mirror(decision)  # a run that was alive may have decided once more
-        return None if decision is None else decision.judged(dict(ended.verdicts))
+        self._check_mirror(ended.decision)  # a run that was alive may have decided once more
+        return ended.decision
 
     def _state(self, decision: Decision, wait_s: float) -> MirrorState:
         """Return the map up to its end, as an open transaction of another mirror would hide later records, and the
@@ -507,12 +506,12 @@ class MirrorQuery:
         sources = describe_topics(self.source, names, missing_ok=not self.topics)
         partitions = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
         partitions |= {(r.topic, r.partition) for w in decision.written for r in ranges_of(w)}
-        if held_partition(self.target.client, self.map, wait_s) is not None:
+        if held_partition(self._target, self.map, wait_s) is not None:
             raise self._not_settled(f"another mirror's transaction has been open in {self.map} for {wait_s:.0f} s")
-        map_ = OffsetMap.read(self.target.client, self._cluster, dict.fromkeys(partitions, ()), self.map)
+        map_ = OffsetMap.read(self._target, self._cluster, dict.fromkeys(partitions, ()), self.map)
         if not self.topics:
             sources = {name: topic for name, topic in sources.items() if name in map_.mirrored()}
-        targets = describe_topics(self.target.client, {origin.target for origin in origins}, missing_ok=True)
+        targets = describe_topics(self._target, {origin.target for origin in origins}, missing_ok=True)
         return MirrorState(map_, decision, sources, origins, targets)
 
     def _check_unread(self, state: MirrorState, unread: Sequence[TopicPartition]) -> None:
@@ -520,7 +519,7 @@ class MirrorQuery:
         targets = {topic: state.target(topic) for topic, _ in unread}
         there = [(topic, p) for topic, p in unread if p < state.targets[targets[topic]].partitions]
         known = by_topic((targets[topic], p) for topic, p in there)
-        ends = end_offsets(self.target.client, known, "read_uncommitted") if there else {}
+        ends = end_offsets(self._target, known, "read_uncommitted") if there else {}
         for topic, p in there:
             if ends[target := targets[topic]][p]:
                 raise _unknown(topic, p, f"the map has nothing of it, but {target}-{p} has had records")
@@ -557,7 +556,7 @@ class MirrorState:
             for r in ranges_of(w):
                 translation = self.map_.get(ids[r.topic], r.partition)
                 end = r.start if translation is None else translation.end
-                if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
+                if end != (r.start if w in self.decision.lost else r.end):
                     batch = f"micro-batch {self.decision.batch} has {r.start} to {r.end}"
                     raise _unknown(r.topic, r.partition, f"the map ends at offset {end}, but {batch}")
 
@@ -611,12 +610,6 @@ class MirrorState:
     def _lost(self) -> dict[TopicPartition, int]:
         """Return the first offsets of decided rows that brokers have lost."""
         return {(r.topic, r.partition): r.start for w in self.decision.lost for r in reversed(ranges_of(w))}
-
-
-def _is_settled(ports: Ports, head: Head) -> bool:
-    """Return whether no run can decide anything more, and every decided micro-batch has an outcome."""
-    waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
-    return head.run == NOBODY and not waits and not undecided(ports, head)
 
 
 def _unknown(topic: str, partition: int | None, why: str) -> EosError:

@@ -28,8 +28,7 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.ledger.owners import Cluster
+from spark_eos.ledger.operator import QueryOperator
 from spark_eos.pipelines.mirror.offset_map import (
     FOREIGN,
     METADATA,
@@ -42,11 +41,8 @@ from spark_eos.pipelines.mirror.offset_map import (
     write_metadata,
 )
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
-from spark_eos.protocol.checks import check_halts
-from spark_eos.protocol.commands import Standing, hand_over, standing
-from spark_eos.protocol.head import Successor
-from spark_eos.protocol.ports import Ports
-from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.protocol.commands import SettledState
+from spark_eos.sink.ledger_topic import make_ledger
 from spark_eos.spi import BrokerClient, begin_offsets, describe_topics, end_offsets
 
 #: How the key of a claim begins.
@@ -212,7 +208,7 @@ class Ownership:
             query = Checkpoint(sink.checkpoint_location or "", sink.storage).query_id()
             if query is None:
                 raise stop("EOS_MIRROR_NO_QUERY", location=_location(self._plan))
-            ledger_partitions(self._target, sink.ledger_topic, broker_config(self._target))
+            make_ledger(self._target, sink.ledger_topic)
             self._check_not_retired(query)
             self._query = query
         return self._query
@@ -220,7 +216,7 @@ class Ownership:
     def _check_not_retired(self, query: str) -> None:
         """Raise Superseded where this query is retired."""
         sink = self._plan.sink
-        check_halts(Cluster(self._target, sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
+        QueryOperator.of(self._target, sink.ledger_topic, sink.prefix, query).check_may_start()
 
 
 def _location(plan: MirrorPlan) -> str:
@@ -247,6 +243,8 @@ class _Takeover:
         self._own = {claim.pair: claim.at for claim in own if not claim.released}
         self._wanted = {(id_, plan.target(name)): name for name, id_ in topics.items()}
         self._earlier = self._earlier_claims()
+        first = {query: claims[0] for query, claims in self._earlier.items()}
+        self._operators = {q: QueryOperator.of(self._target, c.ledger, c.prefix, q) for q, c in first.items()}
 
     def missing_claims(self) -> list[Claim]:
         """Return the claims that this query has yet to write."""
@@ -281,12 +279,11 @@ class _Takeover:
         """
         if not self._earlier:
             return
-        successor = Successor(self._query, _location(self._plan))
+        location = _location(self._plan)
         for _ in retrying(_RETIRE_S):
             states, checked = self._checked_owners()
             if all(
-                hand_over(self._ports(query), successor, state, self._earlier[query][0].prefix)
-                for query, state in states.items()
+                self._operators[query].retire(state.decision, self._query, location) for query, state in states.items()
             ):
                 break
         else:
@@ -302,9 +299,9 @@ class _Takeover:
         replaced = [claim for claims in self._earlier.values() for claim in claims]
         remove_claims(self._target, self._map, replaced)
 
-    def _checked_owners(self) -> tuple[dict[str, Standing], list[str]]:
+    def _checked_owners(self) -> tuple[dict[str, SettledState], list[str]]:
         """Return the state of the earlier owners, and the topics whose ends were checked."""
-        states = {query: standing(self._ports(query)) for query in self._earlier}
+        states = {query: operator.settled_state() for query, operator in self._operators.items()}
         self._check_live([query for query, state in states.items() if not state.retired])
         return states, self._check_ends(states)
 
@@ -316,10 +313,6 @@ class _Takeover:
             if theirs and claim.pair in self._wanted and claim.at < self._own.get(claim.pair, math.inf):
                 earlier.setdefault(claim.query, []).append(claim)
         return earlier
-
-    def _ports(self, query: str) -> Ports:
-        claim = self._earlier[query][0]
-        return Cluster(self._target, claim.ledger, claim.prefix).ports(query)
 
     def _check_live(self, live: Collection[str]) -> None:
         """Raise KafkaError where this query must not stop an owner that may be running."""
@@ -347,7 +340,7 @@ class _Takeover:
                 is_at = f"does not mirror {others}, which that query mirrors, too"
                 raise stop("EOS_MIRROR_OWNED", is_at=is_at, **_parameters(self._earlier[query][0]))
 
-    def _check_ends(self, states: Mapping[str, Standing]) -> list[str]:
+    def _check_ends(self, states: Mapping[str, SettledState]) -> list[str]:
         """Raise KafkaError where rows would be mirrored twice, or left out; the topics that were checked."""
         handed_over: set[str] = set()  # to this query, by an attempt that ended before it removed the claims
         others: dict[str, Claim] = {}

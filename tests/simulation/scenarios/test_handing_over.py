@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import Superseded
-from spark_eos.protocol.commands import Standing, halt, hand_over, standing
+from spark_eos.protocol.commands import SettledState, halt, hand_over, settled_state
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
 from spark_eos.protocol.ports import State
@@ -17,9 +17,9 @@ from tests.support.models.dying_driver import Killed, kill
 HEIR = Successor("another", "/new")
 
 
-def taken(brokers: Brokers, seen: Standing | None = None) -> bool:
+def taken(brokers: Brokers, seen: SettledState | None = None) -> bool:
     own = brokers.ports()
-    return hand_over(own, HEIR, standing(own) if seen is None else seen, PREFIX)
+    return hand_over(own, HEIR, settled_state(own) if seen is None else seen, PREFIX)
 
 
 @on_brokers
@@ -42,13 +42,13 @@ def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
 def test_what_is_decided_counts_before_anybody_looks_at_it(brokers: Brokers):
     """A run has died before it committed: who looks at how the query stands commits that first."""
     pair = brokers.decided().pair
-    seen = standing(brokers.ports())
+    seen = settled_state(brokers.ports())
     assert {w.verdict for w in seen.decision.written} == {Verdict.COMMITTED}
     assert brokers.state(pair) is State.COMPLETE_COMMIT
     assert taken(brokers, seen)
     head = brokers.ports().ledger.read()
     assert (head.run, head.marks.successor, head.decision) == (NOBODY, HEIR, seen.decision)
-    assert standing(brokers.ports()) == Standing(seen.decision, retired=True, successor="another")
+    assert settled_state(brokers.ports()) == SettledState(seen.decision, retired=True, successor="another")
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -59,17 +59,17 @@ def test_a_decision_since_the_look_and_another_taker_first(brokers: Brokers, fir
     head = brokers.open("r1")
     if not first:
         commit(brokers.ports(), brokers.prepared(head))
-    seen, number = standing(brokers.ports()), 0 if first else 1
+    seen, number = settled_state(brokers.ports()), 0 if first else 1
     commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
     (left,) = brokers.prepared(brokers.ports().ledger.read(), number + 1).pairs
     other = brokers.ports("mirror.retired", kill)
     with pytest.raises(Killed):
-        hand_over(other, Successor("a third", "/third"), standing(brokers.ports()), PREFIX)
+        hand_over(other, Successor("a third", "/third"), settled_state(brokers.ports()), PREFIX)
     before = brokers.heads
     assert not taken(brokers, seen)
     assert brokers.heads == before
     assert brokers.state(left) is State.COMPLETE_ABORT
-    again = standing(brokers.ports())
+    again = settled_state(brokers.ports())
     assert (again.retired, again.successor) == (True, "a third")
     assert taken(brokers, again)
 
@@ -77,7 +77,7 @@ def test_a_decision_since_the_look_and_another_taker_first(brokers: Brokers, fir
 @on_brokers
 def test_a_query_that_has_no_head_yet(brokers: Brokers):
     """It has claimed topics, and its first task comes late: it never opens."""
-    assert standing(brokers.ports()) == Standing(None)
+    assert settled_state(brokers.ports()) == SettledState(None)
     assert taken(brokers)
     stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r1"))
     assert taken(brokers)  # once more, which changes nothing
@@ -88,7 +88,7 @@ def test_killed_when_it_was_published(brokers: Brokers):
     """Whoever does it again ends what is left open."""
     batch = brokers.prepared(brokers.open("r1"))
     with pytest.raises(Killed):
-        hand_over(brokers.ports("mirror.retired", kill), HEIR, Standing(None), PREFIX)
+        hand_over(brokers.ports("mirror.retired", kill), HEIR, SettledState(None), PREFIX)
     (pair,) = batch.pairs
     assert brokers.state(pair) is State.ONGOING
     assert taken(brokers)
@@ -108,7 +108,7 @@ def test_closed_by_an_operator_for_good(brokers: Brokers):
     """`spark-eos mirror position` does not know who goes on."""
     commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
     own = brokers.ports()
-    assert hand_over(own, Successor("", ""), standing(own), PREFIX)
+    assert hand_over(own, Successor("", ""), settled_state(own), PREFIX)
     error = stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1))
     assert "mirror position" in error.message
     assert not error.restart_helps

@@ -10,7 +10,7 @@ import pytest
 from spark_eos.errors import EosError, Unclear
 from spark_eos.protocol import verify as verify_module
 from spark_eos.protocol.abort import abort
-from spark_eos.protocol.commands import hand_over, retire, settle_decided, standing
+from spark_eos.protocol.commands import hand_over, retire, settle_decided, settled_state
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.head import NOBODY, Decision, Successor, Verdict
 from spark_eos.protocol.ports import Ports
@@ -247,14 +247,14 @@ def test_who_retires_a_query_waits_for_the_places_in_its_head(brokers: Brokers):
     two_decisions(brokers)
     heir, own = Successor("another", "/new"), brokers.ports()
     for retires in (
-        lambda: hand_over(own, heir, standing(own), PREFIX),
+        lambda: hand_over(own, heir, settled_state(own), PREFIX),
         lambda: retire(own, QUERY, heir),
     ):
         stopped("EOS_OUTCOME_UNCLEAR", retires)
         assert brokers.ports().ledger.read().marks.successor is None
     other.end(commit=True)
     stopped(MISSING, lambda: retire(own, QUERY, heir))
-    stopped(MISSING, lambda: hand_over(own, heir, standing(own), PREFIX))
+    stopped(MISSING, lambda: hand_over(own, heir, settled_state(own), PREFIX))
     assert brokers.ports().ledger.read().marks.successor is None
 
 

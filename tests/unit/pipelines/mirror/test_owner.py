@@ -19,7 +19,7 @@ from spark_eos.pipelines.mirror import owner
 from spark_eos.pipelines.mirror.offset_map import FOREIGN
 from spark_eos.pipelines.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
-from spark_eos.protocol.commands import Standing
+from spark_eos.protocol.commands import SettledState
 from spark_eos.protocol.head import Decision
 from tests.support.models.dying_driver import Killed
 
@@ -53,9 +53,9 @@ class Actor:
     holds: bool = False
     inherits: bool = False
 
-    def standing(self) -> Standing:
+    def settled_state(self) -> SettledState:
         decision = Decision(self.decided, 0, 1, 0, 0, None, ()) if self.decided else None
-        return Standing(decision, self.heir is not None, self.heir or "")
+        return SettledState(decision, self.heir is not None, self.heir or "")
 
 
 class Site:
@@ -73,15 +73,11 @@ class Site:
             "write_claims": lambda _kafka, _map, some: self._step(lambda: self._write(map(to_record, some))),
             "remove_claims": lambda _k, _m, some: self._step(lambda: self._write((key_of(c), None) for c in some)),
             "make_map": lambda *_: None,
-            "ledger_partitions": lambda *_: 8,
-            "broker_config": lambda *_: None,
+            "make_ledger": lambda *_: 8,
             "held_partition": lambda *_: None,
-            "standing": lambda ports: self._step(lambda: self.actors[ports].standing()),
-            "hand_over": self._hand_over,
+            "QueryOperator": SimpleNamespace(of=lambda _kafka, _ledger, _prefix, query: _Operator(self, query)),
             "check_positions": self._check,
-            "check_halts": self._check_halts,
             "Checkpoint": lambda location, _: SimpleNamespace(query_id=lambda: location[1:] or None),
-            "Cluster": lambda *_: SimpleNamespace(ports=lambda query: _Ports(query)),
             "describe_topics": lambda _, names, **__: {n: Topic(f"{n}-id", 1, internal=False) for n in names},
             "retrying": lambda _: iter(range(30)),
         }
@@ -124,33 +120,38 @@ class Site:
     def _write(self, records: Iterator[tuple[bytes, bytes | None]]) -> None:
         self.log += [(len(self.log) + n, key, value) for n, (key, value) in enumerate(records)]
 
-    def _hand_over(self, ports: str, successor: Any, seen: Standing, prefix: str) -> bool:
-        self.between()
-        actor = self.actors[ports]
-        if actor.standing().decision != seen.decision:
-            return False
-        actor.heir, actor.ended = actor.heir or successor.query, True
-        self.between()
-        return True
-
     def _check(self, _plan: Any, _clients: Any, ids: dict[str, str], at: dict[str, dict[int, int]], _new: Any) -> None:
         self.between()
         for topic in ids:
             if at[topic][0] != self.ends[topic]:
                 raise KafkaError("EOS_MIRROR_BEGINS_ELSEWHERE", topic, hint="")
 
-    def _check_halts(self, head: Any, _: object) -> None:
-        actor = self.actors[head]
-        if actor.heir is not None:
-            raise Superseded("EOS_QUERY_RETIRED", actor.query, hint="")
 
+@dataclass
+class _Operator:
+    """Of a query, by its name."""
 
-class _Ports(str):
-    """Of a query, by its name: so is its head."""
+    site: Site
+    query: str
 
     @property
-    def ledger(self) -> SimpleNamespace:
-        return SimpleNamespace(read=lambda: str(self))
+    def actor(self) -> Actor:
+        return self.site.actors[self.query]
+
+    def settled_state(self) -> SettledState:
+        return self.site._step(lambda: self.actor.settled_state())
+
+    def retire(self, seen: Decision | None, successor: str, _checkpoint: str) -> bool:
+        self.site.between()
+        if self.actor.settled_state().decision != seen:
+            return False
+        self.actor.heir, self.actor.ended = self.actor.heir or successor, True
+        self.site.between()
+        return True
+
+    def check_may_start(self) -> None:
+        if self.actor.heir is not None:
+            raise Superseded("EOS_QUERY_RETIRED", self.query, hint="")
 
 
 @pytest.fixture
@@ -225,16 +226,18 @@ def _without_claims(patch: pytest.MonkeyPatch) -> None:
 
 def _checked_before_only(patch: pytest.MonkeyPatch) -> None:
     """The owner is retired whatever it has decided since its position was read, and nobody looks again."""
-    before = owner.hand_over
-    patch.setattr(
-        owner, "hand_over", lambda ports, heir, seen, prefix: before(ports, heir, owner.standing(ports), prefix)
-    )
+    before = _Operator.retire
+
+    def retire(self: _Operator, _seen: Decision | None, heir: str, checkpoint: str) -> bool:
+        return before(self, self.settled_state().decision, heir, checkpoint)
+
+    patch.setattr(_Operator, "retire", retire)
     patch.setattr(owner._Takeover, "_check_again", lambda self, names: None)
 
 
 def _not_fenced(patch: pytest.MonkeyPatch) -> None:
     """The owner's claims are removed, and its ledger is left alone."""
-    patch.setattr(owner, "hand_over", lambda *_: True)
+    patch.setattr(_Operator, "retire", lambda *_: True)
 
 
 @pytest.mark.parametrize("mistake", [_without_claims, _checked_before_only, _not_fenced])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +12,8 @@ from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import missing
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.ledger import operator
+from spark_eos.ledger.operator import QueryOperator
 from spark_eos.ledger.owners import Cluster
 from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, read_from, to_bytes
 from spark_eos.pipelines.mirror import offsets
@@ -20,6 +21,7 @@ from spark_eos.pipelines.mirror.entries import MapEntry, OffsetRun, SourcePartit
 from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
 from spark_eos.pipelines.mirror.offsets import MirrorPosition, MirrorQuery, MirrorState
 from spark_eos.pipelines.mirror.owner import Claim
+from spark_eos.protocol.commands import Ended
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from tests.support.models.map_logs import MapLog, reading
 
@@ -116,7 +118,7 @@ def test_a_target_that_is_gone_and_was_replaced():
 def query(monkeypatch) -> MirrorQuery:
     """With a closed query, whose ledger and clusters say what `state` has; the target's partitions are empty."""
     monkeypatch.setattr(offsets, "cluster_id", lambda *_: "here")
-    monkeypatch.setattr(offsets, "undecided", lambda *_: ())
+    monkeypatch.setattr(operator, "undecided", lambda *_: ())
     monkeypatch.setattr(
         offsets, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 0) for t, p in asked.items()}
     )
@@ -141,9 +143,9 @@ def query(monkeypatch) -> MirrorQuery:
     monkeypatch.setattr(offsets.OffsetMap, "read", lambda *_: map_)
     head = Head(NOBODY, 3, (), 5, state().decision, prefix="p")
     monkeypatch.setattr(Cluster, "prefix_of", lambda *_: "p")
-    monkeypatch.setattr(Cluster, "ports", lambda *_: None)
-    monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
-    return MirrorQuery("q", CLIENT, Cluster(OTHER, "ledger", "p"), "map")
+    monkeypatch.setattr(Cluster, "ports", lambda *_, **__: None)
+    monkeypatch.setattr(operator, "newest_head", lambda ports: head)
+    return MirrorQuery(QueryOperator(Cluster(OTHER, "ledger", "p"), "q"), CLIENT, "map")
 
 
 def test_a_query_that_is_closed_and_settled(query):
@@ -186,10 +188,10 @@ MISTAKEN = [
 def test_a_query_that_is_no_mirror_of_this_source(query, monkeypatch, decision, why, settle, run):
     """Its id was mistaken for another, or the clusters were: nothing is done to it."""
     done = []
-    monkeypatch.setattr(offsets, "newest_head", lambda ports: Head(run, 3, (), 5, decision, prefix="p"))
+    monkeypatch.setattr(operator, "newest_head", lambda ports: Head(run, 3, (), 5, decision, prefix="p"))
     monkeypatch.setattr(offsets, "read_claims", lambda *_: [])
-    monkeypatch.setattr(offsets, "recover", lambda *_: done.append("closed"))
-    monkeypatch.setattr(offsets, "hand_over", lambda *_: done.append("retired"))
+    monkeypatch.setattr(operator, "recover", lambda *_: done.append("closed"))
+    monkeypatch.setattr(operator, "hand_over", lambda *_: done.append("retired"))
     with pytest.raises(EosError, match=rf"EOS_MIRROR_POSITION_UNKNOWN.*{why}"):
         query.position(settle=settle, wait_s=0)
     assert not done
@@ -208,8 +210,8 @@ def test_a_topic_or_a_map_that_is_not_its_own(query, monkeypatch, changed, condi
     """Its run goes on, as after any wrong argument."""
     done = []
     head = Head("alive", 3, (), 5, replace(state().decision, written=(written(0, 0, 5),)), prefix="p")
-    monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
-    monkeypatch.setattr(offsets, "recover", lambda *_: done.append("closed"))
+    monkeypatch.setattr(operator, "newest_head", lambda ports: head)
+    monkeypatch.setattr(operator, "recover", lambda *_: done.append("closed"))
     with pytest.raises(EosError, match=condition):
         replace(query, **changed).position(settle=True, wait_s=0)
     assert not done
@@ -220,10 +222,10 @@ def test_a_mirror_that_has_decided_nothing(query, monkeypatch, source_id, retire
     """What it has claimed in this source shows that it is a mirror of it: it is retired, and its position is the one
     at which it began."""
     done = []
-    monkeypatch.setattr(offsets, "newest_head", lambda ports: Head(NOBODY, 3, (), 5, None, prefix="p"))
+    monkeypatch.setattr(operator, "newest_head", lambda ports: Head(NOBODY, 3, (), 5, None, prefix="p"))
     claim = Claim("q", source_id, "out", "in", "ledger", "p", "at", "host", 0)
     monkeypatch.setattr(offsets, "read_claims", lambda *_: [claim])
-    monkeypatch.setattr(offsets, "hand_over", lambda *_: done.append("retired") or True)
+    monkeypatch.setattr(operator, "hand_over", lambda *_: done.append("retired") or True)
     with pytest.raises(EosError, match="EOS_MIRROR_POSITION_UNKNOWN"):
         query.position(settle=True, wait_s=0)
     assert len(done) == retired
@@ -233,9 +235,10 @@ def test_a_mirror_that_has_decided_nothing(query, monkeypatch, source_id, retire
 def test_a_query_that_does_not_come_to_rest(query, monkeypatch, left):
     """A run that has begun meanwhile, or a transaction that stays open."""
     head = Head("r", 3, (), 5, state().decision, prefix="p")
-    ended = SimpleNamespace(left={"one"} if left else (), head=replace(head, run=NOBODY) if left else head)
-    monkeypatch.setattr(offsets, "newest_head", lambda ports: head)
-    monkeypatch.setattr(offsets, "recover", lambda *_: ended)
+    pair = Pair("one", 1, 1)
+    ended = Ended(replace(head, run=NOBODY), frozenset({pair})) if left else Ended(head)
+    monkeypatch.setattr(operator, "newest_head", lambda ports: head)
+    monkeypatch.setattr(operator, "recover", lambda *_: ended)
     for settle in (True, False):
         with pytest.raises(EosError, match="EOS_MIRROR_NOT_SETTLED"):
             query.position(settle=settle, wait_s=0)
