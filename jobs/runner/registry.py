@@ -15,7 +15,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.registry.schemas import KIND_NAMES
 from spark_eos.pipelines.registry.settings import RegistrySettings, registry_settings
 from spark_eos.pipelines.registry.subjects import subject_name
-from spark_eos.sink.schema import BESIDE_VALUE
+from spark_eos.sink.schema import Columns as SinkColumns
 
 from .columns import PARSED
 from .models import Section
@@ -173,7 +173,7 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     from spark_eos.pipelines.registry.columns import check_type, encoded
 
     if columns.value_out is not None and "value" not in rows.columns:
-        fields = [name for name in rows.columns if name not in BESIDE_VALUE]
+        fields = [name for name in rows.columns if name not in SinkColumns.BESIDE_VALUE]
         rows = rows.withColumn("value", F.struct(*fields)).drop(*fields)
     for name, encoding in (("value", columns.value_out), ("key", columns.key_out)):
         if encoding is not None:

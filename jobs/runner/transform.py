@@ -18,7 +18,7 @@ from spark_eos.kafka.letter_headers import (
     SOURCE_PARTITION,
     SOURCE_TOPIC,
 )
-from spark_eos.sink.schema import SINK_COLUMNS
+from spark_eos.sink.schema import Columns as SinkColumns
 
 from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
 from .functions import cause_of, imported
@@ -57,11 +57,11 @@ def transformed(
     a registry.
     """
     rows = encoded_rows(result(source, config, columns), columns)
-    unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
+    unknown = [name for name in rows.columns if name not in SinkColumns.NAMES]
     if unknown or "value" not in rows.columns:
         names = ", ".join(unknown)
         wrong = f"returns columns that the sink does not know: {names}" if unknown else "returns no column 'value'"
-        raise invalid("transform", wrong, f"Select 'value' and, as needed, any of: {', '.join(SINK_COLUMNS)}")
+        raise invalid("transform", wrong, f"Select 'value' and, as needed, any of: {', '.join(SinkColumns.NAMES)}")
     if letters is None:
         return rows
     assert isinstance(config, ParsedTransform)

@@ -15,6 +15,7 @@ from spark_eos.checkpoint.offset_log import (
     VERSION,
     OffsetLogEntry,
     Position,
+    SourceLine,
     UnknownVersion,
     entry_of,
     merged,
@@ -151,7 +152,11 @@ class Checkpoint:
     def _positions(self, batch: int) -> list[Position]:
         """Return the positions in the lines of all sources. Leaves damaged lines to `kafka_offsets`, which raises for
         them."""
-        return [source_line(text).position for text in self.sources(batch)]
+        return [line.position for line in self.source_lines(batch)]
+
+    def source_lines(self, batch: int) -> list[SourceLine]:
+        """Parse the lines of the query's sources in the offset log of a micro-batch. Raises as `sources`."""
+        return [source_line(text) for text in self.sources(batch)]
 
     def read(self, name: str) -> str | None:
         """Return the text of a file; None if it does not exist."""

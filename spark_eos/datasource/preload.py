@@ -33,6 +33,7 @@ MODULES = (
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.worker.python_streaming_sink_runner",
     "spark_eos.datasource.provider",
+    "spark_eos.datasource.ranges",
     "spark_eos.datasource.tables",
     "spark_eos.options.parse",
     "spark_eos.options.writes",

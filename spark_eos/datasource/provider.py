@@ -109,13 +109,11 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.parse import sink_options
         from spark_eos.sink.schema import check_columns
         from spark_eos.sink.spark_rows import SparkRows
-        from spark_eos.sink.writer import EosKafkaStreamWriter
+        from spark_eos.sink.writer import stream_writer
 
         options = sink_options(options_of(schema, self.options, writes=True), self._settings)
-        writer = EosKafkaStreamWriter(options, SparkRows(check_columns(schema, options.topic)), self._events)
-        if not self._was_sent:
-            writer.plan()
-        return writer
+        rows = SparkRows(check_columns(schema, options.topic))
+        return stream_writer(options, rows, self._events, was_sent=self._was_sent)
 
 
 def with_settings(settings: Mapping[str, str], events: Events = NOWHERE) -> type[EosKafkaDataSource]:

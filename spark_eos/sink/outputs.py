@@ -4,9 +4,8 @@ column names the topics."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 
-from spark_eos.kafka.admin.topics import Topic, describe_topics
+from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.own_topics import check_for_rows
@@ -15,16 +14,6 @@ from spark_eos.ledger.own_topics import check_for_rows
 _FRESH_S = 30.0
 
 _looked_at: dict[tuple[KafkaProperties, str, str], float] = {}
-
-
-def output_partitions(client: BrokerClient, topics: Collection[str], *, ledger: str) -> dict[str, int]:
-    """Return ``{topic: number of partitions}`` of the topics that rows go to. ``ledger``: the query's ledger topic.
-
-    Raises TopicError (EOS_TOPIC_RESERVED), and the errors of `describe_topics`.
-    """
-    described = describe_topics(client, topics)
-    check_outputs(client, described, ledger=ledger)
-    return {name: topic.partitions for name, topic in described.items()}
 
 
 def check_outputs(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql.types import (
     ArrayType,
@@ -30,14 +31,16 @@ _TYPES = {
     "headers": _HEADERS,
     "timestamp": "timestamp",
 }
-SINK_COLUMNS = tuple(_TYPES)
-#: Columns that are never fields of a value which is encoded from several columns.
-BESIDE_VALUE = tuple(name for name in SINK_COLUMNS if name != "value")
 
 
 @dataclass(frozen=True)
 class Columns:
     """Which optional columns a query writes. ``value`` is always there."""
+
+    #: The names of all columns.
+    NAMES: ClassVar = tuple(_TYPES)
+    #: Columns that are never fields of a value which is encoded from several columns.
+    BESIDE_VALUE: ClassVar = tuple(name for name in NAMES if name != "value")
 
     key: bool
     topic: bool
@@ -78,10 +81,10 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
 
 
 def _unknown(name: str) -> EosError:
-    near = difflib.get_close_matches(name.lower(), SINK_COLUMNS, n=1)
+    near = difflib.get_close_matches(name.lower(), Columns.NAMES, n=1)
     if near:
         return stop("EOS_SCHEMA_INVALID.unknown_near", column=name, nearest=near[0])
-    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(SINK_COLUMNS), where="")
+    return stop("EOS_SCHEMA_INVALID.unknown", column=name, columns=", ".join(Columns.NAMES), where="")
 
 
 def _remedy(field: StructField) -> str:

@@ -25,6 +25,15 @@ from spark_eos.sink.session import session_for
 from spark_eos.spark.tracebacks import hidden_traceback
 
 
+def stream_writer(options: SinkOptions, rows: RowSource, events: Events, *, was_sent: bool) -> EosKafkaStreamWriter:
+    """Return the writer of a micro-batch, which checks the cluster before it goes to tasks. ``was_sent``: it is for a
+    commit or an abort. Raises EosError."""
+    writer = EosKafkaStreamWriter(options, rows, events)
+    if not was_sent:
+        writer.plan()
+    return writer
+
+
 class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
     """See DataSourceStreamArrowWriter. ``rows``: where the rows come from. ``events``: the receiver of commits'
     events."""

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from spark_eos.base.retry import retrying
-from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source.diagnosis import recreated
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
+from spark_eos.source.task import read_range
+
+if TYPE_CHECKING:
+    from spark_eos.kafka.producer.arrow import ArrowProducer
+    from spark_eos.source.copying import Copied
 
 
 @dataclass(frozen=True)
 class ReadableRanges:
-    """Checks ranges of a task for topics that were recreated or deleted. ``client``, ``cluster``: of the source, the
-    latter its id; ``ids``: topic → its id, when the micro-batch was planned."""
+    """Reads ranges of a task, and checks them for topics that were recreated or deleted. ``client``, ``cluster``: of
+    the source, the latter its id; ``ids``: topic → its id, when the micro-batch was planned."""
 
     client: BrokerClient
     source: SourceOptions
@@ -36,9 +44,19 @@ class ReadableRanges:
         return Losses(self.source.fail_on_data_loss)
 
     @cached_property
-    def fetching(self) -> Fetching:
+    def _fetching(self) -> Fetching:
         """How the task reads them."""
         return Fetching.from_options(self.client, self.source)
+
+    def records(self, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield the committed records of a range. See `read_range`."""
+        return read_range(self._fetching, range_)
+
+    def copy(self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> Copied:
+        """Hand the record batches of a range to a producer. See `copy_range`."""
+        from spark_eos.source.copying import copy_range  # which tasks that write no topics have no use for
+
+        return copy_range(self._fetching, range_, target, producer)
 
     def of(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
         """Yield every range, in order, that is to be read next. At the end, the topics must still be the same: then

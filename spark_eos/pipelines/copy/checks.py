@@ -10,13 +10,14 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import invalid_option, missing_option, stop
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.pipelines.copy.plan import CopyPlan, OnMalformed
-from spark_eos.sink.outputs import output_partitions
+from spark_eos.sink.outputs import check_outputs
 from spark_eos.spi import (
     BrokerClient,
     SinkOptions,
     SourceOptions,
     broker_client,
     cluster_id,
+    describe_topics,
     sink_options,
     stream_options,
 )
@@ -170,13 +171,14 @@ def check_targets(client: BrokerClient, plan: CopyPlan, ranges: Iterable[OffsetR
             highest[target] = r
     if not highest:
         return
-    there = output_partitions(client, sorted(highest), ledger=plan.sink.ledger_topic)
+    there = describe_topics(client, sorted(highest))
+    check_outputs(client, there, ledger=plan.sink.ledger_topic)
     for target, r in highest.items():
-        if r.partition >= there[target]:
+        if r.partition >= there[target].partitions:
             raise stop(
                 "EOS_TARGET_PARTITIONS",
                 topic=target,
-                partitions=there[target],
+                partitions=there[target].partitions,
                 partition=r.partition,
                 source_topic=r.topic,
             )

@@ -16,24 +16,16 @@ import pyarrow as pa
 
 from spark_eos.base import system
 from spark_eos.base.log import logger
-from spark_eos.base.topic_partition import OffsetRange, by_topic, flat
 from spark_eos.errors import EosError, WorkerError, stop
-from spark_eos.kafka.codes import OK
-from spark_eos.kafka.requests.fetch import Answers
 from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, share_mib
 from spark_eos.pipelines.copy.by_row import Apply, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
-from spark_eos.source.decode import decode
-from spark_eos.source.small_ranges import gather
-from spark_eos.spi import BrokerClient, Fetching, SourceOptions, TopicWatch, begin_offsets, end_offsets
+from spark_eos.source.newest import newest_records
+from spark_eos.spi import BrokerClient, SourceOptions
 
 #: The sample: the newest records of some partitions, as far as their keys and values are not larger together.
-_PARTITIONS, _RECORDS, _BYTES = 3, 128, 256 * 1024
-#: Bytes of a record batch, decompressed.
-_BATCH_BYTES = 16 << 20
-#: Seconds to wait for brokers, for each of the requests.
-_ANSWER_S = 10.0
+_BYTES = 256 * 1024
 #: Seconds after which no further pieces are tried; the first partition's halves are tried in any case.
 _TRYING_S = 0.03
 
@@ -177,37 +169,10 @@ def _first_beyond(
 
 def sample(client: BrokerClient, options: SourceOptions) -> Iterator[Chunk]:
     """Yield the newest records of some partitions, as far as a query may read them. Raises EosError."""
-    ranges = _newest(client, options)
-    answers = gather(Fetching.from_options(client, options), ranges)
-    for range_ in ranges:
-        pieces = list(chunks(_records(options, range_, answers), most_bytes=_BYTES))
+    for records in newest_records(client, options):
+        pieces = list(chunks(records, most_bytes=_BYTES))
         if pieces:
             yield max(pieces, key=lambda chunk: chunk.rows.num_rows)
-
-
-def _newest(client: BrokerClient, options: SourceOptions) -> list[OffsetRange]:
-    """Return the last offsets of the first partitions of each topic that are not empty."""
-    there = TopicWatch(client, options.selection, options.isolation, looks_only=True).topics()
-    ends = flat(end_offsets(client, there.partitions, options.isolation, _ANSWER_S))
-    chosen = sorted(
-        (partition for partition, end in ends.items() if end), key=lambda partition: (partition[1], partition[0])
-    )
-    begins = flat(begin_offsets(client, by_topic(chosen[:_PARTITIONS]), _ANSWER_S))
-    return [
-        OffsetRange(*partition, max(begin, ends[partition] - _RECORDS), ends[partition], there.ids[partition[0]])
-        for partition, begin in begins.items()
-        if begin < ends[partition]
-    ]
-
-
-def _records(options: SourceOptions, range_: OffsetRange, answers: Answers) -> Iterator[pa.RecordBatch]:
-    """Yield the records that the leader has answered with for the range, which need not be all of it. Raises
-    EosError."""
-    answer, data = answers.get((range_.topic, range_.partition), (None, b""))
-    if answer is None or answer.error != OK or not answer.size:
-        return
-    most_bytes = min(_BATCH_BYTES, options.max_decompressed_bytes)
-    yield from decode(data, range_, answer.aborted, with_headers=options.include_headers, most_bytes=most_bytes).batches
 
 
 def check_chunk(transform: T, chunk: Chunk, until: float, apply: Callable[[T, Chunk], Transformed]) -> None:

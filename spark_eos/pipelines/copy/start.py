@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -118,29 +117,16 @@ def started(
     trigger: Mapping[str, object] | None,
     name: str | None,
 ) -> StreamingQuery:
-    """Return the query, which reads and writes by a data source of its own."""
-    from spark_eos.base import metrics_events
+    """Return the query, started."""
+    from spark_eos.datasource.ranges import RangeQuery
     from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.plan import ToTopics
-    from spark_eos.pipelines.copy.source import data_source_of
     from spark_eos.pipelines.copy.written import of_one_query
-    from spark_eos.sink.ended import remember
-    from spark_eos.spark.versions import in_session
 
-    format_ = f"eos-kafka-copy-{uuid.uuid4().hex[:8]}"
     plan = replace(job.plan, written=of_one_query(), cores=cores(spark))
-    spark.dataSource.register(data_source_of(replace(job, plan=plan), format_, metrics_events.here()))
-    with in_session(spark):
-        ranges = spark.readStream.format(format_).load()
-        writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
-        if name is not None:
-            writer = writer.queryName(name)
-        if trigger:
-            writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
-        query = writer.start()
-    if isinstance(plan, ToTopics):
-        remember(str(query.runId), plan.sink)
-    return query
+    sink = plan.sink if isinstance(plan, ToTopics) else None
+    query = RangeQuery(partial(job.reader, plan), partial(job.writer, plan), sink)
+    return query.start(spark, checkpoint, trigger, name)
 
 
 def planned(

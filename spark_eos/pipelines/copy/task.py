@@ -11,12 +11,12 @@ import pyarrow as pa
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, ToTopics, Transform
 from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, Noted, copied_by, noted_of, ranges_to_read, reported
-from spark_eos.pipelines.copy.rows import RangesOfTask, given_to_task
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, digest_at, letters_of, rejection, transformed
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
-from spark_eos.source.copying import Copied, copy_range
+from spark_eos.source.copying import Copied
+from spark_eos.source.range_reader import RangesOfTask
 from spark_eos.source.readable import ReadableRanges
-from spark_eos.spi import Attempt, Columns, Decision, Kind, Part, RowBatch, RowWriter, Task, TaskReport, read_range
+from spark_eos.spi import Attempt, Columns, Decision, Kind, Part, RowBatch, RowWriter, Task, TaskReport
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RangeRows:
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """Write the records of a task's ranges, or nothing if they are decided and not lost."""
-        given = given_to_task(batches)
+        given = RangesOfTask.given(batches)
         run = _begun(task, given, self.copied_from(given.ranges), self.plan.aside)
         if isinstance(run, TaskReport):
             return run
@@ -139,7 +139,7 @@ class Parts:
         """Hand the range's records to the producer as they are. Raises TopicError (EOS_ROWS_EXPIRED)."""
         topic = self._plan.target(range_.topic)
         self.writer.look_up([topic])
-        copied = copy_range(self.readable.fetching, range_, (topic, range_.partition), self.writer.producer)
+        copied = self.readable.copy(range_, (topic, range_.partition), self.writer.producer)
         self.writer.check_age(topic, copied.oldest_dated_ms)
         return copied
 
@@ -152,7 +152,7 @@ class Parts:
             noted = None if self._noted is None else self._noted.get(range_, ())
             function = function.for_range(noted)
             transform = replace(transform, function=function)
-        for chunk in chunks(read_range(self.readable.fetching, range_)):
+        for chunk in chunks(self.readable.records(range_)):
             done = transformed(transform, chunk)
             if isinstance(function, ByRange):
                 self._note_unknown(range_, function.unknown)

@@ -23,7 +23,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka import letter_headers
 from spark_eos.pipelines.arrow_fields import is_bytes, is_list, is_text, lost_field, plain_type
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform, Transform
-from spark_eos.source.schema import ARROW_HEADERS
+from spark_eos.source.schema import arrow_schema
 from spark_eos.spi import Columns
 
 CHUNK_OFFSETS = 8192
@@ -38,12 +38,13 @@ ERROR, OFFSET = "error", "offset"
 #: The exception that headers of such a dead letter name.
 REJECTED = "EOS_RECORD_REJECTED"
 
+HEADERS_TYPE = arrow_schema(include_headers=True).field("headers").type
 TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
     "topic": pa.string(),
     "partition": pa.int32(),
-    "headers": ARROW_HEADERS.type,
+    "headers": HEADERS_TYPE,
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
@@ -265,7 +266,7 @@ def letters_of(chunk: Chunk, rejected: Mapping[int, str], cluster: str) -> pa.Re
         [*(mine or ()), *_why(reason, cluster, *position)]
         for mine, (_, reason), position in zip(own, sorted(rejected.items()), positions, strict=True)
     ]
-    columns = [records.column("key"), records.column("value"), pa.array(headers, ARROW_HEADERS.type)]
+    columns = [records.column("key"), records.column("value"), pa.array(headers, HEADERS_TYPE)]
     return pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
 
 

@@ -21,10 +21,10 @@ from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.encoding import Encoding
 from spark_eos.pipelines.registry.unknown_ids import UnknownIds
 from spark_eos.pipelines.registry.wire import HEADERS, without_headers
-from spark_eos.sink.schema import BESIDE_VALUE, SINK_COLUMNS
+from spark_eos.spi import Columns
 
 #: Columns of a result that are no fields of an encoded value.
-_BESIDE = (*BESIDE_VALUE, ERROR, OFFSET)
+_BESIDE = (*Columns.BESIDE_VALUE, ERROR, OFFSET)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class SchemaTransform:
         if self.function is None and self.to_table:
             return batch, {}
         if self.function is None:
-            kept = [name for name in batch.schema.names if name in (*SINK_COLUMNS, OFFSET) and name != "topic"]
+            kept = [name for name in batch.schema.names if name in (*Columns.NAMES, OFFSET) and name != "topic"]
             return batch.select(kept), {}
         rejecting = getattr(self.function, "rejecting", None) if tolerant else None
         result, failed = (self.function(batch), {}) if rejecting is None else rejecting(batch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.mirror.offset_map import DEFAULT_MAP
 from spark_eos.spi import BrokerClient, broker_client
@@ -51,6 +50,6 @@ class MirrorClients:
     target: BrokerClient
 
     @classmethod
-    def of(cls, source: KafkaProperties, target: KafkaProperties) -> MirrorClients:
-        """Return this process's clients for these properties, where Spark or a user calls in."""
-        return cls(broker_client(source), broker_client(target))
+    def of(cls, plan: MirrorPlan) -> MirrorClients:
+        """Return this process's clients for a plan, where Spark calls in."""
+        return cls(broker_client(plan.source.kafka), broker_client(plan.sink.kafka))

@@ -10,7 +10,6 @@ from functools import cached_property
 from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.checkpoint import offset_log
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.mirror.cleaner import MapCleaner
@@ -18,10 +17,6 @@ from spark_eos.pipelines.mirror.owner import Followed, Ownership
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.pipelines.mirror.topics import TargetTopics
 from spark_eos.source.left_topics import differ
-from spark_eos.source.plan import ranges_between
-from spark_eos.source.reader import SparkOffset
-from spark_eos.spark.versions import ReadLimit
-from spark_eos.spi import hidden_traceback
 
 
 class MirrorStreamReader(RangeStreamReader):
@@ -34,7 +29,7 @@ class MirrorStreamReader(RangeStreamReader):
 
     @cached_property
     def _clients(self) -> MirrorClients:
-        return MirrorClients.of(self._mirror.source.kafka, self._mirror.sink.kafka)
+        return MirrorClients.of(self._mirror)
 
     @cached_property
     def _targets(self) -> TargetTopics:
@@ -48,28 +43,21 @@ class MirrorStreamReader(RangeStreamReader):
     def _cleaner(self) -> MapCleaner:
         return MapCleaner(self._clients.source, self._clients.target, self._mirror.targets.map)
 
-    @hidden_traceback()
-    def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Return the end of the next micro-batch. Raises TopicError for topics that are refused, and KafkaError for
-        topics that another mirror owns, before they are in the offset log: the same checkpoint continues without
-        them."""
-        before = start or self._reached
-        if not self._run.begun and before == self._initial:
-            before = None  # the offset log does not hold it yet
-        end = super().latestOffset(start, limit)
-        if end != start:
-            after = offset_log.from_spark(end)
-            read = set() if start is None else {r.topic for r in ranges_between(offset_log.from_spark(start), after)}
-            self._targets.check_planned(after.offsets, read)
-        self._own(before, offset_log.from_spark(end))
-        if end == start and self._watch.pinned:
+    def _check_planned(
+        self, before: Position | None, end: Position, ranges: Sequence[OffsetRange], *, is_new: bool
+    ) -> None:
+        """Raise TopicError for topics that are refused, and KafkaError for topics that another mirror owns, before they
+        are in the offset log: the same checkpoint continues without them."""
+        if is_new:
+            self._targets.check_planned(end.offsets, {r.topic for r in ranges})
+        self._own(before, end)
+        if not is_new and self._watch.pinned:
             self._cleaner.finish()  # Spark ends this process when there is nothing left
-        return end
 
-    def _own(self, before: SparkOffset | None, end: Position) -> None:
+    def _own(self, before: Position | None, end: Position) -> None:
         """Own the topics that are mirrored. ``before``: where the query continues in them; None if it begins."""
         there = self._watch.topics().partitions.keys()
-        self._ownership.hold(_followed(there, before, offset_log.from_spark(self._initial or {}), end))
+        self._ownership.hold(_followed(there, before, self._beginning, end))
         if before is not None and not self._released:
             self._ownership.release(there)
             self._released = True
@@ -97,11 +85,11 @@ class MirrorStreamReader(RangeStreamReader):
             self._cleaner.start_if_due()
 
 
-def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:
+def _followed(there: Collection[str], before: Position | None, initial: Position, end: Position) -> Followed:
     """Return the topics that the offset log will have, if they exist (``there``). ``before``: its last position; None
     if it has none, as the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just
     appeared, or has come back; one that was recreated begins at offset 0."""
-    known = Position({}) if before is None else offset_log.from_spark(before)
+    known = Position({}) if before is None else before
     ids = {topic: end.ids.get(topic, "") for topic in end.offsets if topic in there}
     new, at = set(), {}
     for topic, id_ in ids.items():

@@ -14,8 +14,7 @@ from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.ledger import own_topics
-from spark_eos.pipelines.copy import source as copy
-from spark_eos.source import bounds, diagnosis, readable, reader, watch
+from spark_eos.source import bounds, diagnosis, range_reader, readable, reader, watch
 from spark_eos.source.epochs import Leaders, Unanswered
 
 from .cluster import Cluster, Log
@@ -52,7 +51,7 @@ class Admin:
         patch.setattr(bounds, "logger", SimpleNamespace(info=lambda *_: None))
         patch.setattr(bounds, "active_members", lambda *_: [])
         patch.setattr(bounds, "committed_offsets", self._committed)
-        patch.setattr(copy, "cluster_id", lambda _: CLUSTER_ID)
+        patch.setattr(range_reader, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "describe_topics", self.describe_topics)
 

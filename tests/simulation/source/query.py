@@ -21,7 +21,6 @@ from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy import task as copy_task
 from spark_eos.pipelines.copy.plan import CopyPlan
-from spark_eos.pipelines.copy.rows import RangesOfTask
 from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.copy.task import Parts
 from spark_eos.source import readable
@@ -32,6 +31,7 @@ from spark_eos.source.diagnosis import check_epoch, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import Losses, epoch_diverged, log_diverged
+from spark_eos.source.range_reader import RangesOfTask
 from spark_eos.source.readable import ReadableRanges
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.task import resuming
@@ -316,7 +316,7 @@ class _Parts(Parts):
 
     def copied(self, range_: OffsetRange) -> Any:
         read = self._query._read_range
-        self._rows.extend(resuming(self.readable.fetching, range_, read))
+        self._rows.extend(resuming(self.readable._fetching, range_, read))
         return SimpleNamespace(rows=0, digest=0, oldest_ms=None)
 
 

@@ -19,10 +19,10 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.datasource.provider import EosKafkaDataSource
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.rows import RangesOfTask
 from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+from spark_eos.source.range_reader import RangesOfTask
 from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
 

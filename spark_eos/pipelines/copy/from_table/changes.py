@@ -19,11 +19,10 @@ import pyarrow.types as types
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import is_text
 from spark_eos.pipelines.copy.from_table.plan import TableFile
-from spark_eos.pipelines.copy.transforming import conformed
+from spark_eos.pipelines.copy.transforming import HEADERS_TYPE, conformed
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
 from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import Piece
-from spark_eos.source.schema import ARROW_HEADERS
 
 #: Headers that are added behind each row's own: its version in decimal digits, and its kind.
 VERSION_HEADER, KIND_HEADER = "delta.commit.version", "delta.change.type"
@@ -172,10 +171,10 @@ def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa
     version, kind = ("", "") if changes is None else (str(changes.file.version), changes.kind)
     ours = pa.array(
         [{"key": VERSION_HEADER, "value": version.encode()}, {"key": KIND_HEADER, "value": kind.encode()}],
-        ARROW_HEADERS.type.value_type,
+        HEADERS_TYPE.value_type,
     )
     if theirs is None:
-        one = pa.ListArray.from_arrays(pa.array([0, _ADDED_HEADERS], pa.int32()), ours, type=ARROW_HEADERS.type)
+        one = pa.ListArray.from_arrays(pa.array([0, _ADDED_HEADERS], pa.int32()), ours, type=HEADERS_TYPE)
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), one)
     lengths = np.asarray(pc.fill_null(pc.list_value_length(theirs), 0)).astype(np.int64)
     ours = pa.concat_arrays([theirs.flatten().cast(ours.type), ours])
@@ -187,4 +186,4 @@ def _headers(count: int, theirs: pa.Array | None, changes: Changes | None) -> pa
         indices[ends - back] = len(ours) - back
     indices[is_theirs] = np.arange(len(ours) - _ADDED_HEADERS)
     offsets = pa.array(np.append(0, ends), pa.int32())
-    return pa.ListArray.from_arrays(offsets, ours.take(pa.array(indices)), type=ARROW_HEADERS.type)
+    return pa.ListArray.from_arrays(offsets, ours.take(pa.array(indices)), type=HEADERS_TYPE)

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from spark_eos.base.metrics_events import NOWHERE, Events
-from spark_eos.checkpoint import offset_log
 from spark_eos.errors import stop
 from spark_eos.pipelines.copy.from_table.plan import FromTablePlan, TableFile
 from spark_eos.pipelines.copy.from_table.planning import (
@@ -19,15 +18,13 @@ from spark_eos.pipelines.copy.from_table.planning import (
     next_end,
 )
 from spark_eos.pipelines.copy.from_table.position import NEW, Position, check_reads, from_spark, to_spark
-from spark_eos.pipelines.copy.rows import RangeReader, RangesOfTask
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import other_table
-from spark_eos.source.plan import NO_LIMIT
-from spark_eos.spark.versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from spark_eos.source.range_reader import RangeReader, RangesOfTask
 from spark_eos.spi import hidden_traceback
 
 
-class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
+class FileStreamReader(RangeReader):
     """Plans micro-batches of a table's files, and hands these to the tasks."""
 
     def __init__(self, plan: FromTablePlan, events: Events = NOWHERE) -> None:
@@ -49,17 +46,13 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
         """Return the same offset always: the beginning of a query is noted in the end of its first micro-batch."""
         return dict(NEW)
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return no limit of Spark's; the plan has its own."""
-        return ReadMaxRows(NO_LIMIT)
-
     @hidden_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
         """Read up to the table's current version in this run, which then ends. Raises TableError."""
         self._newest = self._log.newest()
 
     @hidden_traceback()
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` itself when there is nothing to do. A Spark without
         admission control passes neither argument.
 
@@ -102,13 +95,7 @@ class FileStreamReader(RangeReader, SupportsTriggerAvailableNow):
         last = self._plan.written.last()
         if self._reached is None or last is None:
             return self._reached
-        return self._reached | offset_log.as_marks({"written": dict(last)})
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: positions are kept in the offset log only."""
-
-    def stop(self) -> None:
-        """Do nothing: the clients belong to the process."""
+        return self.with_counts(self._reached, written=last)
 
     # Steps
 

@@ -132,11 +132,10 @@ def _columns(
 def _check_last(reference: TableReference, checkpoint: Checkpoint) -> int | None:
     """Return the query's last micro-batch in the table, which goes with its checkpoint. Raises TableError, also for a
     query whose rows have passed through Spark."""
-    from spark_eos.checkpoint.offset_log import source_line
     from spark_eos.pipelines.tables.micro_batch import check_start
 
     newest = checkpoint.last_batch("offsets")
-    lines = () if newest is None else map(source_line, checkpoint.sources(newest))
+    lines = () if newest is None else checkpoint.source_lines(newest)
     if not all(line.position.copy or line.damaged for line in lines):  # the source names the damaged file
         raise stop("EOS_OTHER_TABLE.through_spark", path=reference.name)
     query = checkpoint.query_id()

@@ -12,7 +12,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.pipelines.copy.rows import given_to_task
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import in_words, rows_of
 from spark_eos.pipelines.copy.transforming import rejection
@@ -20,9 +19,10 @@ from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, File
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
+from spark_eos.source.range_reader import RangesOfTask
 from spark_eos.source.readable import ReadableRanges
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.spi import Identity, read_range
+from spark_eos.spi import Identity
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
     """Write the records of the task's ranges, and return the report for the driver. Raises EosError (EOS_TABLE_STORE
     for errors of the store); then none of the files counts."""
     began = time.perf_counter()
-    ranges = given_to_task(batches).ranges
+    ranges = RangesOfTask.given(batches).ranges
     skipped = plan.last is not None and identity.batch <= plan.last
     files, read, dropped = ((), 0, 0) if skipped or not ranges else _written(plan, identity, ranges)
     rows = sum(file.rows for file in files)
@@ -97,7 +97,7 @@ def _written(
     layout = replace(table.layout, most_partitions=len(ranges) * table.layout.most_partitions)
     with FileWriter(store, layout, attempt) as writer:
         for range_ in readable.of(ranges):
-            records = counted(read_range(readable.fetching, range_))
+            records = counted(readable.records(range_))
             if plan.transform is None:
                 for batch in records:
                     with stored(table), _named(batch, table.layout):

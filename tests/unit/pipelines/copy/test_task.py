@@ -17,7 +17,7 @@ from spark_eos.pipelines.copy.plan import CopyPlan, Transform
 from spark_eos.pipelines.registry import unknown_ids
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.schema import Columns
-from spark_eos.source import readable
+from spark_eos.source import copying, readable
 from spark_eos.source.copying import Copied
 from spark_eos.source.readable import ReadableRanges
 from spark_eos.source.schema import arrow_schema
@@ -37,7 +37,7 @@ class Cluster:
         self.copied: list[Any] = []
         monkeypatch.setattr(readable, "describe_topics", lambda *_, **__: self._topics())
         monkeypatch.setattr(readable, "cluster_id", lambda kafka: next(self._clusters))
-        monkeypatch.setattr(task, "copy_range", self._copy)
+        monkeypatch.setattr(copying, "copy_range", self._copy)
         monkeypatch.setattr(readable, "HIDDEN_S", 0.0)
 
     def _topics(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]]
             yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
 
     writer: Any = SimpleNamespace(write=lambda batch: Part(batch.rows, 0))
-    monkeypatch.setattr(task, "read_range", read_range)
+    monkeypatch.setattr(readable, "read_range", read_range)
     Cluster(monkeypatch, ["id"] * 9)
     columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
     transform = Transform(Learning(), "learning", columns)

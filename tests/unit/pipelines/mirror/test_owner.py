@@ -32,7 +32,7 @@ def plan_of(query: str) -> MirrorPlan:
     return MirrorPlan(reads, writes, "here", None, Targets("p."), "there")
 
 
-CLIENTS = MirrorClients.of(plan_of("").source.kafka, plan_of("").sink.kafka)
+CLIENTS = MirrorClients.of(plan_of(""))
 
 
 def ownership(query: str) -> Ownership:

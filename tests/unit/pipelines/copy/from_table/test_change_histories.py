@@ -13,7 +13,7 @@ import pytest
 from spark_eos.pipelines.copy.from_table import task
 from spark_eos.pipelines.copy.from_table.source import FileStreamReader
 from spark_eos.pipelines.copy.from_table.start import SourceTableOptions, planned
-from spark_eos.pipelines.copy.rows import given_to_task
+from spark_eos.source.range_reader import RangesOfTask
 from tests.support.tables.change_feed import Change, ChangedTable, by_library, check_order, state_after
 
 SINK = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
@@ -50,7 +50,7 @@ class Query:
         found = []
         for partition in reader.partitions(start, json.loads(self.logged[batch])):
             plan = reader._plan
-            files = given_to_task(reader.read(partition)).ranges
+            files = RangesOfTask.given(reader.read(partition)).ranges
             ranges = task.TableRows(plan).copied_from(files).ranges
             looked_up = list(task.files_of(ranges, plan.table, {}))  # as a repair does
             assert [vars(file) for file in looked_up] == [vars(file) for file in files]

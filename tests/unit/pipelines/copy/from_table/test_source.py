@@ -22,8 +22,8 @@ from spark_eos.pipelines.copy.from_table.start import (
     planned,
     source_table_options,
 )
-from spark_eos.pipelines.copy.rows import given_to_task
 from spark_eos.pipelines.tables.reading import FileReader
+from spark_eos.source.range_reader import RangesOfTask
 from tests.support.judges.conditions import raises
 from tests.support.servers.s3_stand_in import s3_stand_in
 
@@ -84,7 +84,7 @@ class Queries:
         in_task: FileStreamReader = pickle.loads(pickle.dumps(reader))
         found = []
         for partition in reader.partitions(start, end):
-            for file in given_to_task(in_task.read(partition)).ranges:
+            for file in RangesOfTask.given(in_task.read(partition)).ranges:
                 found += [
                     value
                     for piece in files.pieces(file.path, file.size, file.partition)
@@ -267,7 +267,7 @@ def test_files_of_a_repair_are_found_in_the_log(path) -> None:
         file
         for start, stop in ((reader.initialOffset(), end), (end, later))
         for partition in reader.partitions(start, stop)
-        for file in given_to_task(reader.read(partition)).ranges
+        for file in RangesOfTask.given(reader.read(partition)).ranges
     ]
     assert [(file.version, file.at_first, file.number) for file in given] == [
         *((2, True, number) for number in range(3)),

@@ -15,7 +15,6 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import EosError
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.rows import RangeReader, RangesOfTask
 from spark_eos.pipelines.copy.table import task
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.task import TableMessage, run_task
@@ -23,6 +22,7 @@ from spark_eos.pipelines.tables.files import FileLayout
 from spark_eos.pipelines.tables.keys import Key
 from spark_eos.pipelines.tables.partitions import NULL
 from spark_eos.sink.job import Identity
+from spark_eos.source.range_reader import RangesOfTask, TaskRangeReader
 
 SOURCE = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
 SCHEMA = pa.schema({"p": pa.string(), "v": pa.int64()})
@@ -43,12 +43,12 @@ def written(
         places = {"topic": ["t"] * len(offsets), "partition": [range_.partition] * len(offsets), "offset": offsets}
         yield pa.RecordBatch.from_pydict({"p": values, "v": offsets, **places})
 
-    patch.setattr(task, "read_range", read_range)
+    patch.setattr(task.ReadableRanges, "records", read_range)
     patch.setattr(task.ReadableRanges, "of", lambda self, ranges: iter(ranges))
     patch.setattr(task, "spare_collections", lambda: None)
     store = open_store(str(folder), HadoopSettings({}))
     table: Any = SimpleNamespace(store=lambda: store, layout=layout)
-    spark = RangeReader().read(RangesOfTask(tuple(ranges), 1))
+    spark = TaskRangeReader().read(RangesOfTask(tuple(ranges), 1))
     return run_task(TablePlan(SOURCE, "c", table), Identity("q", "r", 0, 0, 0), spark)
 
 

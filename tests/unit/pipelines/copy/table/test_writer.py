@@ -19,7 +19,6 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import OptionError, RowError
 from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.rows import RangeReader, RangesOfTask
 from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.pipelines.copy.table import task
 from spark_eos.pipelines.copy.table.options import table_options
@@ -32,6 +31,8 @@ from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.pipelines.tables.iceberg.catalog import Properties, TableName
 from spark_eos.pipelines.tables.iceberg.target import IcebergReference
 from spark_eos.sink.job import Identity
+from spark_eos.source import readable
+from spark_eos.source.range_reader import RangesOfTask, TaskRangeReader
 from spark_eos.source.schema import arrow_schema
 from tests.support.judges.conditions import raises
 from tests.support.tables.table_kinds import KINDS, TableKind
@@ -44,7 +45,7 @@ COLUMNS = arrow_schema(include_headers=False)
 def broker(monkeypatch) -> None:
     """Has each record of every range that is asked for."""
     monkeypatch.setattr(task.ReadableRanges, "of", lambda self, ranges: iter(ranges))
-    monkeypatch.setattr(task, "read_range", lambda fetching, range_: iter([rows(range_)]))
+    monkeypatch.setattr(readable, "read_range", lambda fetching, range_: iter([rows(range_)]))
 
 
 def rows(range_: OffsetRange) -> pa.RecordBatch:
@@ -72,7 +73,7 @@ def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.Tab
     """The messages of the tasks, as they come to the driver."""
     found = []
     for number, ranges in enumerate(tasks):
-        batches = RangeReader().read(RangesOfTask(tuple(ranges), len(tasks)))
+        batches = TaskRangeReader().read(RangesOfTask(tuple(ranges), len(tasks)))
         message = task.run_task(pickle.loads(pickle.dumps(plan)), Identity("q", "r", batch, number, 0), batches)
         found.append(pickle.loads(pickle.dumps(message)))
     return found
@@ -137,7 +138,7 @@ def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, table, 
     writer.commit(run(plan, 0, []), 0)
     writer.commit(run(plan, 1, *FIRST), 1)
     again = planned(table, tmp_path, last=1)
-    monkeypatch.setattr(task, "read_range", lambda fetching, range_: pytest.fail("it was read"))
+    monkeypatch.setattr(readable, "read_range", lambda fetching, range_: pytest.fail("it was read"))
     messages = run(again, 1, FIRST[0] + FIRST[1])
     assert [(message.files, message.skipped) for message in messages] == [((), True)]
     TableStreamWriter(again).commit(messages, 1)

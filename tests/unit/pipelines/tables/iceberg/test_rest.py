@@ -10,15 +10,17 @@ import random
 import threading
 import zlib
 from collections import Counter
+from functools import partial
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyspark import cloudpickle
 
 from spark_eos.base.metrics_events import NOWHERE
+from spark_eos.datasource.ranges import RangeDataSource, RangeQuery, data_source_of
 from spark_eos.errors import TableError
 from spark_eos.options.parse import stream_options
-from spark_eos.pipelines.copy.source import RangeDataSource, RangeJob, RangeStreamReader, data_source_of
+from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.writer import to_table
 from spark_eos.pipelines.deadline import Overdue
@@ -311,8 +313,9 @@ def test_credentials_that_the_catalog_hands_out_open_the_store(tmp_path, caplog)
 def source_of(target: IcebergTarget) -> RangeDataSource:
     """The data source of a query to the table, as Spark makes one for each micro-batch."""
     source = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
-    job = RangeJob(TablePlan(source, "c", target), RangeStreamReader, to_table)
-    return data_source_of(job, "of-the-test", NOWHERE)({})
+    plan = TablePlan(source, "c", target)
+    query = RangeQuery(partial(RangeStreamReader, plan), partial(to_table, plan))
+    return data_source_of(query, "of-the-test", NOWHERE)({})
 
 
 def for_tasks(source: RangeDataSource) -> IcebergTarget:
