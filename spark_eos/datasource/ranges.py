@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
@@ -28,11 +29,12 @@ from spark_eos.spark.versions import in_session
 
 @dataclass(frozen=True)
 class RangeQuery:
-    """A query over ranges. ``reader`` and ``writer`` make its reader and its writer; the latter is also told whether
-    the writer is for a commit or an abort, rather than for tasks. ``sink``: of a query that writes to topics."""
+    """A query over ranges. ``reader`` and ``writer`` make its reader and its writer of the ``plan``; the latter is also
+    told whether the writer is for a commit or an abort, rather than for tasks. ``sink``: where it writes to topics."""
 
-    reader: Callable[[Events], DataSourceStreamReader]
-    writer: Callable[[Events, bool], DataSourceStreamWriter]
+    plan: Any
+    reader: Callable[[Any, Events], DataSourceStreamReader]
+    writer: Callable[[Any, Events, bool], DataSourceStreamWriter]
     sink: SinkOptions | None = None
 
     def start(
@@ -67,12 +69,12 @@ class RangeDataSource(EosKafkaDataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that hands ranges to the tasks, not their records."""
-        return self._query.reader(self._events)
+        return self._query.reader(self._query.plan, self._events)
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """See `RangeQuery.writer`."""
-        return self._query.writer(self._events, self._was_sent)
+        return self._query.writer(self._query.plan, self._events, self._was_sent)
 
 
 def data_source_of(query: RangeQuery, name: str, events: Events) -> type[RangeDataSource]:

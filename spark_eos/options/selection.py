@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from spark_eos.base.topic_partition import OWN_NAMES
 from spark_eos.errors import invalid_option
@@ -41,6 +42,8 @@ class Pattern:
     """All partitions of the topics whose names contain a match of the regular expression, including later ones."""
 
     regex: str
+    #: It names no topics.
+    topics: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         return f"'subscribePattern' ({self.regex})"

@@ -9,7 +9,6 @@ from spark_eos.base.retry import retrying
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
-from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
@@ -57,11 +56,9 @@ def _create(client: BrokerClient, topic: str, broker: BrokerConfig) -> None:
     else:
         replication, in_sync = of_the_state(broker)
     config = _CONFIG | {"min.insync.replicas": str(in_sync)}
-    code, text = create_topic(client, topic, LEDGER_PARTITIONS, replication, config)
-    if code != OK:
-        raise stop(
-            "EOS_LEDGER_NOT_CREATED", topic=topic, why=text or name_of(code), replication=replication, in_sync=in_sync
-        )
+    why = create_topic(client, topic, LEDGER_PARTITIONS, replication, config)
+    if why:
+        raise stop("EOS_LEDGER_NOT_CREATED", topic=topic, why=why, replication=replication, in_sync=in_sync)
 
 
 def check_ledger(

@@ -15,10 +15,10 @@ from spark_eos.base.retry import retrying
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError, EosError, stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, topic_config
-from spark_eos.kafka.admin.groups import active_members
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
-from spark_eos.kafka.errors import Cause, group_active, init_error, unauthorized
+from spark_eos.kafka.errors import Cause, init_error, unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
@@ -164,9 +164,8 @@ def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
 
 def check_group(client: BrokerClient, group: str) -> None:
     """Raise KafkaError where the group has members, or this user may not commit its offsets."""
-    members = active_members(client, group, to_commit=True)
-    if members:
-        raise group_active(group, members, "or set another 'offsets.group.id': the sink would overwrite their offsets")
+    otherwise = "or set another 'offsets.group.id': the sink would overwrite their offsets"
+    ConsumerGroup(client, group).check_inactive(otherwise, to_commit=True)
 
 
 def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:

@@ -14,7 +14,6 @@ from spark_eos.options.parse import SourceOptions
 from spark_eos.source import range_math
 from spark_eos.source.bounds import resolve_end, resolve_start
 from spark_eos.source.fetching import Fetching
-from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
 from spark_eos.spark.tracebacks import hidden_traceback
 
@@ -36,7 +35,7 @@ class EosKafkaBatchReader(DataSourceReader):
         options = self._options
         watch = TopicWatch(self._client, options.selection, options.isolation, looks_only=True)
         ids = watch.topics().ids
-        start = resolve_start(options, watch, Losses(options.fail_on_data_loss))
+        start = resolve_start(options, watch)
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)
         self._check_order(start, end)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from spark_eos.base.log import logger
 from spark_eos.base.topic_partition import PartitionOffsets, flat
 from spark_eos.errors import invalid_option, stop
-from spark_eos.kafka.admin.groups import active_members, committed_offsets
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.admin.topics import NO_OFFSET
-from spark_eos.kafka.errors import group_active
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
@@ -19,8 +18,8 @@ from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
 
 
-def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:
-    """Return the offset of every partition at which a new query begins.
+def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses | None = None) -> PartitionOffsets:
+    """Return the offset of every partition at which a new query begins. ``losses``: counts offsets that are gone.
 
     Raises OptionError (EOS_OPTION_INVALID), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE),
     and DataLossError for offsets that are gone.
@@ -39,7 +38,7 @@ def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> 
         wanted = _of_group(watch.client, options.group_id, begin, high)
     else:
         wanted = fill_in(option, limit, begin, stable)
-    wanted = _begin_or_later(wanted, begin, losses)
+    wanted = _begin_or_later(wanted, begin, losses or Losses(options.fail_on_data_loss))
     check_known(option, wanted, begin, high)
     return wanted
 
@@ -103,10 +102,9 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets
 
 def _of_group(client: BrokerClient, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
     """Return the committed offsets of the group. An empty partition without one begins at its end."""
-    members = active_members(client, group)
-    if members:
-        raise group_active(group, members, "or both read the same rows. The query continues from their offsets")
-    committed = committed_offsets(client, group, {topic: list(offsets) for topic, offsets in begin.items()})
+    of_group = ConsumerGroup(client, group)
+    of_group.check_inactive("or both read the same rows. The query continues from their offsets")
+    committed = of_group.committed({topic: list(offsets) for topic, offsets in begin.items()})
     result: PartitionOffsets = {}
     lacking = []
     for topic, offsets in begin.items():

@@ -10,7 +10,7 @@ from spark_eos.base.log import logger
 from spark_eos.base.printable import excerpt
 from spark_eos.base.retry import retrying
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
-from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
+from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code, name_of
 from spark_eos.kafka.errors import configs_unreadable, refusal, settings_refusal
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS, CreatePartitionsResult
@@ -123,10 +123,8 @@ def cleanup_policies(client: BrokerClient, topics: Iterable[str]) -> dict[str, s
     return {name: c.value or "" for name, configs in configs_of.items() for c in configs if c.name == _CLEANUP}
 
 
-def create_topic(
-    client: BrokerClient, topic: str, partitions: int, replication: int, config: Mapping[str, str]
-) -> tuple[int, str]:
-    """Create a topic, unless it exists. Returns Kafka's error code and the broker's message. ``replication``: -1 for
+def create_topic(client: BrokerClient, topic: str, partitions: int, replication: int, config: Mapping[str, str]) -> str:
+    """Create a topic, unless it exists. Returns the reason why it is refused, or an empty text. ``replication``: -1 for
     the brokers' default.
 
     It is refused only if no broker knows the topic: an earlier attempt may have created it. Raises as
@@ -145,35 +143,33 @@ def create_topic(
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    code, message = _retried(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
-    if code in (OK, Code.TOPIC_ALREADY_EXISTS) or describe_topics(client, [topic], missing_ok=True):
-        return OK, ""
-    return code, message
+    refused = _retried(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0], Code.TOPIC_ALREADY_EXISTS)
+    return "" if not refused or describe_topics(client, [topic], missing_ok=True) else refused
 
 
-def add_partitions(client: BrokerClient, topic: str, partitions: int) -> tuple[int, str]:
-    """Increase a topic's partitions to this number. Returns Kafka's error code and the broker's message.
-
-    INVALID_PARTITIONS means that the topic has as many or more, which may be the work of an earlier attempt. Raises
-    ConnectionFailed.
+def add_partitions(client: BrokerClient, topic: str, partitions: int) -> str:
+    """Increase a topic's partitions to this number, unless it has as many, which may be the work of an earlier attempt.
+    Returns the reason why that is refused, or an empty text. Raises ConnectionFailed.
     """
     values = {
         "topics": [{"name": topic, "count": partitions, "assignments": None}],
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    return _retried(lambda: client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0])
+    # The code for a topic that has as many or more.
+    return _retried(lambda: client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0], Code.INVALID_PARTITIONS)
 
 
-def _retried(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tuple[int, str]:
-    """Return the error code and message of the response; the request is repeated while a retry may help."""
+def _retried(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult], done: Code) -> str:
+    """Return the broker's message, or the name of its error code; empty for a code that means that it is ``done``. The
+    request is repeated while a retry may help."""
     code, message = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         answer = ask()
         code, message = answer.error_code, excerpt(answer.error_message or "")
         if code not in ADMIN_RETRIES:
             break
-    return code, message
+    return "" if code in (OK, done) else message or name_of(code)
 
 
 def _describe(kind: ConfigResource, name: str, keys: list[str] | None = None) -> dict[str, object]:

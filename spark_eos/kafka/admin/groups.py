@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spark_eos.base import system
@@ -13,7 +14,7 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation
-from spark_eos.kafka.errors import group_refusal, group_unauthorized
+from spark_eos.kafka.errors import group_active, group_refusal, group_unauthorized
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
@@ -45,6 +46,33 @@ _HAVE_OFFSETS = frozenset({"classic", "consumer", "streams"})
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 #: UNSUPPORTED_VERSION: the protocol of KIP-848 is switched off, as it is by default in Kafka 3.
 _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
+
+
+@dataclass(frozen=True)
+class ConsumerGroup:
+    """A consumer group of a cluster, by its name."""
+
+    client: BrokerClient
+    name: str
+
+    def check_inactive(self, otherwise: str, at: str = "", *, to_commit: bool = False) -> None:
+        """Raise KafkaError (EOS_GROUP_ACTIVE) where the group has members, and as `active_members` does.
+        ``otherwise``: the consequence if they went on; ``at``: on which side they are."""
+        members = active_members(self.client, self.name, to_commit=to_commit)
+        if members:
+            raise group_active(self.name, members, otherwise, at)
+
+    def committed(self, partitions: Mapping[str, Iterable[int]] | None) -> PartitionOffsets:
+        """See `committed_offsets`."""
+        return committed_offsets(self.client, self.name, partitions)
+
+    def commit(self, offsets: PartitionOffsets) -> None:
+        """See `commit_offsets`."""
+        commit_offsets(self.client, self.name, offsets)
+
+    def delete(self, partitions: Mapping[str, Iterable[int]]) -> None:
+        """See `delete_offsets`."""
+        delete_offsets(self.client, self.name, partitions)
 
 
 def active_members(

@@ -1,33 +1,22 @@
-"""The source and the sink of one query: its plan, and functions that make its reader and its writer."""
+"""The reader and the writer of a query, by its plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
+from pyspark.sql.datasource import DataSourceStreamWriter
 
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.pipelines.copy.checks import check_targets
-from spark_eos.pipelines.copy.plan import CopyPlan, FromTopics, RangePlan, ToTopics
+from spark_eos.pipelines.copy.plan import CopyPlan, FromTopics, ToTopics
 from spark_eos.source.range_reader import KafkaRangeReader
 from spark_eos.spi import broker_client
 
 if TYPE_CHECKING:
     from spark_eos.spi import RowSource
-
-
-@dataclass(frozen=True)
-class RangeJob:
-    """A query over ranges: its plan, and functions that make its reader and its writer. The latter is also told whether
-    the writer is for a commit or an abort, rather than for tasks."""
-
-    plan: RangePlan
-    reader: Callable[[Any, Events], DataSourceStreamReader]
-    writer: Callable[[Any, Events, bool], DataSourceStreamWriter]
 
 
 def to_topics(

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from spark_eos.datasource.ranges import RangeQuery
     from spark_eos.pipelines.copy.plan import CopyPlan, Function, OnMalformed
-    from spark_eos.pipelines.copy.source import RangeJob
     from spark_eos.pipelines.registry.decoding import Decoding
     from spark_eos.pipelines.registry.encoding import Encoding
 
@@ -57,9 +57,10 @@ def copy(
 
     Returns Spark's query, started. Raises EosError for mistakes that can be detected before the start.
     """
+    from spark_eos.datasource.ranges import RangeQuery
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
-    from spark_eos.pipelines.copy.source import RangeJob, RangeStreamReader, to_topics
+    from spark_eos.pipelines.copy.source import RangeStreamReader, to_topics
     from spark_eos.pipelines.copy.sql import SqlTransform
     from spark_eos.pipelines.copy.table.options import DELTA, KINDS, table_options
     from spark_eos.spi import HadoopSettings
@@ -86,8 +87,8 @@ def copy(
         tasks = cores(spark) or cores_now(spark, from_table.TASKS)
         named = None if function is None else name_of(function)
         files = from_table.planned(options, writes, session, function, named, tasks)
-        job = RangeJob(files, FileStreamReader, partial(to_topics, TableRows))
-        return started(spark, job, checkpoint, trigger, name)
+        query = RangeQuery(files, FileStreamReader, partial(to_topics, TableRows))
+        return started(spark, query, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.pipelines.copy.values import SchemaTransform
 
@@ -102,31 +103,29 @@ def copy(
         named = None if function is None else name_of(function)
         rows = into_table.transform_of(function, named, on_malformed)
         table = into_table.planned(reads, table_options(texts(sink), session), checkpoint, rows)
-        return started(spark, RangeJob(table, RangeStreamReader, to_table), checkpoint, trigger, name)
+        return started(spark, RangeQuery(table, RangeStreamReader, to_table), checkpoint, trigger, name)
     from spark_eos.pipelines.copy.task import TopicRows
 
     copies = planned(session, reads, writes, function, ordered=ordered, partition=partition, on_malformed=on_malformed)
-    job = RangeJob(copies, RangeStreamReader, partial(to_topics, TopicRows))
-    return started(spark, job, checkpoint, trigger, name)
+    query = RangeQuery(copies, RangeStreamReader, partial(to_topics, TopicRows))
+    return started(spark, query, checkpoint, trigger, name)
 
 
 def started(
     spark: SparkSession,
-    job: RangeJob,
+    query: RangeQuery,
     checkpoint: str,
     trigger: Mapping[str, object] | None,
     name: str | None,
 ) -> StreamingQuery:
     """Return the query, started."""
-    from spark_eos.datasource.ranges import RangeQuery
     from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.plan import ToTopics
     from spark_eos.pipelines.copy.written import of_one_query
 
-    plan = replace(job.plan, written=of_one_query(), cores=cores(spark))
+    plan = replace(query.plan, written=of_one_query(), cores=cores(spark))
     sink = plan.sink if isinstance(plan, ToTopics) else None
-    query = RangeQuery(partial(job.reader, plan), partial(job.writer, plan), sink)
-    return query.start(spark, checkpoint, trigger, name)
+    return replace(query, plan=plan, sink=sink).start(spark, checkpoint, trigger, name)
 
 
 def planned(

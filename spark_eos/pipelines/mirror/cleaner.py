@@ -13,7 +13,6 @@ import numpy as np
 
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.pipelines.mirror.entries import (
     SourcePartition,
     extent,
@@ -51,7 +50,7 @@ def clean_map(source: BrokerClient, target: BrokerClient, map_topic: str, stoppe
     that may be deleted. May be repeated, and ``stopped``. Raises TopicError, ConnectionFailed, KafkaError.
     """
     begins = _begins(source, target, map_topic)
-    count = topic_partitions(target, [map_topic])[map_topic]
+    count = describe_topics(target, [map_topic])[map_topic].partitions
     writer = MapWriter(target, map_topic)
     written = 0
     for number in random.sample(range(count), count):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
@@ -20,12 +20,8 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, EosError, stop
 from spark_eos.kafka.admin.configs import create_topic, topic_config
-from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.kafka.records.rows import Row
-from spark_eos.ledger.log import LOG_FETCH_BYTES, KafkaLog
-from spark_eos.ledger.reader import Fetched
+from spark_eos.ledger.log import CommittedRecords
 from spark_eos.pipelines.mirror.entries import (
     ENTRY_PARTITIONS,
     Extents,
@@ -39,7 +35,7 @@ from spark_eos.pipelines.mirror.entries import (
     prefix_of,
     split_key,
 )
-from spark_eos.spi import BrokerClient, begin_offsets, describe_topics, end_offsets
+from spark_eos.spi import BrokerClient, describe_topics, end_offsets
 
 DEFAULT_MAP = "__spark_eos_mirror"
 #: The partition of the map that has the origins of topics, and the claims on them.
@@ -49,9 +45,6 @@ METADATA = 0
 FOREIGN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _WRITE_S = 30.0
-
-#: Enough to fetch one record: brokers send the first batch whole, however large it is.
-_ONE_RECORD = 1 << 10
 _PARTITIONS = METADATA + 1 + ENTRY_PARTITIONS
 _CONFIG = {
     "cleanup.policy": "compact",
@@ -64,9 +57,9 @@ _CONFIG = {
 def make_map(client: BrokerClient, topic: str, replication: int) -> None:
     """Create the topic if it is missing, and check that it is compacted. Raises TopicError, KafkaError."""
     if not describe_topics(client, [topic], missing_ok=True, unknown_s=0):
-        code, message = create_topic(client, topic, _PARTITIONS, replication, _CONFIG)
-        if code != OK:
-            raise not_made(topic, message or name_of(code))
+        why = create_topic(client, topic, _PARTITIONS, replication, _CONFIG)
+        if why:
+            raise not_made(topic, why)
     policy = topic_config(client, topic)["cleanup.policy"]
     if policy != "compact":
         raise unfit(topic, "cleanup.policy", policy, "compact", "entries of the offset map would be deleted")
@@ -118,7 +111,7 @@ def not_made(topic: str, why: str) -> EosError:
 
 def held_partition(client: BrokerClient, topic: str, wait_s: float) -> int | None:
     """Wait for ``wait_s`` seconds until all that the map has now is stable; a partition where it is not, or None."""
-    numbers = {topic: range(topic_partitions(client, [topic])[topic])}
+    numbers = {topic: range(describe_topics(client, [topic])[topic].partitions)}
     ends = end_offsets(client, numbers, "read_uncommitted")[topic]
     behind: list[int] = []
     for _ in retrying(wait_s):
@@ -129,48 +122,11 @@ def held_partition(client: BrokerClient, topic: str, wait_s: float) -> int | Non
     return behind[0]
 
 
-class MapPartition:
-    """One partition of the map's topic, up to ``end``, the last stable offset of now. Errors as for `begin_offsets`."""
+class MapPartition(CommittedRecords):
+    """One partition of the map's topic. Raises KafkaError (EOS_MIRROR_MAP_UNREADABLE) where it cannot be read."""
 
-    def __init__(self, client: BrokerClient, topic: str, number: int) -> None:
-        self.topic, self.number = topic, number
-        self._log = KafkaLog(client, topic)
-        self._begin = begin_offsets(client, {topic: [number]})[topic][number]
-        self.end = end_offsets(client, {topic: [number]})[topic][number]
-
-    def __iter__(self) -> Iterator[Row]:
-        """Return all records, in the order of the log; a record without a value deletes the earlier ones of its key.
-        Raises ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE)."""
-        return self.since(self._begin)
-
-    def since(self, offset: int) -> Iterator[Row]:
-        """Yield the records from this offset on. Errors as for all records."""
-        at = max(offset, self._begin)
-        while at < self.end:
-            fetched = self._fetch(at)
-            yield from (row for row in fetched.rows if row[0] < self.end)
-            at = fetched.after
-
-    def record(self, at: int) -> Row | None:
-        """Return the record at this offset; None if compaction has removed it. Errors as for all records."""
-        rows = self._fetch(at, _ONE_RECORD).rows if at < self.end else ()
-        return next((row for row in rows if row[0] == at), None)
-
-    def _fetch(self, at: int, max_bytes: int = LOG_FETCH_BYTES) -> Fetched:
-        log = self._log
-        for _ in log.retrying():
-            fetched = log.fetch(self.number, at, max_bytes)
-            if fetched is not None and (fetched.damage or fetched.error not in FETCH_RETRIES | {OK}):
-                raise unreadable(log.topic, self.number, at, fetched.damage or name_of(fetched.error))
-            if fetched is not None and fetched.error == OK and fetched.after > at:
-                return fetched
-        raise stop(
-            "EOS_KAFKA_UNREACHABLE.coordinator",
-            topic=log.topic,
-            who=f"the leader of {log.topic}-{self.number}",
-            waited_s=log.seconds,
-            why="",
-        )
+    def unreadable(self, offset: int, why: str) -> EosError:
+        return unreadable(self.topic, self.number, offset, why)
 
 
 def unreadable(topic: str, partition: int, offset: int, why: str) -> EosError:
@@ -267,7 +223,7 @@ def origins(client: BrokerClient, map_topic: str) -> list[Origin]:
 def origins_from(client: BrokerClient, map_topic: str, cluster: str) -> list[Origin]:
     """Return the origins of the topics that are mirrored directly from ``cluster``, an id. Raises TopicError
     (EOS_TOPIC_MISSING) if there is no map, and errors as for `MapPartition`."""
-    topic_partitions(client, [map_topic])
+    describe_topics(client, [map_topic])
     return [origin for origin in origins(client, map_topic) if origin.is_from(cluster)]
 
 
@@ -349,7 +305,7 @@ class OffsetMap:
             for origin in origins_from(client, topic, cluster):
                 if ids is None or origin.source not in ids:
                     every.setdefault(origin.source, []).append(origin.source_id)
-        count = topic_partitions(client, [topic])[topic]
+        count = describe_topics(client, [topic])[topic].partitions
         sources_by_number: dict[int, dict[SourcePartition, Collection[int]]] = defaultdict(dict)
         for (name, number), offsets in wanted.items():
             for id_ in every.get(name, ()):

@@ -16,9 +16,7 @@ from functools import cached_property
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.errors import EosError, phrase, stop
-from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
-from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.errors import group_active
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.ledger.operator import QueryOperator
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
@@ -91,6 +89,14 @@ class GroupMover:
     target: BrokerClient
     map: str = DEFAULT_MAP
 
+    @property
+    def _at_source(self) -> ConsumerGroup:
+        return ConsumerGroup(self.source, self.group)
+
+    @property
+    def _at_target(self) -> ConsumerGroup:
+        return ConsumerGroup(self.target, self.group)
+
     def move(
         self, *, apply: bool = False, delete: bool = False, overwrite: bool = False, wait_s: float = 0.0
     ) -> GroupMove:
@@ -108,19 +114,19 @@ class GroupMover:
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_UNSUITABLE, EOS_MIRROR_GROUP_REFUSED,
         EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
         """
-        self._check_no_members(self.source, "source")
-        committed = committed_offsets(self.source, self.group, None)
+        self._check_no_members(self._at_source, "source")
+        committed = self._at_source.committed(None)
         offsets, not_mirrored = self._translated(committed, wait_s)
         moved = self._moved(offsets)
-        self._check_no_members(self.target, "target")
+        self._check_no_members(self._at_target, "target")
         at_target = self._check_target(offsets, overwrite=overwrite)
         if not apply:
             return GroupMove(self.group, offsets, not_mirrored, delete)
         self._check_source_unchanged(committed)
-        self._check_no_members(self.target, "target")
+        self._check_no_members(self._at_target, "target")
         if self._check_target(offsets, overwrite=overwrite) != at_target:
             raise self._changed("target")
-        commit_offsets(self.target, self.group, moved)
+        self._at_target.commit(moved)
         if delete:
             self._delete(committed, offsets)
         return GroupMove(self.group, offsets, not_mirrored, delete, done=True)
@@ -151,20 +157,18 @@ class GroupMover:
         was moved."""
         try:
             self._check_source_unchanged(committed)
-            delete_offsets(self.source, self.group, by_topic((one.topic, one.partition) for one in offsets))
+            self._at_source.delete(by_topic((one.topic, one.partition) for one in offsets))
         except EosError as error:
             raise error.reworded(f"{error.message} {phrase('moved')}", error.hint, **error.parameters) from None
 
     def _check_source_unchanged(self, committed: PartitionOffsets) -> None:
-        self._check_no_members(self.source, "source")
-        if committed_offsets(self.source, self.group, None) != committed:
+        self._check_no_members(self._at_source, "source")
+        if self._at_source.committed(None) != committed:
             raise self._changed("source")
 
-    def _check_no_members(self, client: BrokerClient, side: str) -> None:
-        members = active_members(client, self.group, to_commit=side == "target")
-        if members:
-            lost = "or offsets that they commit later are lost, or rows read twice"
-            raise group_active(self.group, members, lost, at=f" at the {side}")
+    def _check_no_members(self, group: ConsumerGroup, side: str) -> None:
+        lost = "or offsets that they commit later are lost, or rows read twice"
+        group.check_inactive(lost, at=f" at the {side}", to_commit=side == "target")
 
     def _translated(
         self, committed: PartitionOffsets, wait_s: float
@@ -207,7 +211,7 @@ class GroupMover:
                 raise stop("EOS_MIRROR_TARGET_RECREATED.group", topic=one.target.topic, source_topic=one.topic)
         self._check_rows_there(offsets)
         numbers = {name: range(topic.partitions) for name, topic in there.items()}
-        committed = committed_offsets(self.target, self.group, numbers)
+        committed = self._at_target.committed(numbers)
         unlike = [
             f"{one.target.topic}-{one.partition}"
             for one in offsets
@@ -341,7 +345,7 @@ class _Translator:
         empty = self._empty(here)
         if not empty:
             return {}
-        count = topic_partitions(self.target, [self.map])[self.map]
+        count = describe_topics(self.target, [self.map])[self.map].partitions
         numbers = {(t, p): partition_of(SourcePartition(self.cluster, self.topics[t].id, p), count) for t, p in empty}
         map_ends = end_offsets(self.target, {self.map: sorted(set(numbers.values()))}, "read_uncommitted")
         target_ends = {}

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.options.selection import Pattern
+from spark_eos.datasource.ranges import RangeQuery
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
-from spark_eos.pipelines.copy.source import RangeJob, to_topics
+from spark_eos.pipelines.copy.source import to_topics
 from spark_eos.pipelines.copy.start import started
 from spark_eos.pipelines.mirror.owner import check_positions, mirrored_topics
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
@@ -19,7 +19,6 @@ from spark_eos.pipelines.mirror.source import MirrorStreamReader
 from spark_eos.pipelines.mirror.task import MirrorRows
 from spark_eos.pipelines.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.bounds import resolve_start
-from spark_eos.source.losses import Losses
 from spark_eos.spi import HadoopSettings, TopicWatch
 
 _KEEPS_ORDER = "Remove it: a mirror keeps the order of each partition."
@@ -50,11 +49,12 @@ def mirror(
     plan = MirrorPlan(reads, writes, ends.cluster, None, targets, ends.target_cluster)
     check_not_to_itself(plan)
     watch = TopicWatch(clients.source, reads.selection)
-    selected = reads.selection
-    TargetTopics(plan, clients).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
+    TargetTopics(plan, clients).check(reads.selection.topics or watch.topics().partitions)
     if is_new(checkpoint, writes.storage):
         check_start(plan, clients, watch)
-    return started(spark, RangeJob(plan, MirrorStreamReader, partial(to_topics, MirrorRows)), checkpoint, trigger, name)
+    return started(
+        spark, RangeQuery(plan, MirrorStreamReader, partial(to_topics, MirrorRows)), checkpoint, trigger, name
+    )
 
 
 def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
@@ -68,5 +68,5 @@ def check_start(plan: MirrorPlan, clients: MirrorClients, watch: TopicWatch) -> 
     resolving 'startingOffsets'."""
     ids = watch.topics().ids
     if mirrored_topics(plan, clients.target, ids):
-        start = resolve_start(plan.source, watch, Losses(plan.source.fail_on_data_loss))
+        start = resolve_start(plan.source, watch)
         check_positions(plan, clients, {topic: id_ for topic, id_ in ids.items() if topic in start}, start, start)

@@ -12,7 +12,6 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import OWN_NAMES
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
-from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.ledger.own_topics import not_for_rows
 from spark_eos.pipelines.mirror.offset_map import (
     Origin,
@@ -26,7 +25,6 @@ from spark_eos.pipelines.mirror.offset_map import (
 )
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
 from spark_eos.sink.outputs import check_outputs
-from spark_eos.source.losses import HIDDEN_S
 from spark_eos.spi import Topic, describe_topics
 
 #: Settings that a new target takes from its source. For all others, the target brokers' defaults apply.
@@ -53,6 +51,8 @@ _CHANGED = {
 #: The ends of the names of settings whose values are numbers.
 _NUMBERS = (".ms", ".bytes")
 
+#: For how long a target that was mirrored to before may be hidden by a broker that lags behind.
+_HIDDEN_S = 5.0
 #: How long to wait until brokers show a topic, or partitions, that were just created.
 _VISIBLE_S = 15.0
 #: How often a running mirror reads which topics of its source are mirrored from elsewhere, directly or indirectly.
@@ -173,7 +173,7 @@ class TargetTopics:
         waited for. Others are created if they are not seen: the controller knows if they exist after all."""
         targets_there = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
         before = {origin.target for origin in known} & targets - targets_there.keys()
-        return targets_there | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
+        return targets_there | describe_topics(self._target, before, missing_ok=True, unknown_s=_HIDDEN_S)
 
     def _check_kinds(self, names: Iterable[str], sources: Mapping[str, Topic]) -> None:
         """Refuse topics of kinds that cannot be mirrored, such as a ledger. ``sources``: the topics that exist."""
@@ -222,13 +222,13 @@ class TargetTopics:
         if there is None:
             wanted = target_settings(source, own.settings)
             check_settings(target, source, {**source, **wanted})
-            code, message = create_topic(self._target, target, partitions, own.replication, wanted)
-            if code != OK:
-                raise not_made(target, message or name_of(code))
+            why = create_topic(self._target, target, partitions, own.replication, wanted)
+            if why:
+                raise not_made(target, why)
         elif there.partitions < partitions:
-            code, message = add_partitions(self._target, target, partitions)
-            if code not in (OK, Code.INVALID_PARTITIONS):
-                raise not_made(target, message or name_of(code))
+            why = add_partitions(self._target, target, partitions)
+            if why:
+                raise not_made(target, why)
         for _ in retrying(_VISIBLE_S):
             made = describe_topics(self._target, [target], missing_ok=True).get(target)
             if made is not None and made.partitions >= partitions:

@@ -9,7 +9,9 @@ from typing import Protocol
 
 import pytest
 
+from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
+from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror import cleaner, offset_map
 from spark_eos.pipelines.mirror.entries import MapEntry, partition_of, to_record
@@ -84,17 +86,18 @@ class MadeLog(MapLog):
 @contextmanager
 def reading(log: MapLog, known: Iterable[Origin] = ()) -> Iterator[None]:
     """What is read of the map's topic is what the log has; ``known``: the origins that it would have beside."""
-    counts = {"map": len(log.rows)}
+    counts = {"map": Topic("map-id", len(log.rows), internal=False)}
 
     def ends(*_: object) -> dict[str, dict[int, int]]:
         return {"map": {number: log.end(number) for number in range(len(log.rows))}}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offset_map, "begin_offsets", lambda *_: {"map": dict.fromkeys(range(len(log.rows)), 0)})
-        patch.setattr(offset_map, "end_offsets", ends)
-        patch.setattr(offset_map.KafkaLog, "fetch", lambda _, partition, at, *__: log.fetch(partition, at))
+        patch.setattr(ledger_log, "begin_offsets", lambda *_: {"map": dict.fromkeys(range(len(log.rows)), 0)})
+        for module in (ledger_log, offset_map):
+            patch.setattr(module, "end_offsets", ends)
+        patch.setattr(ledger_log.KafkaLog, "fetch", lambda _, partition, at, *__: log.fetch(partition, at))
         for module in (offset_map, cleaner):
-            patch.setattr(module, "topic_partitions", lambda *_: counts)
+            patch.setattr(module, "describe_topics", lambda *_, **__: counts)
         for module in (offset_map, cleaner):
             patch.setattr(module, "origins_from", lambda *_: list(known))
         yield

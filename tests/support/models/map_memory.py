@@ -51,8 +51,9 @@ def clean() -> int:
     """Tombstones, where nine tenths of the entries are of no use any more."""
     begins = {"in": dict.fromkeys(SOURCES, EACH * 9 // 10)}
     with pytest.MonkeyPatch.context() as patch:
+        topics = {"in": SimpleNamespace(id="id", partitions=200), "map": SimpleNamespace(id="map-id", partitions=9)}
         patch.setattr(cleaner, "cluster_id", lambda _: CLUSTER)
-        patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=200)})
+        patch.setattr(cleaner, "describe_topics", lambda *_, **__: topics)
         patch.setattr(cleaner, "begin_offsets", lambda *_: begins)
         patch.setattr(offset_map, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
         return cleaner.clean_map(CLIENT, CLIENT, "map")

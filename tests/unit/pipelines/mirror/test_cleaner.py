@@ -46,9 +46,12 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         passed = passed[: filled[-1]] if filled else passed
     wanted = [entry.first for entry in passed]
     rows = [len(rows) for rows in log.rows]
+    topics = {
+        name: SimpleNamespace(id=id_, partitions=n) for name, id_, n in (("in", "id", 4), ("map", "m", len(rows)))
+    }
     with pytest.MonkeyPatch.context() as patch, reading(log, [ORIGIN]):
         patch.setattr(cleaner, "cluster_id", lambda _: HERE.cluster)
-        patch.setattr(cleaner, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=4)})
+        patch.setattr(cleaner, "describe_topics", lambda *_, **__: topics)
         patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
         patch.setattr(offset_map, "Producer", lambda _: Brokers(log))
         patch.setattr(cleaner, "_AT_ONCE", 2)

@@ -10,6 +10,7 @@ from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror import offset_map, owner, task
 from spark_eos.pipelines.mirror.entries import SourcePartition, key_of, prefix_of
@@ -22,9 +23,9 @@ CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 @pytest.mark.parametrize(("error", "damage"), [(Code.TOPIC_AUTHORIZATION_FAILED, ""), (OK, "a checksum")])
 def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
     """A part of it would give wrong positions."""
-    monkeypatch.setattr(offset_map, "begin_offsets", lambda *_: {"map": {0: 0}})
-    monkeypatch.setattr(offset_map, "end_offsets", lambda *_: {"map": {0: 5}})
-    monkeypatch.setattr(offset_map.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
+    monkeypatch.setattr(ledger_log, "begin_offsets", lambda *_: {"map": {0: 0}})
+    monkeypatch.setattr(ledger_log, "end_offsets", lambda *_: {"map": {0: 5}})
+    monkeypatch.setattr(ledger_log.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
         list(offset_map.MapPartition(CLIENT, "map", 0))
 
@@ -57,12 +58,12 @@ def test_a_record_of_others_in_a_map(key, value, monkeypatch):
         offset_map.origins(CLIENT, "map")
         OffsetMap.read(CLIENT, "c", {("in", 0): [5]}, "map", ids={"in": "t"})
 
-    monkeypatch.setattr(offset_map, "begin_offsets", lambda *_: {"map": {0: 0}})
-    for module in (offset_map, owner):
+    monkeypatch.setattr(ledger_log, "begin_offsets", lambda *_: {"map": {0: 0}})
+    for module in (ledger_log, owner):
         monkeypatch.setattr(module, "end_offsets", lambda *_: {"map": {0: 5}})
-    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {"map": SimpleNamespace(id="m")})
-    monkeypatch.setattr(offset_map, "topic_partitions", lambda *_: {"map": 1})
-    monkeypatch.setattr(offset_map.KafkaLog, "fetch", lambda *_: Fetched(OK, rows, 5))
+    topic = SimpleNamespace(id="m", partitions=1)
+    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {"map": topic})
+    monkeypatch.setattr(ledger_log.KafkaLog, "fetch", lambda *_: Fetched(OK, rows, 5))
     with pytest.raises(KafkaError, match=r"EOS_MIRROR_MAP_UNREADABLE.*offset 3 of map-0 on: the record there is none"):
         read()
     rows[:] = [(3, b"another", value)]
@@ -72,7 +73,7 @@ def test_a_record_of_others_in_a_map(key, value, monkeypatch):
 def test_a_map_that_cannot_be_made(monkeypatch):
     """What the broker says is in the error."""
     monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {})
-    monkeypatch.setattr(offset_map, "create_topic", lambda *_: (Code.INVALID_REPLICATION_FACTOR, "too many"))
+    monkeypatch.setattr(offset_map, "create_topic", lambda *_: "too many")
     with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_REFUSED.*too many"):
         offset_map.make_map(CLIENT, "map", 9)
 

@@ -11,7 +11,6 @@ import pytest
 from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed, TopicError
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import own_topics
@@ -50,9 +49,9 @@ class Clusters:
         there = self.there.get(_cluster(client.bootstrap_servers), {})
         return {name: there[name] for name in names if name in there}
 
-    def create(self, client: BrokerClient, name: str, *_: object) -> tuple[int, str]:
+    def create(self, client: BrokerClient, name: str, *_: object) -> str:
         self.make(_cluster(client.bootstrap_servers), name)
-        return OK, ""
+        return ""
 
     def producer(self, config: dict[str, str]) -> SimpleNamespace:
         cluster = _cluster(config["bootstrap.servers"])

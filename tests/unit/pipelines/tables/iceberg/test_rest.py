@@ -10,7 +10,6 @@ import random
 import threading
 import zlib
 from collections import Counter
-from functools import partial
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -313,8 +312,7 @@ def test_credentials_that_the_catalog_hands_out_open_the_store(tmp_path, caplog)
 def source_of(target: IcebergTarget) -> RangeDataSource:
     """The data source of a query to the table, as Spark makes one for each micro-batch."""
     source = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
-    plan = TablePlan(source, "c", target)
-    query = RangeQuery(partial(RangeStreamReader, plan), partial(to_table, plan))
+    query = RangeQuery(TablePlan(source, "c", target), RangeStreamReader, to_table)
     return data_source_of(query, "of-the-test", NOWHERE)({})
 
 
