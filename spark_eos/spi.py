@@ -16,9 +16,9 @@ that a process that plans does not load what only tasks need. All of them raise 
     `WriteOptions`.
 
 **Reading**
-    `TopicWatch` follows the topics of a selection, and their ends. `read_range` yields the committed records of a range
-    of offsets, in order, as Arrow, or raises: it leaves nothing out, and passes over no open transaction. `Fetching`
-    says by which client and how.
+    `TopicWatch` follows the topics of a selection, and their ends. `ReadableRanges` yields the committed records of
+    ranges of offsets, in order, as Arrow, or raises: it leaves nothing out, passes over no open transaction, and finds
+    out if a topic is another one than planned. `RangesOfTask` are the ranges that Spark hands to a task as its rows.
 
 **Writing**
     A `RowSource` is sent to the tasks of a micro-batch, and writes there, in a `Task`: `run_task` writes Arrow batches;
@@ -88,8 +88,8 @@ if TYPE_CHECKING:
     from spark_eos.sink.schema import check_columns as check_columns
     from spark_eos.sink.task import Task as Task
     from spark_eos.sink.task import run_task as run_task
-    from spark_eos.source.fetching import Fetching as Fetching
-    from spark_eos.source.task import read_range as read_range
+    from spark_eos.source.range_reader import RangesOfTask as RangesOfTask
+    from spark_eos.source.readable import ReadableRanges as ReadableRanges
     from spark_eos.source.watch import TopicWatch as TopicWatch
     from spark_eos.spark.by_value import by_value as by_value
     from spark_eos.spark.tracebacks import hidden_traceback as hidden_traceback
@@ -114,8 +114,8 @@ NAMES = {
     "sink.rows": ("RowBatch",),
     "sink.schema": ("Columns", "check_columns"),
     "sink.task": ("Task", "run_task"),
-    "source.fetching": ("Fetching",),
-    "source.task": ("read_range",),
+    "source.range_reader": ("RangesOfTask",),
+    "source.readable": ("ReadableRanges",),
     "source.watch": ("TopicWatch",),
     "spark.by_value": ("by_value",),
     "spark.tracebacks": ("hidden_traceback",),

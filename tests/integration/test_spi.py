@@ -15,18 +15,18 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import Superseded
 from spark_eos.spi import (
     Columns,
-    Fetching,
+    ReadableRanges,
     Task,
     TaskReport,
     begin_offsets,
     broker_client,
     check_columns,
+    cluster_id,
     describe_topics,
     end_offsets,
     open_own_run,
     own_query,
     own_write,
-    read_range,
     run_task,
     stream_options,
     write_by_job,
@@ -76,12 +76,12 @@ def committed_values(options: dict[str, str]) -> Iterator[bytes]:
     """The values of all committed records of a topic, up to its last stable offsets."""
     source = stream_options(options)
     client, topic = broker_client(source.kafka), options["subscribe"]
-    partitions = {topic: range(describe_topics(client, [topic])[topic].partitions)}
+    described = describe_topics(client, [topic])[topic]
+    partitions = {topic: range(described.partitions)}
     begins, ends = begin_offsets(client, partitions)[topic], end_offsets(client, partitions)[topic]
-    for partition, end in ends.items():
-        for batch in read_range(
-            Fetching.from_options(client, source), OffsetRange(topic, partition, begins[partition], end)
-        ):
+    readable = ReadableRanges(client, source, cluster_id(client), {topic: described.id})
+    for range_ in readable.of(OffsetRange(topic, partition, begins[partition], end) for partition, end in ends.items()):
+        for batch in readable.records(range_):
             yield from batch.column("value").to_pylist()
 
 

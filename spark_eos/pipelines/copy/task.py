@@ -14,9 +14,19 @@ from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, Noted, copied_by
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, digest_at, letters_of, rejection, transformed
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
 from spark_eos.source.copying import Copied
-from spark_eos.source.range_reader import RangesOfTask
-from spark_eos.source.readable import ReadableRanges
-from spark_eos.spi import Attempt, Columns, Decision, Kind, Part, RowBatch, RowWriter, Task, TaskReport
+from spark_eos.spi import (
+    Attempt,
+    Columns,
+    Decision,
+    Kind,
+    Part,
+    RangesOfTask,
+    ReadableRanges,
+    RowBatch,
+    RowWriter,
+    Task,
+    TaskReport,
+)
 
 
 @dataclass(frozen=True)

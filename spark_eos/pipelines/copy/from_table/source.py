@@ -20,8 +20,8 @@ from spark_eos.pipelines.copy.from_table.planning import (
 from spark_eos.pipelines.copy.from_table.position import NEW, Position, check_reads, from_spark, to_spark
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import other_table
-from spark_eos.source.range_reader import RangeReader, RangesOfTask
-from spark_eos.spi import hidden_traceback
+from spark_eos.source.range_reader import RangeReader
+from spark_eos.spi import RangesOfTask, hidden_traceback
 
 
 class FileStreamReader(RangeReader):

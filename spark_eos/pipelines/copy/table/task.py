@@ -19,10 +19,8 @@ from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, File
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
-from spark_eos.source.range_reader import RangesOfTask
-from spark_eos.source.readable import ReadableRanges
 from spark_eos.spark.worker_gc import spare_collections
-from spark_eos.spi import Identity
+from spark_eos.spi import Identity, RangesOfTask, ReadableRanges
 
 
 @dataclass(frozen=True)
