@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def copy(
     from spark_eos.datasource.ranges import RangeQuery
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
-    from spark_eos.pipelines.copy.source import RangeStreamReader, to_topics
+    from spark_eos.pipelines.copy.source import RangeStreamReader
     from spark_eos.pipelines.copy.sql import SqlTransform
     from spark_eos.pipelines.copy.table.options import DELTA, KINDS, table_options
     from spark_eos.spi import HadoopSettings
@@ -87,7 +86,7 @@ def copy(
         tasks = cores(spark) or cores_now(spark, from_table.TASKS)
         named = None if function is None else name_of(function)
         files = from_table.planned(options, writes, session, function, named, tasks)
-        query = RangeQuery(files, FileStreamReader, partial(to_topics, TableRows))
+        query = RangeQuery(files, FileStreamReader, TableRows.writer)
         return started(spark, query, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.pipelines.copy.values import SchemaTransform
@@ -107,7 +106,7 @@ def copy(
     from spark_eos.pipelines.copy.task import TopicRows
 
     copies = planned(session, reads, writes, function, ordered=ordered, partition=partition, on_malformed=on_malformed)
-    query = RangeQuery(copies, RangeStreamReader, partial(to_topics, TopicRows))
+    query = RangeQuery(copies, RangeStreamReader, TopicRows.writer)
     return started(spark, query, checkpoint, trigger, name)
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter
 
+from spark_eos.base.metrics_events import Events
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.plan import LETTER_COLUMNS, ByRange, CopyPlan, ToTopics, Transform
 from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, Noted, copied_by, noted_of, ranges_to_read, reported
 from spark_eos.pipelines.copy.transforming import Chunk, chunks, digest_at, letters_of, rejection, transformed
 from spark_eos.pipelines.registry.unknown_ids import check_unknown
+from spark_eos.sink.writer import stream_writer
 from spark_eos.source.copying import Copied
 from spark_eos.spi import (
     Attempt,
@@ -52,6 +55,11 @@ class RangeRows:
 
     plan: ToTopics
     kind: ClassVar[Kind] = RANGES
+
+    @classmethod
+    def writer(cls, plan: ToTopics, events: Events, was_sent: bool) -> DataSourceStreamWriter:
+        """Return the writer of these rows: see `stream_writer`."""
+        return stream_writer(plan.sink, cls(plan), events, was_sent=was_sent)
 
     @property
     def columns(self) -> Columns:

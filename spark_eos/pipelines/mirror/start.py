@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -11,7 +10,6 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.datasource.ranges import RangeQuery
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
-from spark_eos.pipelines.copy.source import to_topics
 from spark_eos.pipelines.copy.start import started
 from spark_eos.pipelines.mirror.owner import check_positions, mirrored_topics
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
@@ -52,9 +50,7 @@ def mirror(
     TargetTopics(plan, clients).check(reads.selection.topics or watch.topics().partitions)
     if is_new(checkpoint, writes.storage):
         check_start(plan, clients, watch)
-    return started(
-        spark, RangeQuery(plan, MirrorStreamReader, partial(to_topics, MirrorRows)), checkpoint, trigger, name
-    )
+    return started(spark, RangeQuery(plan, MirrorStreamReader, MirrorRows.writer), checkpoint, trigger, name)
 
 
 def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
