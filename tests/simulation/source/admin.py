@@ -50,7 +50,7 @@ class Admin:
         patch.setattr(diagnosis, "end_offsets", self._end_offsets)
         patch.setattr(own_topics, "own_topics", lambda *_: {})
         patch.setattr(bounds, "logger", SimpleNamespace(info=lambda *_: None))
-        patch.setattr(groups, "active_members", lambda *_: [])
+        patch.setattr(groups, "active_members", lambda *_, **__: [])
         patch.setattr(groups, "committed_offsets", self._committed)
         patch.setattr(range_reader, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "cluster_id", lambda _: CLUSTER_ID)

@@ -152,7 +152,7 @@ def test_a_topic_that_comes_while_offsets_are_asked_for_is_there_in_all_or_in_no
         return begins(*given)
 
     monkeypatch.setattr(watch, "begin_offsets", slowly)
-    monkeypatch.setattr(groups, "active_members", lambda *_: [])
+    monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
     monkeypatch.setattr(groups, "committed_offsets", lambda *_: {"t": {0: 150}, "other": {0: 200}})
     options = {"subscribePattern": ".*", "startingOffsets": start, "kafka.group.id": "g"}
     initial = cluster.reader(fail=True, **options).initialOffset()
