@@ -10,10 +10,12 @@ DOCS = Path(__file__).parent
 RELEASED = DOCS.parent / "tests" / "unit" / "public_names.txt"
 sys.path.insert(0, str(DOCS))
 
-from _pages import api, keys, llms, options  # noqa: E402
+from _pages import api, errors, failpoints, keys, llms, options  # noqa: E402
 
 PAGES = {
     "api.md": api.page,
+    "errors.md": errors.page,
+    "failpoints.md": failpoints.page,
     "keys.md": keys.page,
     "llms.txt": llms.page,
     "options.md": options.page,

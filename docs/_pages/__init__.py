@@ -1,1 +1,1 @@
-"""The pages that are made from the code, one module each: api, keys, llms, options."""
+"""The pages that are made from the code, one module each: api, errors, failpoints, keys, llms, options."""
