@@ -98,7 +98,7 @@ def test_a_group_that_has_read_at_the_target(monkeypatch):
     clusters = Clusters(monkeypatch, {0: 3})
     clusters.log.write(entry(0, 9))
     there = {TARGET: {"out": {0: 7}}, SOURCE: {"in": {0: 3}}}
-    monkeypatch.setattr(offsets, "committed_offsets", lambda client, *_: there[client])
+    monkeypatch.setattr(groups, "committed_offsets", lambda client, *_: there[client])
     assert clusters.refusal().entry == "EOS_MIRROR_GROUP_REFUSED.has_offsets"
     with reading(clusters.log, clusters.origins):
         GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
