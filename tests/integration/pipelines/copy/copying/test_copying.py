@@ -9,7 +9,6 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
-from bench import copying as probe
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.source import raw
@@ -181,20 +180,6 @@ def test_many_answers_and_few_bytes_in_flight(topic, producer, begin, copy, view
     write(producer(linger_ms=10, batch_size=50_000), source, 20_000)
     copy(source, 0, 20_000, target, begin(in_flight_bytes=150_000))
     assert seen(view, target) == seen(view, source)
-
-
-def test_the_probe_of_the_benchmark(topic, producer, view, cluster):
-    """It copies what it says that it copies, each partition in transactions of so many offsets."""
-    source, target = topic(2), topic(2)
-    writer = producer(linger_ms=50)
-    for i in range(500):
-        writer.produce(source, b"%d" % i, partition=i % 2)
-    assert writer.flush(TIMEOUT) == 0
-    transactions = probe.copy_batches(probe.CopySpec(cluster.bootstrap_servers, source, target, 2, 100))
-    assert [transaction.rows for transaction in transactions] == [100, 100, 50] * 2
-    wait_for(lambda: not view.held(target), "the markers")
-    copied = sorted((row.partition, int(row.value)) for row in view.rows(target))
-    assert copied == sorted((i % 2, i) for i in range(500))
 
 
 # In one transaction with other rows
