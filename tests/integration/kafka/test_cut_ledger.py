@@ -41,8 +41,8 @@ class Query:
         self.id = str(uuid.uuid4())
         self.kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
         client = broker_client(self.kafka)
-        assert create_topic(client, LEDGER, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-        assert create_topic(client, OUT, 1, 1, {})[0] == 0
+        assert create_topic(client, LEDGER, 1, 1, {"cleanup.policy": "compact"}) == ""
+        assert create_topic(client, OUT, 1, 1, {}) == ""
 
     def ports(self) -> Ports:
         return query_ports(broker_client(self.kafka), LedgerAddress(LEDGER, 1, PREFIX), self.id)[0]

@@ -46,8 +46,8 @@ class Patient:
                 1,
                 self.replicas,
                 settings,
-            )[0]
-            == 0
+            )
+            == ""
         )
 
     def ask(self, *words: str) -> tuple[int, dict[str, Any]]:

@@ -99,7 +99,7 @@ def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
     other = Left.__new__(Left)
     other.__dict__ |= left.__dict__ | {"ledger": f"empty-{left.ledger}"}
-    assert create_topic(broker_client(left.kafka), other.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
+    assert create_topic(broker_client(left.kafka), other.ledger, 1, 1, {"cleanup.policy": "compact"}) == ""
     assert other.recover(*part, "--yes") == 2
     assert "EOS_QUERY_UNKNOWN" in capsys.readouterr().err
     assert left.state(prepared) is State.ONGOING
