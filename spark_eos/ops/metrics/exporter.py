@@ -120,10 +120,14 @@ class Exporter:
     def _committed(self, event: Event) -> None:
         labels = self._labels(event)
         repaired = event["replayed"] and event["transactions"] > 0
-        counts = {"replays": event["replayed"], "repairs": repaired, "aborts": 0}
-        counts |= {"dead_letters": event["dead_letters"], "dropped_records": event["dropped"]}
+        counts = {"replays": event["replayed"], "repairs": repaired, "aborts": 0, "dead_letters": event["dead_letters"]}
         if self._is_new(event):
-            counts |= {"batches": 1, "rows": event["rows"], "bytes": event["bytes"]}
+            counts |= {
+                "batches": 1,
+                "rows": event["rows"],
+                "bytes": event["bytes"],
+                "dropped_records": event["dropped"],
+            }
         for name, count in counts.items():
             self._metric(name, *labels).inc(count)
         ended = {"committed": event["transactions"], "aborted": event["leftovers"] - event["open"], "lost": 0}
