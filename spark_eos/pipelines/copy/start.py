@@ -49,10 +49,8 @@ def copy(
     a partition, whose rows then lose their order. ``decode`` and ``encode``, by ``"key"`` and ``"value"``: schemas of a
     registry, by which the transform gets columns of fields instead of bytes, and returns them.
 
-    With the option ``format`` = ``delta`` or ``iceberg``, ``sink`` is a table with the columns that the transform
-    returns, or the source's. There are no dead letters then, and nothing is encoded. With ``format`` = ``delta``,
-    ``source`` is a table: the query writes its appended rows, or its changes, of which the transform also gets
-    ``_change_type`` and ``_commit_version``. `docs/delta.md` and `docs/iceberg.md` have the options of tables.
+    With the option ``format``, ``sink`` is a table (``delta``, ``iceberg``), without dead letters and ``encode``, or
+    ``source`` is one (``delta``). `docs/delta.md` and `docs/iceberg.md` have the options of tables.
 
     Returns Spark's query, started. Raises EosError for mistakes that can be detected before the start.
     """

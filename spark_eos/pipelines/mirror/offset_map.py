@@ -297,8 +297,7 @@ class OffsetMap:
         offsets in its partitions; ``ids``: ids of its topics, by name. A topic without one counts with every id that it
         had when it was mirrored.
 
-        56 bytes are kept for each entry of the wanted partitions until its partition of the map is read. Raises
-        TopicError (EOS_TOPIC_MISSING), ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE).
+        Raises TopicError (EOS_TOPIC_MISSING), ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE).
         """
         every = {name: [id_] for name, id_ in (ids or {}).items()}
         if any(name not in every for name, _ in wanted):
