@@ -133,7 +133,11 @@ def equal(one: object, other: object) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
+        if any(isinstance(item, tuple) for item in one):
+            one, other = sorted(one, key=repr), sorted(other, key=repr)
         return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return all(map(equal, one, other))
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return one == other
