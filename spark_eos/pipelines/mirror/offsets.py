@@ -556,11 +556,13 @@ class MirrorState:
         copied_from = copied_by(self.decision)
         assert copied_from is not None
         ids = dict(copied_from.topics)
+        lost = {w.pair for w in self.decision.lost}
         for w in self.decision.written:
+            visible = w.verdict is not None and w.pair not in lost
             for r in ranges_of(w):
                 translation = self.map_.get(ids[r.topic], r.partition)
                 end = r.start if translation is None else translation.end
-                if end != (r.start if w in self.decision.lost else r.end):
+                if end != (r.end if visible else r.start):
                     batch = f"micro-batch {self.decision.batch} has {r.start} to {r.end}"
                     raise _unknown(r.topic, r.partition, f"the map ends at offset {end}, but {batch}")
 

@@ -91,6 +91,7 @@ def test_what_was_lost_is_mirrored_again():
         (state(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
         (state(decided=(written(0, 5, 9),)), "ends at offset 5, but micro-batch 7 has 5 to 9"),
         (state(entry(0, 9), decided=(written(0, 5, 9, Verdict.LOST),)), "ends at offset 9"),
+        (state(entry(0, 9), decided=(written(0, 5, 9, None),)), "ends at offset 9"),
         (state(entry(0, 5), origins=AGAIN, targets=BOTH), "to several topics"),
         (state(entry(0, 5, target_id="gone"), origins=AGAIN), "to several topics"),
         (state(entry(0, 5), origins=[]), "never mirrored"),
