@@ -3,7 +3,8 @@
 A mistake (a mutant) is one change in a function of `ROOMS`: another comparison, `and` for `or`, another number, a call
 or a value that is left out. The tests run once under coverage, which tells who runs each line; each mutant is then put
 into a copy of the checkout, where the tests of its line run until one fails. Mutants that nobody noticed are printed:
-each is a fact that no test shows, or a change without an effect. The seed and the code determine the sample.
+each is a fact that no test shows, or a change without an effect. The seed and the code determine the sample. Rooms and
+tests may be named: ``python -m tests.mutants --count 60 spark_eos/protocol --tests tests/unit/protocol``.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--coverage", type=Path, help="measured earlier, and kept here, so that the tests need not run")
     parser.add_argument("rooms", nargs="*", default=ROOMS)
+    parser.add_argument("--tests", nargs="+", default=TESTS)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="spark-eos-mutants-") as folder:
         measured = options.coverage or Path(folder) / "coverage"
         if not measured.exists():
-            measure(measured)
+            measure(measured, options.rooms, options.tests)
         tests = CoverageData(str(measured))
         tests.read()
         chosen = sample(options.rooms, options.count, options.seed)
@@ -85,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(target: Path) -> None:
-    """Run the tests once, and write who runs each line."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not chaos", "-n", "3", "--dist", "worksteal", *TESTS]
-    command += [*(f"--cov={room}" for room in ROOMS), "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
+def measure(target: Path, rooms: Sequence[str], tests: Sequence[str]) -> None:
+    """Run the tests once, and write who runs each line of the rooms."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not chaos", "-n", "3", "--dist", "worksteal", *tests]
+    command += [*(f"--cov={room}" for room in rooms), "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
     subprocess.run(command, cwd=ROOT, env=os.environ | _SCHEDULES | {"COVERAGE_FILE": str(target)}, check=True)
 
 
