@@ -43,6 +43,7 @@ _MEANING = """\
 - *Stopped*: {short:.0f} s, with transactions that live for {live:.0f} s in all systems.
 - *Unclean election*: a broker without the newest rows becomes the leader, and Kafka itself loses rows that it has
   acknowledged. What differs is whether a system notices.
+- *Fences*: Flink's sink logs that its transaction's producer is fenced, which it calls a likely loss, and goes on.
 - *Order*: {order}.
 
 """
