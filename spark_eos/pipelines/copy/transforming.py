@@ -23,7 +23,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka import letter_headers
 from spark_eos.pipelines.arrow_fields import is_bytes, is_list, is_text, lost_field, plain_type
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, RowTransform, Transform
-from spark_eos.source.schema import arrow_schema
+from spark_eos.source.schema import ARROW_HEADERS
 from spark_eos.spi import Columns
 
 CHUNK_OFFSETS = 8192
@@ -38,7 +38,7 @@ ERROR, OFFSET = "error", "offset"
 #: The exception that headers of such a dead letter name.
 REJECTED = "EOS_RECORD_REJECTED"
 
-HEADERS_TYPE = arrow_schema(include_headers=True).field("headers").type
+HEADERS_TYPE = ARROW_HEADERS.type
 TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),

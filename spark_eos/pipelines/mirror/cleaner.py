@@ -22,7 +22,7 @@ from spark_eos.pipelines.mirror.entries import (
     prefix_of,
     split_key,
 )
-from spark_eos.pipelines.mirror.offset_map import MapPartition, MapWriter, origins_from
+from spark_eos.pipelines.mirror.offset_map import MapPartition, MapWriter, map_partitions, origins_from
 from spark_eos.spi import BrokerClient, begin_offsets, cluster_id, describe_topics
 
 #: How often a running mirror cleans the map, from its start on.
@@ -50,7 +50,7 @@ def clean_map(source: BrokerClient, target: BrokerClient, map_topic: str, stoppe
     that may be deleted. May be repeated, and ``stopped``. Raises TopicError, ConnectionFailed, KafkaError.
     """
     begins = _begins(source, target, map_topic)
-    count = describe_topics(target, [map_topic])[map_topic].partitions
+    count = map_partitions(target, map_topic)
     writer = MapWriter(target, map_topic)
     written = 0
     for number in random.sample(range(count), count):

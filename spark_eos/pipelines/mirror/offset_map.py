@@ -109,9 +109,14 @@ def not_made(topic: str, why: str) -> EosError:
     return stop("EOS_MIRROR_TOPIC_REFUSED.not_created", topic=topic, why=why)
 
 
+def map_partitions(client: BrokerClient, topic: str) -> int:
+    """Return the number of partitions of the map's topic. Raises as `describe_topics`."""
+    return describe_topics(client, [topic])[topic].partitions
+
+
 def held_partition(client: BrokerClient, topic: str, wait_s: float) -> int | None:
     """Wait for ``wait_s`` seconds until all that the map has now is stable; a partition where it is not, or None."""
-    numbers = {topic: range(describe_topics(client, [topic])[topic].partitions)}
+    numbers = {topic: range(map_partitions(client, topic))}
     ends = end_offsets(client, numbers, "read_uncommitted")[topic]
     behind: list[int] = []
     for _ in retrying(wait_s):
@@ -304,7 +309,7 @@ class OffsetMap:
             for origin in origins_from(client, topic, cluster):
                 if ids is None or origin.source not in ids:
                     every.setdefault(origin.source, []).append(origin.source_id)
-        count = describe_topics(client, [topic])[topic].partitions
+        count = map_partitions(client, topic)
         sources_by_number: dict[int, dict[SourcePartition, Collection[int]]] = defaultdict(dict)
         for (name, number), offsets in wanted.items():
             for id_ in every.get(name, ()):

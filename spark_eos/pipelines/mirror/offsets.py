@@ -27,10 +27,12 @@ from spark_eos.pipelines.mirror.offset_map import (
     Origin,
     Translation,
     held_partition,
+    map_partitions,
     not_covered,
     origins_from,
 )
 from spark_eos.pipelines.mirror.owner import read_claims
+from spark_eos.protocol.head import Verdict
 from spark_eos.spi import BrokerClient, Decision, Topic, begin_offsets, cluster_id, describe_topics, end_offsets
 
 _NEVER_MIRRORED = "it was never mirrored, or recreated since"
@@ -345,7 +347,7 @@ class _Translator:
         empty = self._empty(here)
         if not empty:
             return {}
-        count = describe_topics(self.target, [self.map])[self.map].partitions
+        count = map_partitions(self.target, self.map)
         numbers = {(t, p): partition_of(SourcePartition(self.cluster, self.topics[t].id, p), count) for t, p in empty}
         map_ends = end_offsets(self.target, {self.map: sorted(set(numbers.values()))}, "read_uncommitted")
         target_ends = {}
@@ -556,13 +558,11 @@ class MirrorState:
         copied_from = copied_by(self.decision)
         assert copied_from is not None
         ids = dict(copied_from.topics)
-        lost = {w.pair for w in self.decision.lost}
         for w in self.decision.written:
-            visible = w.verdict is not None and w.pair not in lost
             for r in ranges_of(w):
                 translation = self.map_.get(ids[r.topic], r.partition)
                 end = r.start if translation is None else translation.end
-                if end != (r.end if visible else r.start):
+                if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
                     batch = f"micro-batch {self.decision.batch} has {r.start} to {r.end}"
                     raise _unknown(r.topic, r.partition, f"the map ends at offset {end}, but {batch}")
 
