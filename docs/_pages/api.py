@@ -25,7 +25,7 @@ Generated from the code by `make docs`. These names are [stable](stability.md#na
 functions of the package are not. Topics are read and written by Spark's own calls, with `format("eos-kafka")` and
 [options](options.md).
 
-Classes of Spark and Arrow are meant by their usual names; `EosError` is the base of all [errors](stopped.md)."""
+Classes of Spark and Arrow are meant by their usual names; `EosError` is the base of all [errors](errors.md)."""
 
 #: Characters of a signature that is on one line.
 _WIDE = 100

@@ -72,7 +72,7 @@ PLAN = "=== Streaming Query ==="
 
 @dataclass(frozen=True)
 class Reason:
-    """Reason for a query's failure. ``condition`` is the stable name (docs/stopped.md), ``hint`` the next step.
+    """Reason for a query's failure. ``condition`` is the stable name (docs/errors.md), ``hint`` the next step.
 
     ``restart_helps``: whether the same query continues when it is started again with nothing changed.
     """
