@@ -28,7 +28,8 @@ from queue import Queue
 
 from coverage import CoverageData
 
-ROOT = Path(__file__).parents[1]
+from tests.cells import ROOT
+
 ROOMS = (
     *("spark_eos/protocol", "spark_eos/sink", "spark_eos/source", "spark_eos/ledger", "spark_eos/kafka"),
     *("spark_eos/pipelines/copy", "spark_eos/pipelines/tables"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -98,14 +96,7 @@ def test_without_a_transform_headers_are_for_the_table(loaded: Loaded) -> None:
 
 def test_without_pyiceberg_the_extra_is_named_before_spark_starts(planned: Planned, monkeypatch) -> None:
     """The job itself needs none of it."""
-    right = builtins.__import__
-
-    def without(name: str, *more: Any) -> Any:
-        if name.partition(".")[0] == "pyiceberg":
-            raise ImportError(name)
-        return right(name, *more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
     with raises("EOS_NOT_INSTALLED.extra") as caught:
         planned("kafka_to_iceberg")
     assert "[iceberg]" in caught.value.hint

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import sqlite3
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -173,14 +173,7 @@ def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> No
 
 def test_without_pyiceberg_the_extra_is_named(monkeypatch) -> None:
     """Before anything else."""
-    right = builtins.__import__
-
-    def without(name: str, *more: Any) -> Any:
-        if name.partition(".")[0] == "pyiceberg":
-            raise ImportError(name)
-        return right(name, *more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
     with pytest.raises(EosError) as error:
         reference_to("a.b", "default", {})
     assert error.value.entry == "EOS_NOT_INSTALLED.extra" and "[iceberg]" in error.value.hint
