@@ -50,7 +50,7 @@ from .runner.options import (
     source_options_of,
     topics_of,
 )
-from .runner.registry import Columns, Encoded, check_topic
+from .runner.registry import ColumnCodecs, EncodedColumn, check_topic
 from .runner.transform import Letters, transformed
 from .runner.transforms import ParsedTransform
 from .runner.values import NO_PROPERTIES, Properties, Rejected, Trigger, missing
@@ -68,9 +68,9 @@ class TopicsTransform(ParsedTransform):
     #: Past the JVM: `false` lets several tasks read a partition, whose rows then lose their order.
     ordered: bool = True
     #: How values are [encoded](job.md#schema-registry) with schemas of a registry.
-    encode: Encoded | None = None
+    encode: EncodedColumn | None = None
     #: As `encode`, for the keys of records.
-    encode_key: Encoded | None = None
+    encode_key: EncodedColumn | None = None
 
     @model_validator(mode="after")
     def _registry(self) -> Self:
@@ -222,11 +222,11 @@ def try_copy(config: ConsumeTransformProduce) -> None:
     )
 
 
-def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> Columns:
+def registry_columns(spark: SparkSession, config: ConsumeTransformProduce) -> ColumnCodecs:
     """Return codecs by versions that are fixed now, and by schemas that are registered. Raises EosError."""
     transform, topic = config.transform, config.topic
     read = transform.decodings(spark, config.checkpoint, config.only_source)
-    return Columns(
+    return ColumnCodecs(
         value_in=read.get("value"),
         key_in=read.get("key"),
         value_out=None if transform.encode is None else transform.encode.encoding(topic, key=False),
@@ -267,7 +267,7 @@ def _reads(config: ConsumeTransformProduce) -> SourceOptions:
 def start_copy(spark: SparkSession, config: ConsumeTransformProduce) -> StreamingQuery:
     """Return the query whose tasks copy, call a function of Arrow batches, or run SQL by DuckDB."""
     transform, sink = config.transform, config.sink_options(FORMATS[0])
-    columns = registry_columns(spark, config) if transform.by_registry else Columns()
+    columns = registry_columns(spark, config) if transform.by_registry else ColumnCodecs()
     return spark_eos.copy(
         spark,
         source=config.source_options(FORMATS[0]),

@@ -21,7 +21,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from spark_eos.datasource.restarts import Attempt, restarting
+from spark_eos.datasource.restarts import WorkStart, restarting
 from spark_eos.options.writes import write_options
 from spark_eos.pipelines.files.run import Ingest
 
@@ -102,7 +102,7 @@ def plan(config: IngestFiles, args: argparse.Namespace) -> Plan:
     def work(context: JobContext) -> None:
         say(str(config.way))
 
-        def start(attempt: Attempt) -> None:
+        def start(attempt: WorkStart) -> None:
             ingest = FolderIngest(context, config)
             attempt.has_progressed = lambda: ingest.written > 0
             ingest.run()

@@ -33,7 +33,7 @@ from spark_eos.pipelines.tables.delta.creation import check_folder
 from .delta.errors import named
 from .delta.merge import Keys, Merger, check_keys, table_columns
 from .delta.table import (
-    Table,
+    MergedTable,
     check_batches,
     check_names,
     check_session,
@@ -44,10 +44,10 @@ from .delta.table import (
     with_delta,
 )
 from .runner.checks import Check
-from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
+from .runner.into_table import IntoTable, IntoTableTransform, TableSection, table_plan
 from .runner.job import JobCommand, Plan
 from .runner.lines import counted
-from .runner.registry import Columns
+from .runner.registry import ColumnCodecs
 from .runner.transform import result
 from .runner.transforms import ParsedTransform
 from .runner.values import AtLeastZero, Rejected, Text, missing
@@ -58,7 +58,7 @@ _SQL_OF_DUCKDB = (
 )
 
 
-class DeltaTransform(TableTransform, ParsedTransform):  # type: ignore[misc]  # onMalformed has fewer values
+class DeltaTransform(IntoTableTransform, ParsedTransform):  # type: ignore[misc]  # onMalformed has fewer values
     """A transform that Spark runs for rows that are merged; appended rows do not pass through Spark."""
 
 
@@ -151,7 +151,7 @@ def check_place(path: str) -> None:
 def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> StreamingQuery:
     """Return the query that merges each micro-batch in one commit of the table. Raises EosError."""
     check_session(spark)
-    table = Table(spark, merger.path)
+    table = MergedTable(spark, merger.path)
     rows = merged_rows(table, config)
     prepare(table, rows, config.target, merger.keys)
     check_batches(table, config.checkpoint)
@@ -159,15 +159,15 @@ def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> St
     return config.start(writer.foreachBatch(merger.merge))
 
 
-def merged_rows(table: Table, config: KafkaToDelta) -> DataFrame:
+def merged_rows(table: MergedTable, config: KafkaToDelta) -> DataFrame:
     """Return the topics' rows after `transform`. The source notes the table, for `spark-eos status`."""
     noted = {SINK: json.dumps({"format": "delta", "path": table.address})}
     source = table.spark.readStream.format("eos-kafka").options(**config.source_options(), **noted).load()
     readers = config.decodings(table.spark)
-    return result(source, config.transform, Columns(value_in=readers.get("value"), key_in=readers.get("key")))
+    return result(source, config.transform, ColumnCodecs(value_in=readers.get("value"), key_in=readers.get("key")))
 
 
-def prepare(table: Table, rows: DataFrame, target: TableTarget, keys: Sequence[str]) -> None:
+def prepare(table: MergedTable, rows: DataFrame, target: TableTarget, keys: Sequence[str]) -> None:
     """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
     check_names(rows.schema)
     columns = nullable(table_columns(rows, keys))

@@ -20,18 +20,18 @@ if __name__ == "__main__":
 
 from spark_eos.pipelines.copy.table.options import table_options
 
-from .runner.into_table import IntoTable, TableSection, TableTransform, table_plan
+from .runner.into_table import IntoTable, IntoTableTransform, TableSection, table_plan
 from .runner.job import JobCommand, Plan
 from .runner.options import located
 from .runner.transforms import DuckdbTransform
 from .runner.values import SnapshotId, Text
 
 
-class IcebergTransform(TableTransform, DuckdbTransform):
+class IcebergTransform(IntoTableTransform, DuckdbTransform):
     """Without dead letters, and past the JVM."""
 
 
-class IcebergTarget(TableSection):
+class IcebergTable(TableSection):
     """The table: [options of the sink](iceberg.md). Further keys are properties ``catalog.…`` of its catalog."""
 
     prefix: ClassVar[str] = "catalog."
@@ -61,7 +61,7 @@ class KafkaToIceberg(IntoTable):
     """The config file of this job."""
 
     transform: IcebergTransform | None = None
-    target: IcebergTarget
+    target: IcebergTable
 
 
 def plan(config: KafkaToIceberg, args: argparse.Namespace) -> Plan:

@@ -24,9 +24,9 @@ that a process that plans does not load what only tasks need. All of them raise 
     A `RowSource` is sent to the tasks of a micro-batch, and writes there, in a `Task`: `run_task` writes Arrow batches;
     a source that fetches rows itself opens the run by the task, and gives `RowBatch` after `RowBatch` (rows in the
     sink's `Columns`, see `check_columns`) to the `RowWriter` of an `Attempt`, which makes a `TaskReport` of all
-    `Part`. The transaction stays open: it is committed by the decision on the micro-batch, and aborted in any other
-    case. `write_by_job` lets a job of Spark write one micro-batch; within a run that `open_own_run` has opened, each
-    micro-batch is written once, also when the program is killed and started again.
+    `WriteStats`. The transaction stays open: it is committed by the decision on the micro-batch, and aborted in any
+    other case. `write_by_job` lets a job of Spark write one micro-batch; within a run that `open_own_run` has opened,
+    each micro-batch is written once, also when the program is killed and started again.
     `CountingIterator` counts the bytes of batches. `Identity` tells which attempt of which task runs here.
 
 **Decisions**
@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from spark_eos.protocol.head import Written as Written
     from spark_eos.protocol.task import TaskReport as TaskReport
     from spark_eos.sink.attempt import Attempt as Attempt
-    from spark_eos.sink.attempt import Part as Part
     from spark_eos.sink.attempt import RowWriter as RowWriter
+    from spark_eos.sink.attempt import WriteStats as WriteStats
     from spark_eos.sink.counting import CountingIterator as CountingIterator
     from spark_eos.sink.job import Identity as Identity
     from spark_eos.sink.job import RowSource as RowSource

@@ -29,7 +29,7 @@ from spark_eos.pipelines.tables.delta.memory import MERGES, NOTE
 from spark_eos.pipelines.tables.micro_batch import behind, in_words, landed
 
 from .errors import of_write
-from .table import TXN_APP_ID, TXN_VERSION, Commit, State, Table, no_table
+from .table import TXN_APP_ID, TXN_VERSION, MergedTable, TableCommit, TableVersion, no_table
 
 _QUERY = "sql.streaming.queryId"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -67,7 +67,7 @@ def _digest_of(start: Logged, end: Logged) -> str:
 
 
 @dataclass(frozen=True)
-class Note:
+class BatchNote:
     """Note of a micro-batch in its commit. ``ranges``: ``topic/partition`` → first offset and end, of the
     partitions that have new ones. ``digest``: of all offsets before and after, and the topics' ids. ``counts``: of its
     rows. ``attempt`` is another one for each try, and shows whether a commit is its own. ``table``: the id of the table
@@ -130,7 +130,7 @@ class Batches:
         batch: int,
         write: Callable[[], object],
         counts: Callable[[], Mapping[str, int]],
-        check: Callable[[Commit, Note, bool], None],
+        check: Callable[[TableCommit, BatchNote, bool], None],
     ) -> None:
         """Run ``write``, which adds the micro-batch in one change of the table, unless the table has it. ``counts`` are
         noted with it; ``check`` is given the commit that has it, its note, and whether the table had it before; it
@@ -143,9 +143,9 @@ class Batches:
 
     def _written(
         self, spark: SparkSession, batch: int, write: Callable[[], object], counts: Callable[[], Mapping[str, int]]
-    ) -> tuple[Commit, Note, bool]:
+    ) -> tuple[TableCommit, BatchNote, bool]:
         """Return the commit, its note, and whether the table had it before."""
-        table = Table(spark, self.path)
+        table = MergedTable(spark, self.path)
         query = _query_of(spark)
         application = MERGES.format(query)
         before = table.state()
@@ -154,7 +154,7 @@ class Batches:
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))
         last = before.transactions(application)
         if last is not None and last >= batch:
-            note = Note.of(checkpoint, batch, {})
+            note = BatchNote.of(checkpoint, batch, {})
             if last > batch:
                 cause = f"the table {self.path} has micro-batch {last}, and this job is at {batch}: {note}"
                 raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
@@ -162,7 +162,7 @@ class Batches:
             return *self._same_rows(query, before, commit, note), True
         if batch and last != batch - 1:
             raise behind(self.path, batch - 1, last)
-        note = Note.of(checkpoint, batch, counts(), before.id)
+        note = BatchNote.of(checkpoint, batch, counts(), before.id)
         with _recorded(spark, application, note):
             write()
         after = table.state()
@@ -174,10 +174,12 @@ class Batches:
         commit = table.commit_of(application, batch, newest=after.version, oldest=oldest)
         return *self._same_rows(query, after, commit, note), False
 
-    def _same_rows(self, query: str, table: State, commit: Commit | None, note: Note) -> tuple[Commit, Note]:
+    def _same_rows(
+        self, query: str, table: TableVersion, commit: TableCommit | None, note: BatchNote
+    ) -> tuple[TableCommit, BatchNote]:
         """Return the commit that has the micro-batch, and its note, which has the same offsets as this one, and was
         meant for this table."""
-        there = Note.read(commit.user_metadata) if commit is not None else None
+        there = BatchNote.read(commit.user_metadata) if commit is not None else None
         if commit is None or there is None:
             raise stop(
                 "EOS_DELTA_BATCH_UNKNOWN",
@@ -215,7 +217,7 @@ def _named_errors(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _recorded(spark: SparkSession, application: str, note: Note) -> Iterator[None]:
+def _recorded(spark: SparkSession, application: str, note: BatchNote) -> Iterator[None]:
     """Let one change of a table within the block be done only if its log does not have this micro-batch yet, and be
     noted there. A second change would be skipped."""
     before: dict[str, Any] = {name: spark.conf.get(name, None) for name in (*_RECORDED, _USER_METADATA)}

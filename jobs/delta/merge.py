@@ -20,8 +20,8 @@ from spark_eos.errors import EosError, stop
 
 from ..runner.columns import raised
 from ..runner.values import Rejected, Text
-from .batches import Batches, Note, logged
-from .table import Commit, quoted
+from .batches import Batches, BatchNote, logged
+from .table import TableCommit, quoted
 
 #: Columns that say where a row is from, and whether it deletes its key. They are not written to the table.
 CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
@@ -206,7 +206,7 @@ class Proof:
     keys: Sequence[str]
     source: DataFrame
 
-    def check(self, commit: Commit, note: Note, again: bool) -> None:
+    def check(self, commit: TableCommit, note: BatchNote, again: bool) -> None:
         """Check the counts of a merge. Raises TableError (EOS_DELTA_MERGE_COUNTS). ``again``: the table had the
         micro-batch before, so that keys which it has twice are reported already.
 

@@ -73,7 +73,7 @@ def check_session(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True)
-class Commit:
+class TableCommit:
     """A commit of a table: its version, and its metadata by Delta."""
 
     version: int
@@ -89,7 +89,7 @@ class Commit:
         return None if metric is None else int(metric)
 
 
-class State:
+class TableVersion:
     """A table as it is at one version of it."""
 
     def __init__(self, snapshot: Any) -> None:  # noqa: ANN401  # Py4J's view of the JVM
@@ -104,7 +104,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Table:
+class MergedTable:
     """The Delta table at a path."""
 
     spark: SparkSession
@@ -128,18 +128,18 @@ class Table:
     def schema(self) -> StructType:
         return self.spark.read.format("delta").load(self.path).schema
 
-    def state(self) -> State | None:
+    def state(self) -> TableVersion | None:
         """Return the table by its log as it is now; None where there is none."""
         log = self._log()
         snapshot = log.update(*(getattr(log, f"update$default${n}")() for n in (1, 2, 3)))
-        return None if snapshot.version() < 0 else State(snapshot)
+        return None if snapshot.version() < 0 else TableVersion(snapshot)
 
     def last_batch(self, application: str) -> int | None:
         """Return the last batch that this application has committed to the table, by the table's log as it is now."""
         state = self.state()
         return None if state is None else state.transactions(application)
 
-    def commit_of(self, application: str, batch: int, *, newest: int, oldest: int = 0) -> Commit | None:
+    def commit_of(self, application: str, batch: int, *, newest: int, oldest: int = 0) -> TableCommit | None:
         """Return the commit by which this application has written a batch, among these versions; None where there is
         none, or it is no longer in the log."""
         log, jvm = self._log(), _jvm(self.spark)
@@ -155,7 +155,7 @@ class Table:
             actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if _FEW.match(line)]
             done = [action["txn"] for action in actions if "txn" in action]
             if any(each["appId"] == application and each["version"] == batch for each in done):
-                return Commit(version, next((each["commitInfo"] for each in actions if "commitInfo" in each), {}))
+                return TableCommit(version, next((each["commitInfo"] for each in actions if "commitInfo" in each), {}))
         return None
 
     def _log(self) -> Any:  # noqa: ANN401  # Py4J's view of the JVM
@@ -180,7 +180,7 @@ class Table:
             raise stop("EOS_DELTA_TABLE_SETTINGS.forgets", path=self.path, duration=duration, name=self.name)
 
 
-def check_batches(table: Table, location: str) -> None:
+def check_batches(table: MergedTable, location: str) -> None:
     """Check that checkpoint and table belong together: neither has been put back to an earlier state, or replaced.
 
     Raises TableError, and CheckpointError where the checkpoint cannot be read.
@@ -197,7 +197,7 @@ def no_table(path: str, more: str = "") -> EosError:
     return stop("EOS_DELTA_NO_TABLE.path", path=path, at=f" at {path}{more}")
 
 
-def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
+def create(table: MergedTable, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
     """Create the table where there is none. Raises TableError for a property by which each later start would be
     refused."""
     from delta.tables import DeltaTable
@@ -225,7 +225,7 @@ def check_names(rows: StructType) -> None:
         raise stop("EOS_DELTA_COLUMNS.twice", names=", ".join(twice))
 
 
-def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
+def fit(table: MergedTable, schema: StructType, *, evolve: bool) -> None:
     """Check that the table has exactly these columns. With ``evolve``, columns that it lacks are added, and it may have
     others.
 

@@ -70,7 +70,7 @@ def check_before_spark(files: Files, transform: SparkTransform | None) -> None:
 
 
 @dataclass(frozen=True)
-class Counts:
+class FileCounts:
     """Numbers of rows of a micro-batch: read, left out as malformed, and written."""
 
     rows_in: int
@@ -81,7 +81,7 @@ class Counts:
 class Writing(Protocol):
     """Writes micro-batches."""
 
-    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> FileCounts:
         """Write the rows of these files, and return when they are committed. ``options`` and ``notes``: see
         `spark_eos.pipelines.files.run.IngestRun`."""
         ...
@@ -97,7 +97,7 @@ class ThroughSpark:
         if _DROPS_READS not in (rules or ""):
             spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
 
-    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> FileCounts:
         """See `Writing.write`."""
         read, written = Observation(f"{_READ}{uuid.uuid4()}"), Observation()
         rows = parsed(rows_of(self._spark, self._files, splits, self._settings), self._files)
@@ -109,7 +109,7 @@ class ThroughSpark:
         rows_out = SparkRows(check_columns(result.schema, options.sink.topic), notes)
         write_frame(result, options, rows_out)
         came = read.get
-        return Counts(came["rows"], came["malformed"], written.get["rows"])
+        return FileCounts(came["rows"], came["malformed"], written.get["rows"])
 
 
 class PastJvm:
@@ -126,11 +126,11 @@ class PastJvm:
         own = None if transform is None else row_transform(files, transform)
         self._copy = FilesCopy(spark, topic, files.form(), settings, of_one_query(), own)
 
-    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> Counts:
+    def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> FileCounts:
         """See `Writing.write`. The counts are from the commit's note, and 0 where it has none."""
         self._copy.write(splits, options, notes)
         last = self._copy.written.last() or {}
-        return Counts(last.get("read", 0), last.get("dropped", 0), last.get("rows", 0))
+        return FileCounts(last.get("read", 0), last.get("dropped", 0), last.get("rows", 0))
 
 
 def row_transform(files: Files, transform: SparkTransform) -> RowTransform:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark_eos.pipelines.registry.decoding import Decoding
 
 
-class TableTransform(DecodedTransform):
+class IntoTableTransform(DecodedTransform):
     """Section ``malformed`` of a job that has no topic for dead letters."""
 
     #: How to handle a value that does not match the schema, or a record that a transform past the JVM
@@ -71,7 +71,7 @@ class IntoTable(QueryJob):
     #: a group that is told how far the query is.
     source: Properties
     #: Without it, the source's columns are appended as they are, with headers.
-    transform: TableTransform | None = None
+    transform: IntoTableTransform | None = None
 
     @model_validator(mode="after")
     def _subjects(self) -> Self:

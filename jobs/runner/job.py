@@ -25,7 +25,7 @@ import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.errors import ConfigError, EosError, OptionError
-from spark_eos.ops.metrics import Metrics as Measuring
+from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.session import check as check_metrics
 from spark_eos.ops.metrics.session import start as start_metrics
 from spark_eos.protocol.checks import ROWS_MISSING
@@ -38,7 +38,7 @@ from .config import in_file, load
 from .jvm_stderr import JvmStderr
 from .lines import BatchLines, say
 from .local_checkpoint import LocalCheckpoint, check_writable
-from .models import Job, Metrics, QueryJob
+from .models import Job, MetricsSection, QueryJob
 from .query import DONE, Stop, failed
 
 _LAST_EVENT_S = 10.0
@@ -75,7 +75,7 @@ class Plan:
     spark: Mapping[str, str]
     work: Callable[[JobContext], None]
     beginning: str = ""
-    metrics: Metrics | None = None
+    metrics: MetricsSection | None = None
     checkpoint: str | None = None
     checks: Sequence[Check] = ()
 
@@ -252,7 +252,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
         say(f"done: {lines.total}")
 
 
-def _measured(spark: SparkSession, config: Metrics | None, lines: BatchLines) -> Measuring:
+def _measured(spark: SparkSession, config: MetricsSection | None, lines: BatchLines) -> Metrics:
     """Measure the query, for the job's log lines, and for Prometheus where the file says so."""
     served = (None, None, None) if config is None else (config.port, config.host, config.events)
     metrics = start_metrics(spark, *served, lines)

@@ -53,7 +53,7 @@ class Section(BaseModel):
         return [extra for _, value in self if isinstance(value, Section) for extra in value.extras()]
 
 
-class Restart(Section):
+class RestartSection(Section):
     """When the query is started again."""
 
     #: How many times the query is started again where that [helps](stopped.md#it-stopped-and-a-restart-helps), with no
@@ -68,7 +68,7 @@ class Restart(Section):
         return seconds_of(self.pause)
 
 
-class Metrics(Section):
+class MetricsSection(Section):
     """Where the job serves metrics, see `spark_eos.metrics`."""
 
     #: Port at which [metrics](metrics.md) are served; 0 is a free one.
@@ -97,8 +97,8 @@ class Job(Section):
     kafka: Properties = NO_PROPERTIES
     #: When micro-batches begin: at an interval, or `availableNow`: until all data that exists at the start is read.
     trigger: Trigger = "10 seconds"
-    restart: Restart = Restart()
-    metrics: Metrics | None = None
+    restart: RestartSection = RestartSection()
+    metrics: MetricsSection | None = None
     #: Settings of the Spark session, such as `spark.master`.
     spark: SparkSettings = NO_PROPERTIES
 

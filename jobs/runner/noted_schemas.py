@@ -34,7 +34,7 @@ Read: TypeAlias = "Callable[[str, int | Literal['latest']], Decoding]"
 
 
 @dataclass(frozen=True)
-class Note:
+class SchemaNote:
     """A note of a schema's version. ``since``: the first micro-batch that is read with this version. ``column``: key or
     value."""
 
@@ -64,8 +64,8 @@ class Progress:
 
 
 def chosen(
-    column: str, subject: str, wanted: int | None, read: Read, notes: Sequence[Note], progress: Progress
-) -> tuple[Decoding, Note]:
+    column: str, subject: str, wanted: int | None, read: Read, notes: Sequence[SchemaNote], progress: Progress
+) -> tuple[Decoding, SchemaNote]:
     """Return the next run's reader of a column, and its note, which may be the last one. ``wanted``: the version that
     is set; None for the note's version, or the latest where there is no note.
 
@@ -95,15 +95,15 @@ def chosen(
     return decoding, last
 
 
-def _last(column: str, notes: Sequence[Note]) -> Note | None:
+def _last(column: str, notes: Sequence[SchemaNote]) -> SchemaNote | None:
     """Return the note that counts: versions that are set one after the other may all be noted for the same
     micro-batch."""
     return next((note for note in reversed(notes) if note.column == column), None)
 
 
-def _note(column: str, since: int, decoding: Decoding) -> Note:
+def _note(column: str, since: int, decoding: Decoding) -> SchemaNote:
     registered = decoding.registered
-    return Note(column, since, registered.subject, registered.version, registered.schema.fingerprint)
+    return SchemaNote(column, since, registered.subject, registered.version, registered.schema.fingerprint)
 
 
 class NotedSchemas:
@@ -117,20 +117,20 @@ class NotedSchemas:
         """Return the progress of the query."""
         return Progress(self._checkpoint.last_batch("offsets"), self._checkpoint.last_batch("commits"))
 
-    def read(self) -> list[Note]:
+    def read(self) -> list[SchemaNote]:
         """Return the notes, oldest first."""
         text = self._checkpoint.read(FILE)
         if text is None:
             return []
         try:
-            notes = [Note(**each) for each in json.loads(text)]
+            notes = [SchemaNote(**each) for each in json.loads(text)]
         except (ValueError, TypeError):
             notes = []
         if not notes:
             raise self._checkpoint.damaged(FILE, "it is not the JSON that spark-eos writes")
         return notes
 
-    def add(self, notes: Sequence[Note]) -> None:
+    def add(self, notes: Sequence[SchemaNote]) -> None:
         """Write the notes that differ from the last note of their column, in one step. Raises CheckpointError, and
         OSError for errors that may be temporary."""
         before = self.read()

@@ -15,7 +15,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.registry.schemas import KIND_NAMES
 from spark_eos.pipelines.registry.settings import RegistrySettings, registry_settings
 from spark_eos.pipelines.registry.subjects import subject_name
-from spark_eos.sink.schema import Columns as SinkColumns
+from spark_eos.sink.schema import Columns
 
 from .columns import PARSED
 from .models import Section
@@ -76,7 +76,7 @@ class Parsed(RegistryColumn):
         return decoding
 
 
-class Encoded(RegistryColumn):
+class EncodedColumn(RegistryColumn):
     """Format in which keys or values are written."""
 
     #: The text of the schema; by default the latest version of the subject is used.
@@ -116,7 +116,7 @@ def _check_kind(name: str, kind: str, subject: str) -> None:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnCodecs:
     """Codecs of keys and values, as the driver has fixed them; None for bytes that stay as they are."""
 
     value_in: Decoding | None = None
@@ -139,7 +139,7 @@ class Columns:
         return {name: one for name, one in (("key", self.key_out), ("value", self.value_out)) if one is not None}
 
 
-def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
+def checked(source: DataFrame, columns: ColumnCodecs, *, letters: bool) -> DataFrame:
     """Add `PARSED`, `_KEY` and `UNFIT` to the source. ``letters``: records that cannot be decoded are read again, for
     dead letters."""
     from spark_eos.pipelines.registry.columns import WHY, decoded_or_why
@@ -153,7 +153,7 @@ def checked(source: DataFrame, columns: Columns, *, letters: bool) -> DataFrame:
     return rows.withColumn(UNFIT, F.coalesce(*reasons))
 
 
-def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
+def parsed(rows: DataFrame, source: DataFrame, columns: ColumnCodecs) -> DataFrame:
     """Return the source's columns of checked rows, with decoded keys and values instead of their bytes."""
     from spark_eos.pipelines.registry.columns import ROW
 
@@ -164,7 +164,7 @@ def parsed(rows: DataFrame, source: DataFrame, columns: Columns) -> DataFrame:
     return rows.select(*(column.alias(name) for name, column in made.items()))
 
 
-def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
+def encoded_rows(rows: DataFrame, columns: ColumnCodecs) -> DataFrame:
     """Return the rows with key and value as bytes. Without a column ``value``, the columns that are none of the sink's
     are its fields. Raises EosError where rows of this type cannot be written."""
     rows = _without_old_headers(rows, columns)
@@ -173,7 +173,7 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     from spark_eos.pipelines.registry.columns import check_type, encoded
 
     if columns.value_out is not None and "value" not in rows.columns:
-        fields = [name for name in rows.columns if name not in SinkColumns.BESIDE_VALUE]
+        fields = [name for name in rows.columns if name not in Columns.BESIDE_VALUE]
         rows = rows.withColumn("value", F.struct(*fields)).drop(*fields)
     for name, encoding in (("value", columns.value_out), ("key", columns.key_out)):
         if encoding is not None:
@@ -188,7 +188,7 @@ def encoded_rows(rows: DataFrame, columns: Columns) -> DataFrame:
     return rows
 
 
-def _without_old_headers(rows: DataFrame, columns: Columns) -> DataFrame:
+def _without_old_headers(rows: DataFrame, columns: ColumnCodecs) -> DataFrame:
     """See `spark_eos.pipelines.copy.values.SchemaTransform`."""
     names = sorted({*columns.decode, *columns.encode})
     if not names or "headers" not in rows.columns:

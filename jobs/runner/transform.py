@@ -18,12 +18,12 @@ from spark_eos.kafka.letter_headers import (
     SOURCE_PARTITION,
     SOURCE_TOPIC,
 )
-from spark_eos.sink.schema import Columns as SinkColumns
+from spark_eos.sink.schema import Columns
 
 from .columns import PARSED, first_line, in_filter, raised, struct_of, with_fields
 from .functions import cause_of, imported
 from .lines import malformed_counted
-from .registry import UNFIT, Columns, checked, encoded_rows, is_fit, parsed
+from .registry import UNFIT, ColumnCodecs, checked, encoded_rows, is_fit, parsed
 from .transforms import ParsedTransform, SparkTransform
 from .values import invalid
 
@@ -31,7 +31,7 @@ from .values import invalid
 VIEW = "input"
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
 #: Keys and values without a registry.
-_AS_THEY_ARE = Columns()
+_AS_THEY_ARE = ColumnCodecs()
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def transformed(
     *,
     letters: Letters | None = None,
     topic: str | None = None,
-    columns: Columns = _AS_THEY_ARE,
+    columns: ColumnCodecs = _AS_THEY_ARE,
 ) -> DataFrame:
     """Return the rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink.
 
@@ -57,11 +57,11 @@ def transformed(
     a registry.
     """
     rows = encoded_rows(result(source, config, columns), columns)
-    unknown = [name for name in rows.columns if name not in SinkColumns.NAMES]
+    unknown = [name for name in rows.columns if name not in Columns.NAMES]
     if unknown or "value" not in rows.columns:
         names = ", ".join(unknown)
         wrong = f"returns columns that the sink does not know: {names}" if unknown else "returns no column 'value'"
-        raise invalid("transform", wrong, f"Select 'value' and, as needed, any of: {', '.join(SinkColumns.NAMES)}")
+        raise invalid("transform", wrong, f"Select 'value' and, as needed, any of: {', '.join(Columns.NAMES)}")
     if letters is None:
         return rows
     assert isinstance(config, ParsedTransform)
@@ -74,7 +74,7 @@ def _with_letters(
     config: ParsedTransform,
     letters: Letters,
     topic: str | None,
-    columns: Columns,
+    columns: ColumnCodecs,
 ) -> DataFrame:
     """Return the rows, each with its topic, and the dead letters of records that do not parse, with headers that say
     why."""
@@ -96,7 +96,7 @@ def _with_letters(
         raise invalid("transform", problem, types) from None
 
 
-def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: str) -> Column:
+def _why(source: DataFrame, config: ParsedTransform, columns: ColumnCodecs, cluster: str) -> Column:
     """Return the headers of a dead letter: the record's own, then the reason. ``cluster``: see `Letters`."""
     message = F.lit(f"The value does not fit 'transform.schema': {config.format}, {config.ddl}.")
     if columns.decodes:
@@ -115,7 +115,7 @@ def _why(source: DataFrame, config: ParsedTransform, columns: Columns, cluster: 
     return headers.alias("headers")
 
 
-def result(source: DataFrame, config: SparkTransform | None, columns: Columns = _AS_THEY_ARE) -> DataFrame:
+def result(source: DataFrame, config: SparkTransform | None, columns: ColumnCodecs = _AS_THEY_ARE) -> DataFrame:
     """Apply the transform to the source, before its columns are checked. Raises ConfigError if it does not fit it."""
     if config is None:
         return source
@@ -152,7 +152,7 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
     return rows
 
 
-def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
+def _parsed(source: DataFrame, config: ParsedTransform, columns: ColumnCodecs) -> DataFrame:
     """Return the source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of
     them. With schemas of a registry, decoded keys and values replace the bytes."""
     if config.format == "string":
@@ -167,7 +167,7 @@ def _parsed(source: DataFrame, config: ParsedTransform, columns: Columns) -> Dat
     return rows.select(*source.columns, *(F.col(PARSED)[name].alias(name) for name in names))
 
 
-def _checked(source: DataFrame, config: ParsedTransform, columns: Columns) -> DataFrame:
+def _checked(source: DataFrame, config: ParsedTransform, columns: ColumnCodecs) -> DataFrame:
     """Return the source with the columns that `_is_well_formed` needs: its value as a struct, or why it cannot be
     decoded."""
     if columns.decodes:
@@ -175,7 +175,7 @@ def _checked(source: DataFrame, config: ParsedTransform, columns: Columns) -> Da
     return with_fields(source, F.col("value").cast("string"), str(config.format), str(config.ddl), {})
 
 
-def _is_well_formed(columns: Columns) -> Column:
+def _is_well_formed(columns: ColumnCodecs) -> Column:
     """Return a column that is true for well-formed rows, else false; never null, so that it and its negation part the
     rows in two."""
     if columns.decodes:
@@ -184,7 +184,7 @@ def _is_well_formed(columns: Columns) -> Column:
     return F.col("value").isNull() | (F.col(PARSED).isNotNull() & ~empty)
 
 
-def _accepts(on_malformed: str, columns: Columns) -> Column:
+def _accepts(on_malformed: str, columns: ColumnCodecs) -> Column:
     well_formed = _is_well_formed(columns)
     if on_malformed != "fail":
         return well_formed

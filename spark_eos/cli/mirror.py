@@ -11,10 +11,10 @@ import typer
 
 from spark_eos.base.printable import in_lines
 from spark_eos.cli.options import (
-    Connection,
+    ConnectionOptions,
     Format,
+    KeyValue,
     Output,
-    Setting,
     Yes,
     argument,
     connection,
@@ -33,7 +33,7 @@ app = new_app("Groups and offsets at the target of a mirror.")
 
 Source = Annotated[str, option("--source", "HOST:PORT[,…]", "brokers of the source")]
 SourceKafka = Annotated[
-    list[Setting] | None, option("--source-kafka", "KEY=VALUE", "client property of the source", parser=setting)
+    list[KeyValue] | None, option("--source-kafka", "KEY=VALUE", "client property of the source", parser=setting)
 ]
 SourceKafkaFile = Annotated[str | None, option("--source-kafka-file", "FILE", "the same, one KEY=VALUE a line")]
 Map = Annotated[str | None, option("--map", "TOPIC", "the topic of the offset map")]
@@ -62,7 +62,7 @@ def move_group(
     from spark_eos.pipelines.mirror.offsets import GroupMover
 
     def answer() -> Answer:
-        here = Connection(source, source_kafka or (), source_kafka_file).client
+        here = ConnectionOptions(source, source_kafka or (), source_kafka_file).client
         mover = GroupMover(group, here, connection(context).client, map_ or DEFAULT_MAP)
         return move_answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
@@ -92,7 +92,7 @@ def position(
     from spark_eos.pipelines.mirror.offsets import MirrorQuery
 
     def answer() -> Answer:
-        here = Connection(source, source_kafka or (), source_kafka_file).client
+        here = ConnectionOptions(source, source_kafka or (), source_kafka_file).client
         operator = QueryOperator(connection(context).cluster(), query)
         mirror = MirrorQuery(operator, here, map_ or DEFAULT_MAP, tuple(topic or ()))
         return _position_answer(mirror.position(settle=yes, wait_s=wait_s))
@@ -126,7 +126,7 @@ def translate(
     from spark_eos.pipelines.mirror.offsets import translate as translated
 
     def answer() -> Answer:
-        here = Connection(source, source_kafka or (), source_kafka_file).client
+        here = ConnectionOptions(source, source_kafka or (), source_kafka_file).client
         there = connection(context).client
         return _translation_answer(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 

@@ -94,14 +94,14 @@ def _version(wanted: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Setting:
+class KeyValue:
     """``KEY=VALUE``. The value may be a password, so it is not in the repr."""
 
     key: str
     value: str = field(repr=False)
 
 
-def setting(text: str) -> Setting:
+def setting(text: str) -> KeyValue:
     """Parse ``KEY=VALUE``. Raises BadParameter, without the value."""
     made = _parsed(text)
     if made is None:
@@ -109,10 +109,10 @@ def setting(text: str) -> Setting:
     return made
 
 
-def _parsed(text: str) -> Setting | None:
+def _parsed(text: str) -> KeyValue | None:
     """Parse ``KEY=VALUE``; None for another text."""
     key, equals, value = text.partition("=")
-    return Setting(key.strip(), value) if equals and key.strip() else None
+    return KeyValue(key.strip(), value) if equals and key.strip() else None
 
 
 def option(flag: str, metavar: str, help_: str, **more: Any) -> Any:  # noqa: ANN401  # as typer.Option takes and returns
@@ -138,7 +138,7 @@ Yes = Annotated[bool, switch("--yes", "do it; without it, only print what would 
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionOptions:
     """The options by which a cluster, the ledger and the checkpoint's file system are reached. Each command makes one,
     with one client.
 
@@ -146,11 +146,11 @@ class Connection:
     """
 
     servers: str | None = None
-    kafka: Sequence[Setting] = ()
+    kafka: Sequence[KeyValue] = ()
     kafka_file: str | None = None
     ledger_topic: str | None = None
     prefix: str | None = None
-    storage: Sequence[Setting] = ()
+    storage: Sequence[KeyValue] = ()
 
     @cached_property
     def properties(self) -> KafkaProperties:
@@ -240,24 +240,24 @@ def connect(
         str | None, option("--bootstrap-servers", "HOST:PORT[,…]", _SERVERS, envvar=SERVERS_VARIABLE)
     ] = None,
     kafka: Annotated[
-        list[Setting] | None, option("--kafka", "KEY=VALUE", "client property (repeat)", parser=setting)
+        list[KeyValue] | None, option("--kafka", "KEY=VALUE", "client property (repeat)", parser=setting)
     ] = None,
     kafka_file: Annotated[str | None, option("--kafka-file", "FILE", _FILE, envvar=_FILE_VARIABLE)] = None,
     ledger_topic: Annotated[str | None, option("--ledger-topic", "TOPIC", _LEDGER, envvar=_LEDGER_VARIABLE)] = None,
     prefix: Annotated[str | None, option("--prefix", "PREFIX", _PREFIX)] = None,
-    storage: Annotated[list[Setting] | None, option("--storage", "fs.…=VALUE", _STORAGE, parser=setting)] = None,
+    storage: Annotated[list[KeyValue] | None, option("--storage", "fs.…=VALUE", _STORAGE, parser=setting)] = None,
 ) -> None:
     """The options of the root: every command takes the connection from here."""
-    context.obj = Connection(servers, kafka or (), kafka_file, ledger_topic, prefix, storage or ())
+    context.obj = ConnectionOptions(servers, kafka or (), kafka_file, ledger_topic, prefix, storage or ())
 
 
-def connection(context: typer.Context) -> Connection:
+def connection(context: typer.Context) -> ConnectionOptions:
     """Return the connection that `connect` has made of the options."""
     made = context.obj
-    return made if isinstance(made, Connection) else Connection()
+    return made if isinstance(made, ConnectionOptions) else ConnectionOptions()
 
 
-def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
+def _once(given: Iterable[tuple[str, KeyValue]]) -> dict[str, str]:
     """Return the values by these names. Raises OptionError for a name that is there twice, with different values."""
     values: dict[str, str] = {}
     for name, each in given:
@@ -266,7 +266,7 @@ def _once(given: Iterable[tuple[str, Setting]]) -> dict[str, str]:
     return values
 
 
-def _settings_in(file: str) -> Iterator[Setting]:
+def _settings_in(file: str) -> Iterator[KeyValue]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -280,7 +280,7 @@ def _settings_in(file: str) -> Iterator[Setting]:
             if made is None:
                 why = f"{file}, whose line {number} is not KEY=VALUE"
                 raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line")
-            yield Setting(made.key, made.value.strip())
+            yield KeyValue(made.key, made.value.strip())
 
 
 def print_answer(

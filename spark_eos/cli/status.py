@@ -96,7 +96,7 @@ def recover(
         if not checkpoint or abort_only or settle_only or abort_broken:
             raise typer.BadParameter("--drop-planned takes a CHECKPOINT, and none of the other parts")
         return print_answer(output, lambda: drop(checkpoint, at.hadoop(), at.cluster(), yes=yes))
-    part = ops.Part.ABORT if abort_only else ops.Part.SETTLE if settle_only else ops.Part.ALL
+    part = ops.Steps.ABORT if abort_only else ops.Steps.SETTLE if settle_only else ops.Steps.ALL
     wanted = ops.Wanted(part, yes, even_if_running, abort_broken, watch_s=watch, quiet_s=quiet)
 
     def answer() -> Answer:

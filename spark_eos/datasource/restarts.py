@@ -37,7 +37,7 @@ def _log(restart: Restart) -> None:
 
 
 @dataclass
-class Attempt:
+class WorkStart:
     """One start of some work that may be started again. ``query``: its id in the metrics; ``has_progressed`` returns
     whether this start has finished a micro-batch."""
 
@@ -68,7 +68,7 @@ def run(
     other errors than those of spark-eos.
     """
 
-    def start(attempt: Attempt) -> None:
+    def start(attempt: WorkStart) -> None:
         query = factory()
         attempt.query, attempt.has_progressed = str(query.id), lambda: _has_finished_a_batch(query)
         _check_end(query, stopped=_wait(query, stop))
@@ -77,7 +77,7 @@ def run(
 
 
 def restarting(
-    work: Callable[[Attempt], None],
+    work: Callable[[WorkStart], None],
     *,
     attempts: int,
     pause_s: float,
@@ -88,7 +88,7 @@ def restarting(
     """Call ``work``, and call it again when it failed and a restart helps. For the parameters, see `run`."""
     failed = 0
     while True:
-        attempt = Attempt()
+        attempt = WorkStart()
         try:
             work(attempt)
             return

@@ -9,8 +9,8 @@ leader that is cut off from its cluster passes all of this; `LedgerReader.follow
 A query's heads are all in one partition: the one that its id hashes to, or, if the topic had fewer partitions when the
 query began, the one where its head is found. A query has no head only if no partition has one.
 
-There is no I/O in here: the reader gets its records from a `Log`, of which the simulation has an implementation of its
-own.
+There is no I/O in here: the reader gets its records from a `LedgerLog`, of which the simulation has an implementation
+of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoredHead:
     value: bytes
 
 
-class Log(Protocol):
+class LedgerLog(Protocol):
     """The partitions of a ledger topic, by their leaders. ``seconds``: how long to wait for a leader that does not
     answer."""
 
@@ -107,7 +107,7 @@ class LedgerReader:
     It remembers how far it has read, so that reading a ledger without new records costs one request.
     """
 
-    def __init__(self, log: Log, home: int, query: str) -> None:
+    def __init__(self, log: LedgerLog, home: int, query: str) -> None:
         self.topic, self.query = log.topic, query
         self._log = log
         self._home = home

@@ -266,7 +266,7 @@ class DeadLetters:
     def count(self) -> Answer:
         """Count dead letters by reason and topic, and how many of them were sent again."""
         counts: dict[tuple[str, str], list[int]] = {}
-        with closing(_Reader(self)) as reader:
+        with closing(_TopicReader(self)) as reader:
             for letter, was_sent in reader.letters():
                 row = counts.setdefault((letter.reason, letter.topic), [0, 0, letter.time_ms, letter.time_ms])
                 row[0] += 1
@@ -283,7 +283,7 @@ class DeadLetters:
 
     def show(self, limit: int) -> Answer:
         """Print up to ``limit`` that were not sent again, the oldest of each partition first."""
-        with closing(_Reader(self)) as reader:
+        with closing(_TopicReader(self)) as reader:
             unsent = (letter.as_json() for letter, was_sent in reader.letters() if not was_sent)
             rows = list(islice(unsent, limit))
         return Answer(rows, "\n\n".join(map(_as_text, rows)) or f"There are no such letters in {self.topic}.")
@@ -296,7 +296,7 @@ class DeadLetters:
         if yes:
             counts = _resent(self, to)
         else:
-            with closing(_Reader(self)) as reader:
+            with closing(_TopicReader(self)) as reader:
                 counts = reader.planned(to)
         total, verb = counts.total(), "Sent" if yes else "Would send"
         rows = [{"topic": topic, "letters": count} for topic, count in sorted(counts.items())]
@@ -314,7 +314,7 @@ def _resent(letters: DeadLetters, to: str | None) -> Counter[str]:
     try:
         producer = Producer(librdkafka_config(letters.client.properties, "producer", ours=ours))
         producer.init_transactions(_SILENCE_S)  # fences another run, which can add no receipt from now on
-        with closing(_Reader(letters)) as reader:
+        with closing(_TopicReader(letters)) as reader:
             reader.planned(to)
             waiting = reader.targets(to)
             while some := _transaction(producer, reader, waiting, back=to is None):
@@ -325,7 +325,7 @@ def _resent(letters: DeadLetters, to: str | None) -> Counter[str]:
 
 
 def _transaction(
-    producer: Producer, reader: _Reader, waiting: Iterator[tuple[DeadLetter, str | None]], *, back: bool
+    producer: Producer, reader: _TopicReader, waiting: Iterator[tuple[DeadLetter, str | None]], *, back: bool
 ) -> Counter[str]:
     """Send the next dead letters by one transaction, if there are any; return how many went to each topic."""
     receipts: dict[int, Receipt] = {}
@@ -385,7 +385,7 @@ class _Target:
     settings: dict[str, str]
 
 
-class _Reader:
+class _TopicReader:
     """A consumer of a topic up to its end at the time when the reader is made, ``began_ms``. Close it. Raises
     TopicError, CommandError."""
 

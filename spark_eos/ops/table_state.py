@@ -13,7 +13,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.pipelines.copy.table.options import ICEBERG, table_options
-from spark_eos.pipelines.tables.micro_batch import BatchPresence, MicroBatch, Remembered, check_start, presence_of
+from spark_eos.pipelines.tables.micro_batch import BatchPresence, RangeBatch, Remembered, check_start, presence_of
 from spark_eos.pipelines.tables.target import TableReference
 
 #: Conditions by which a start stops with any options. Other errors only say that the table cannot be asked.
@@ -99,7 +99,7 @@ def _judged(location: TableReference, query: str, remembered: Remembered, logs: 
     return again
 
 
-def _micro_batch(query: str, number: int, logs: Logs) -> MicroBatch:
+def _micro_batch(query: str, number: int, logs: Logs) -> RangeBatch:
     """Return the micro-batch by the offset log, which does not have where the first one begins: as a rule, that is
     empty."""
     from spark_eos.source.plan import ranges_between  # which imports pyspark, as the commands do not
@@ -108,4 +108,4 @@ def _micro_batch(query: str, number: int, logs: Logs) -> MicroBatch:
     begin = logs.sources(number - 1) if number else end
     pairs = zip(begin, end, strict=False)
     ranges = [r for one, other in pairs for r in ranges_between(one.position, other.position)]
-    return MicroBatch(query, number, tuple(ranges))
+    return RangeBatch(query, number, tuple(ranges))

@@ -35,7 +35,7 @@ class OutOfBounds(Exception):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CallLimits:
     """Limits of a call: memory beyond the libraries' own, CPU time, and wall-clock time."""
 
     memory_mib: int
@@ -47,7 +47,7 @@ class Confined:
     """A process for calls, started at the first one, and again after one at which it has ended. It ends with its
     object, or with this process."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: CallLimits) -> None:
         self._bounds = bounds
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -94,7 +94,7 @@ class Confined:
             process.wait()
 
 
-def _started(bounds: Bounds) -> subprocess.Popen[bytes]:
+def _started(bounds: CallLimits) -> subprocess.Popen[bytes]:
     limits = json.dumps([bounds.memory_mib, bounds.cpu_s, bounds.time_s])
     process = subprocess.Popen(
         [sys.executable, "-c", _MAIN, json.dumps(sys.path), limits],
@@ -109,7 +109,7 @@ def _started(bounds: Bounds) -> subprocess.Popen[bytes]:
     return process
 
 
-def _why(status: int, bounds: Bounds) -> Exception:
+def _why(status: int, bounds: CallLimits) -> Exception:
     if status == -signal.SIGPROF:
         return OutOfBounds(f"it takes more than {bounds.cpu_s:g} s of the processor")
     if status == -signal.SIGALRM:
@@ -161,7 +161,7 @@ def main() -> None:
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    bounds = Bounds(*json.loads(sys.argv[2]))
+    bounds = CallLimits(*json.loads(sys.argv[2]))
     _limit_memory(bounds.memory_mib)
     answers.write(_READY)
     answers.flush()
@@ -184,7 +184,7 @@ def _limit_memory(mib: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 
-def _answer(requests: BinaryIO, bounds: Bounds) -> bytes | None:
+def _answer(requests: BinaryIO, bounds: CallLimits) -> bytes | None:
     """Return the pickled answer to the next call: its result and its error, one of them None. None where there is no
     call."""
     try:

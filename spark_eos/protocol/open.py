@@ -57,7 +57,7 @@ def open_run(
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
-    start = _Start(run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, write, topic)
+    start = _OpenRun(run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, write, topic)
     try:
         return _open(ports, start)
     except Unclear as unclear:
@@ -67,7 +67,7 @@ def open_run(
 
 
 @dataclass(frozen=True)
-class _Start:
+class _OpenRun:
     """The arguments of `open_run`."""
 
     run: str
@@ -86,7 +86,7 @@ class _Start:
         return isinstance(self.write, ForeachBatchWrite)
 
 
-def _open(ports: Ports, start: _Start) -> Head:
+def _open(ports: Ports, start: _OpenRun) -> Head:
     ports.ledger.check_topic()
     for _ in ports.retrying():
         head = _checked(ports, ports.ledger.read(), start)
@@ -123,7 +123,7 @@ def _open(ports: Ports, start: _Start) -> Head:
     raise stop("EOS_LEDGER_BUSY")
 
 
-def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> Head:
+def _succeeding(ports: Ports, term: Term, head: Head | None, start: _OpenRun) -> Head:
     """Return the head to publish. Where rows of the last decision are missing, mark them in its own head and raise."""
     try:
         return _successor(ports, head, start)
@@ -134,7 +134,7 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> H
         raise
 
 
-def _lost(start: _Start) -> EosError:
+def _lost(start: _OpenRun) -> EosError:
     if start.write is not None:
         return stop("EOS_LEDGER_HEAD_LOST.write")
     risk = f"micro-batch {start.batch}, at which its checkpoint is, may be decided"
@@ -160,14 +160,14 @@ def _cleared(ports: Ports, run: str) -> bool:
     return False
 
 
-def _write_of(start: _Start, before: Head) -> Write | None:
+def _write_of(start: _OpenRun, before: Head) -> Write | None:
     """Return the write. Decided rows of a batch write went to the topic of its earlier run."""
     if isinstance(start.write, BatchWrite) and isinstance(before.write, BatchWrite) and before.decision is not None:
         return before.write
     return start.write or before.write
 
 
-def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
+def _checked(ports: Ports, head: Head | None, start: _OpenRun) -> Head | None:
     """Return the head, unless a start with it stops."""
     judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.in_foreach_batch)
     action = status(head, judged)
@@ -185,7 +185,7 @@ def _settled(ports: Ports, last: Decision) -> Decision:
     return last.judged(settle(ports, last.written))
 
 
-def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
+def _successor(ports: Ports, head: Head | None, start: _OpenRun) -> Head:
     """Return the head to publish, with the last decision settled."""
     if head is None:
         # Where a ledger was lost, transactions that were begun before have generations of earlier runs, as ever.

@@ -44,7 +44,7 @@ AHEAD_S = 2.0
 
 
 @dataclass(frozen=True)
-class Part:
+class WriteStats:
     """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
     milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: number of records
     that are no rows, in the same transaction. ``letters``: how many of the rows are dead letters. Where a transform
@@ -85,7 +85,7 @@ class RowWriter:
         self.topic_ids |= {name: topic.id for name, topic in described.items() if topic.id != NO_TOPIC_ID}
         return described
 
-    def write(self, columns: RowBatch) -> Part:
+    def write(self, columns: RowBatch) -> WriteStats:
         """Give the rows to the producer. Raises RowError, TopicError, and the errors of the producer's `write`."""
         self._check_topics(columns)
         check_partitions(columns, columns.topic, self.partitions)
@@ -93,7 +93,7 @@ class RowWriter:
             self.check_age(topic, oldest_ms)
         for topic, fields in columns.by_topic():
             self.producer.write(topic, self.partitions[topic], **fields)
-        return Part(columns.rows, columns.digest(self._digest_by), columns.oldest_ms)
+        return WriteStats(columns.rows, columns.digest(self._digest_by), columns.oldest_ms)
 
     def check_age(self, topic: str, oldest_ms: int | None) -> None:
         """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep: see `check_age`."""
@@ -143,7 +143,7 @@ class Attempt:
         self._assignment, self._producer, self._aside = assignment, writer.producer, aside
         self._topics: tuple[str, ...] = ()
 
-    def write(self, parts: Iterator[Part]) -> TaskReport:
+    def write(self, parts: Iterator[WriteStats]) -> TaskReport:
         """Write the rows into the transaction, which stays open, and report on it. A failure aborts it, and raises.
         Closes the producer in any case."""
         try:
@@ -154,7 +154,7 @@ class Attempt:
         finally:
             self._producer.close()
 
-    def _write(self, parts: Iterator[Part]) -> TaskReport:
+    def _write(self, parts: Iterator[WriteStats]) -> TaskReport:
         """Write as `write` does. Without a record there is no transaction, as the coordinator knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")

@@ -15,13 +15,13 @@ from spark_eos.base.retry import retrying
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.producer.refusals import DeadLetters
+from spark_eos.kafka.producer.refusals import DeadLetterTopic
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.head import DIGEST_BITS, NOBODY, BatchWrite, Digest, Head
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name
-from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.sink.attempt import Attempt, RowWriter, WriteStats
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import Session, session_for
@@ -133,7 +133,7 @@ class Task:
             facts.transaction_timeout_ms,
             partitioner=assignment.partitioner,
             two_phase=options.two_phase,
-            dead_letters=None if letters is None else DeadLetters(letters, facts.dead_letter_partitions),
+            dead_letters=None if letters is None else DeadLetterTopic(letters, facts.dead_letter_partitions),
         )
         producer.init()
         if self.job.write is not None:
@@ -153,7 +153,7 @@ class Task:
             raise
 
 
-def _parts(job: SinkJob, writer: RowWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[Part]:
+def _parts(job: SinkJob, writer: RowWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStats]:
     """Yield each batch when the producer has taken it."""
     for batch in batches:
         yield writer.write(RowBatch(batch, job.columns, job.options.topic))

@@ -48,7 +48,7 @@ class EosKafkaBatchReader(DataSourceReader):
         """Yield the records of a task's ranges, as Arrow. Raises EosError."""
         from spark_eos.source.task import read_task  # which the driver's process has no use for
 
-        if isinstance(partition, range_math.Task):  # for an empty batch Spark invents a partition
+        if isinstance(partition, range_math.RangeTask):  # for an empty batch Spark invents a partition
             with hidden_traceback():
                 yield from read_task(Fetching.from_options(self._client, self._options), partition)
 

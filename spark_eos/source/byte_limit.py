@@ -35,7 +35,7 @@ _ROOM = 1000
 
 
 @dataclass(frozen=True)
-class Piece:
+class SampledBatch:
     """A record batch of offsets ``begin`` to ``end``, exclusive, and its bytes."""
 
     begin: int
@@ -49,7 +49,7 @@ class Piece:
 
 
 #: Returns the record batches from an offset on, as many as one look fetches; none if the leader does not answer.
-Look = Callable[[TopicPartition, int], list[Piece]]
+Look = Callable[[TopicPartition, int], list[SampledBatch]]
 
 
 class Sizes:
@@ -81,14 +81,14 @@ class Sizes:
             result[topic][p] = self._walk(partition, start[topic][p], ends[topic][p], share, first[partition])
         return result
 
-    def _see(self, partition: TopicPartition, at: int) -> list[Piece]:
+    def _see(self, partition: TopicPartition, at: int) -> list[SampledBatch]:
         pieces = self._look(partition, at)
         if pieces:
             offsets = pieces[-1].end - min(at, pieces[0].begin)
             self._density[partition] = max(1.0, sum(piece.size for piece in pieces) / offsets)
         return pieces
 
-    def _walk(self, partition: TopicPartition, at: int, end: int, share: float, pieces: list[Piece]) -> int:
+    def _walk(self, partition: TopicPartition, at: int, end: int, share: float, pieces: list[SampledBatch]) -> int:
         """Return the offset at which the partition's share ends; an earlier one if that takes too many looks."""
         spent, looks = 0.0, 1
         while looks < _MOST_LOOKS:
@@ -114,7 +114,7 @@ class Sizes:
 def look_at(client: BrokerClient, isolation: Isolation) -> Look:
     """Return a `Look` that fetches from the partitions' leaders."""
 
-    def look(partition: TopicPartition, at: int) -> list[Piece]:
+    def look(partition: TopicPartition, at: int) -> list[SampledBatch]:
         fetched = fetch_once(client, *partition, at, LOOK_BYTES, isolation=isolation)
         if fetched is None or fetched[0].error != OK:
             return []
@@ -124,7 +124,7 @@ def look_at(client: BrokerClient, isolation: Isolation) -> Look:
             return []
         stops = [batch.stop for batch in batches]
         sizes = [stop - before for stop, before in zip(stops, [0, *stops[:-1]], strict=True)]
-        pieces = (Piece(batch.base, batch.last + 1, size) for batch, size in zip(batches, sizes, strict=True))
+        pieces = (SampledBatch(batch.base, batch.last + 1, size) for batch, size in zip(batches, sizes, strict=True))
         return [piece for piece in pieces if piece.end > at]
 
     return look

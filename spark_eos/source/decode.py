@@ -29,7 +29,7 @@ _LAST_MILLISECOND = (2**63 - 1) // 1000
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedRows:
     """Rows of a Fetch response. ``batches`` are decoded lazily; ``next_offset`` is where the next fetch begins."""
 
     batches: Iterator[pa.RecordBatch]
@@ -46,7 +46,7 @@ def decode(
     with_headers: bool = False,
     see: Callable[[RecordBatch], None] | None = None,
     most_bytes: int | None = None,
-) -> Decoded:
+) -> DecodedRows:
     """Return the rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
     ``begin`` and ``size``: where in the data the records are, by default all of it; they must not change before the
@@ -63,7 +63,7 @@ def decode(
         )
     except Damage as damage:
         raise damaged(range_, range_.start, damage) from damage
-    return Decoded(_decode_groups(data, batches, range_, with_headers, most_bytes), next_offset)
+    return DecodedRows(_decode_groups(data, batches, range_, with_headers, most_bytes), next_offset)
 
 
 def _decode_groups(

@@ -5,7 +5,7 @@ questions: `initial_position`, `next_batch` and `readable` are generators that y
 (`spark_eos.source.questions`) and are sent the answer. So Kafka gets only the requests that the decision at hand needs,
 and the reader (`spark_eos.source.reader`) and the simulation (``tests/simulation/source``) run the same code::
 
-    position, a Look, options ─→ next_batch ─→ Next(end, losses, …)
+    position, a BrokerState, options ─→ next_batch ─→ Next(end, losses, …)
                                   ↑      │
                              answer      question        the reader asks the brokers, the simulation its model
 
@@ -67,7 +67,7 @@ class Run:
     """Memory of a run of the query from one plan to the next. The offset log has none of it.
 
     ``begun``: the offset log has the position where the query begins. ``last_batch_s``: when the last micro-batch was
-    planned, by the clock of `Look.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
+    planned, by the clock of `BrokerState.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
     """
 
     begun: bool = False
@@ -76,7 +76,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Look:
+class BrokerState:
     """Topics and ends before the first question. ``ends``: the last stable offset of each partition of ``topics``, or
     its high watermark for a query that reads uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``:
     topics and ends were read when the run began, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark lets
@@ -155,7 +155,7 @@ def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
 # The next micro-batch
 
 
-def next_batch(position: Position, look: Look, options: SourceOptions) -> Plan[Next]:
+def next_batch(position: Position, look: BrokerState, options: SourceOptions) -> Plan[Next]:
     """Plan the micro-batch that begins at ``position``.
 
     1. The first micro-batch of a query records where the query begins, and reads nothing.
@@ -216,7 +216,7 @@ def start_is_fixed(options: SourceOptions) -> bool:
 
 
 @dataclass(frozen=True)
-class _Start:
+class _BatchStart:
     """Start of the next micro-batch. ``cut``: the partitions whose log was truncated and has grown again, by the
     question ``log_question`` and its answer ``diverged``."""
 
@@ -227,7 +227,7 @@ class _Start:
     diverged: Mapping[TopicPartition, int]
 
 
-def _start(position: Position, look: Look, options: SourceOptions, losses: _Losses) -> Plan[_Start]:
+def _start(position: Position, look: BrokerState, options: SourceOptions, losses: _Losses) -> Plan[_BatchStart]:
     """Return where reading continues in the partitions that exist now. Others are reported as lost, and noted as
     left."""
     there = look.topics
@@ -250,11 +250,11 @@ def _start(position: Position, look: Look, options: SourceOptions, losses: _Loss
         losses.report(log_diverged(*partition, at[partition], offset, epochs.pop(partition)))
         at[partition] = offset
     position = replace(position, offsets=nested(at), epochs=nested(epochs))
-    return _Start(position, diverged.keys(), run, log_question, answer)
+    return _BatchStart(position, diverged.keys(), run, log_question, answer)
 
 
 def _known_epochs(
-    position: Position, at: Mapping[TopicPartition, int], look: Look
+    position: Position, at: Mapping[TopicPartition, int], look: BrokerState
 ) -> Plan[tuple[dict[TopicPartition, int], Run]]:
     """Return the leader epochs of the records before ``at``, from the position, or from when this run first saw the
     offset. Epochs of an earlier topic of that name do not count."""
@@ -304,7 +304,7 @@ def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions)
     return short
 
 
-def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: Look, options: SourceOptions) -> bool:
+def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: BrokerState, options: SourceOptions) -> bool:
     """Return whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
     least = options.min_offsets_per_trigger
     if least is None or look.pinned:
@@ -350,7 +350,7 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
 
 
 def _still_there(
-    position: Position, look: Look, end: PartitionOffsets, options: SourceOptions, losses: _Losses
+    position: Position, look: BrokerState, end: PartitionOffsets, options: SourceOptions, losses: _Losses
 ) -> Plan[tuple[PartitionOffsets, TopicIds] | None]:
     """Return the end, and the topic ids to note with it, if ``look`` still describes the present topics: then the ends
     are theirs. None if nothing is to be read.

@@ -28,7 +28,7 @@ MANY, TOGETHER = 16_384, 16
 
 
 @dataclass(frozen=True)
-class Task(InputPartition):
+class RangeTask(InputPartition):
     """The ranges of one task, read one after the other."""
 
     ranges: tuple[OffsetRange, ...]
@@ -128,13 +128,13 @@ def ends_early(end: int) -> str:
 
 def tasks(
     reads: list[OffsetRange], min_partitions: int | None, max_records: int | None, cores: int | None = None
-) -> list[Task]:
+) -> list[RangeTask]:
     """Return the tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one.
     If the user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``cores``: of Spark, if
     they are known, and a replay may have its rows in other tasks: then up to `TOGETHER` ranges with at most `MANY`
     offsets share a task, too, as long as there is one for each core."""
     if min_partitions is not None or max_records is not None:
-        return [Task((part,)) for part in split(reads, min_partitions, max_records)]
+        return [RangeTask((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []
     room = FEW if cores is None else max(FEW, min(MANY, sum(r.size for r in reads) // cores))
     offsets = 0
@@ -144,7 +144,7 @@ def tasks(
             shared.append([])
             offsets = r.size
         shared[-1].append(r)
-    return [Task(tuple(some)) for some in shared]
+    return [RangeTask(tuple(some)) for some in shared]
 
 
 def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:

@@ -29,7 +29,7 @@ from spark_eos.kafka.requests.fetch import (
     is_supported_by_id,
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
-from spark_eos.source.decode import Decoded, damaged, decode
+from spark_eos.source.decode import DecodedRows, damaged, decode
 from spark_eos.source.diagnosis import begins_later, check_epoch, check_id, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.fetching import Fetching
@@ -37,7 +37,7 @@ from spark_eos.source.losses import epoch_diverged
 from spark_eos.source.nearest_replica import NearestReplica
 
 T = TypeVar("T")
-R = TypeVar("R", Decoded, "FetchedBatches")
+R = TypeVar("R", DecodedRows, "FetchedBatches")
 
 #: Larger fetches gain nothing on loopback, and no longer fit into the processor's caches when they are decoded.
 FETCH_BYTES = 1024 * 1024
@@ -252,7 +252,7 @@ class _Fetches:
             last_epoch=self._epochs.last,
         )
 
-    def decode(self, answer: FetchResponse) -> Decoded:
+    def decode(self, answer: FetchResponse) -> DecodedRows:
         """Return the rows of a response. They must be used before the next response is received."""
         return decode(
             answer.data,

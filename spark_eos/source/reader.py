@@ -44,7 +44,7 @@ from spark_eos.source.lag import LagWatch
 from spark_eos.source.losses import Losses, check_cluster
 from spark_eos.source.plan import (
     NO_LIMIT,
-    Look,
+    BrokerState,
     Next,
     Run,
     initial_position,
@@ -180,7 +180,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     @hidden_traceback()
-    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[range_math.Task]:
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[range_math.RangeTask]:
         """Return the ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
         before, after = read_position(start), read_position(end)
@@ -211,7 +211,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the records of a task's ranges, as Arrow. Raises EosError."""
         from spark_eos.source.task import read_task  # which the driver's process has no use for
 
-        assert isinstance(partition, range_math.Task)
+        assert isinstance(partition, range_math.RangeTask)
         with hidden_traceback():
             yield from read_task(Fetching.from_options(self._client, self._options), partition)
 
@@ -245,7 +245,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lag.watch(ends):
             self._tell_lag(position, ends)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        look = Look(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
+        look = BrokerState(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
         plan = answered(next_batch(position, look, self._options), self._answer)
         self._run = plan.run
         self._losses.report_all(plan.losses)

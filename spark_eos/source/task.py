@@ -12,7 +12,7 @@ from spark_eos.errors import DataLossError
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest_replica import rack_here
-from spark_eos.source.range_math import Task
+from spark_eos.source.range_math import RangeTask
 from spark_eos.source.raw import read_raw
 from spark_eos.source.small_ranges import gather, take
 from spark_eos.spark.worker_gc import spare_collections
@@ -26,7 +26,7 @@ _MERGED_BYTES = 4 * 1024 * 1024
 Read = Callable[[Fetching, OffsetRange], Iterator[T]]
 
 
-def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
+def read_task(fetching: Fetching, task: RangeTask) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges, one range after the other. Raises the errors of `read_range`."""
     answers = gather(fetching, task.ranges) if _is_for_gathering(fetching, task) else {}
     waiting: list[pa.RecordBatch] = []
@@ -44,7 +44,7 @@ def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
     spare_collections()
 
 
-def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
+def _is_for_gathering(fetching: Fetching, task: RangeTask) -> bool:
     """Return whether to read the ranges by one request to each leader, which excludes reading from nearest replicas."""
     return len(task.ranges) > 1 and not rack_here(fetching.client.properties)
 

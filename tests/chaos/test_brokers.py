@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.options.parse import stream_options
-from spark_eos.source.range_math import Task
+from spark_eos.source.range_math import RangeTask
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.kills.scene import topics_of
 from tests.support.waiting import TIMEOUT
@@ -27,7 +27,7 @@ def test_a_leader_that_changes_while_a_task_reads(fate, brokers, view_of_three):
     assert producer.flush(TIMEOUT) == 0
     options = {"kafka.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
     reader = EosKafkaStreamReader(stream_options(options))
-    reading = reader.read(Task((OffsetRange(topic, 0, 0, count),)))
+    reading = reader.read(RangeTask((OffsetRange(topic, 0, 0, count),)))
     numbers = [int(value.as_py()[:8]) for value in next(reading)["value"]]
     leader = view_of_three.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions[0].leader
     end = brokers.kill if fate == "dies" else brokers.stop

@@ -140,7 +140,7 @@ def test_the_connection_from_the_environment(monkeypatch, capsys):
     for name, value in (("BOOTSTRAP_SERVERS", "h:1"), ("LEDGER_TOPIC", "ledger"), ("KAFKA_FILE", "/nowhere")):
         monkeypatch.setenv(f"SPARK_EOS_{name}", value)
     made = []
-    monkeypatch.setattr(options.Connection, "cluster", lambda self: made.append(self) or self.properties)
+    monkeypatch.setattr(options.ConnectionOptions, "cluster", lambda self: made.append(self) or self.properties)
     for words in (["status"], ["status", "--ledger-topic", "other", "--bootstrap-servers", "i:2"]):
         assert cli.main(words) == 2
         assert "EOS_OPTION_INVALID" in capsys.readouterr().err
@@ -229,20 +229,20 @@ def test_a_wrong_command_line_is_exit_code_2(capsys):
     assert "--format" in said
     assert "KEY=VALUE" in said
     assert "hunter2" not in said
-    assert "hunter2" not in repr(options.Connection(kafka=[options.setting("sasl.password=hunter2")]))
+    assert "hunter2" not in repr(options.ConnectionOptions(kafka=[options.setting("sasl.password=hunter2")]))
 
 
 def test_properties_from_a_file(tmp_path):
     """Spaces and comments are left out, an option counts more, and an error does not contain a value."""
     file = tmp_path / "client.properties"
     file.write_text("# login\n\n kafka.sasl.username = ann \nsasl.password=a=b\nclient.id=file\n")
-    found = options.Connection("h:1", [options.setting("client.id=option")], str(file)).properties
+    found = options.ConnectionOptions("h:1", [options.setting("client.id=option")], str(file)).properties
     assert (found.get("sasl.username"), found.get("sasl.password"), found.get("client.id")) == ("ann", "a=b", "option")
     assert found.bootstrap_servers == "h:1"
     file.write_text("sasl.username=ann\nhunter2\n")
     for wrong in (file, tmp_path / "none"):
         with pytest.raises(EosError, match="EOS_OPTION_INVALID") as caught:
-            _ = options.Connection("h:1", kafka_file=str(wrong)).properties
+            _ = options.ConnectionOptions("h:1", kafka_file=str(wrong)).properties
         assert str(wrong) in caught.value.message
         assert "hunter2" not in str(caught.value)
 
@@ -253,7 +253,7 @@ def test_properties_mean_what_they_mean_to_a_query(tmp_path):
     def given(*kafka, text=""):
         file = tmp_path / "client.properties"
         file.write_text(text)
-        return options.Connection("b:9", [options.setting(each) for each in kafka], str(file)).properties
+        return options.ConnectionOptions("b:9", [options.setting(each) for each in kafka], str(file)).properties
 
     for found in (
         given("Security.Protocol=SSL"),
@@ -275,7 +275,7 @@ def test_settings_of_stores_have_their_canonical_names():
     """One that nobody reads would leave other credentials or another file system, without a word."""
 
     def stored(*given: str) -> dict[str, str]:
-        return dict(options.Connection(storage=[options.setting(each) for each in given]).hadoop())
+        return dict(options.ConnectionOptions(storage=[options.setting(each) for each in given]).hadoop())
 
     assert stored("fs.s3a.Access.Key=A", "fs.defaultfs=hdfs://n", "spark.hadoop.fs.s3a.endpoint=e") == {
         "fs.s3a.access.key": "A",

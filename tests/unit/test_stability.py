@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.runner.noted_schemas import FILE, Note, NotedSchemas
+from jobs.runner.noted_schemas import FILE, NotedSchemas, SchemaNote
 from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ledger.record_forms import own_topic_of
@@ -91,7 +91,7 @@ def test_the_schemas_that_a_job_reads_with_are_read(tmp_path: Path):
     """So that a replay decodes as the micro-batch was decided."""
     (tmp_path / FILE).write_text(WRITTEN["spark-eos.schemas.json"])
     notes = NotedSchemas(str(tmp_path), HadoopSettings({})).read()
-    assert notes == [Note("value", 0, "flights-value", 3, "5d0c")]
+    assert notes == [SchemaNote("value", 0, "flights-value", 3, "5d0c")]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink import two_phase
-from spark_eos.sink.attempt import Part
+from spark_eos.sink.attempt import WriteStats
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
@@ -236,14 +236,14 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
         return attempt.write(_parts(driver.scene, attempt.writer.producer, rows))
 
 
-def _parts(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> Iterator[Part]:
+def _parts(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> Iterator[WriteStats]:
     for at in range(0, len(rows), 9):
         part = rows[at : at + 9]
         numbers, values = zip(*part, strict=True)
         producer.write(
             scene.topic, scene.partitions, value=pa.array(values, pa.binary()), partition=pa.array(numbers, pa.int32())
         )
-        yield Part(len(part), _digest(part))
+        yield WriteStats(len(part), _digest(part))
 
 
 def _digest(rows: list[tuple[int, bytes]]) -> int:

@@ -29,7 +29,7 @@ from spark_eos.kafka.net.schema import (
 NO_ID = bytes(16)
 
 
-class Broker(Record):
+class BrokerAddress(Record):
     node_id: Int32
     host: String
     port: Int32
@@ -68,7 +68,7 @@ class DescribedTopic(Record):
 
 class MetadataResponse(Record):
     throttle_time_ms: Int32
-    brokers: tuple[Broker, ...]
+    brokers: tuple[BrokerAddress, ...]
     cluster_id: NullableString
     controller_id: Int32
     topics: tuple[DescribedTopic, ...]
@@ -109,7 +109,7 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-class Coordinator(Record):
+class CoordinatorAddress(Record):
     """The coordinator of a transactional id or group, ``key``; with an error code, the other fields have no meaning."""
 
     key: String
@@ -129,7 +129,7 @@ class Coordinator(Record):
 
 class FindCoordinatorResponse(Record):
     throttle_time_ms: Int32
-    coordinators: tuple[Coordinator, ...]
+    coordinators: tuple[CoordinatorAddress, ...]
 
 
 #: Since Kafka 3.0: many keys at once (KIP-699).

@@ -25,7 +25,7 @@ from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.partitioner import Partitioner
-from spark_eos.kafka.producer.refusals import DeadLetters, Refusals, Splitting
+from spark_eos.kafka.producer.refusals import DeadLetterTopic, Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.batches import RecordBatch
 from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows, Sealed, Tails
@@ -74,7 +74,7 @@ class ArrowProducer:
         partitioner: str = DEFAULT_PARTITIONER,
         two_phase: bool = False,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
-        dead_letters: DeadLetters | None = None,
+        dead_letters: DeadLetterTopic | None = None,
     ) -> None:
         self.name = name
         self._two_phase = two_phase

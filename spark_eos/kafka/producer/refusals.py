@@ -34,7 +34,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetterTopic:
     """The topic for rows that brokers reject, and its number of partitions."""
 
     topic: str

@@ -65,7 +65,7 @@ class AssignedTopic(Record):
     partitions: tuple[Int32, ...]
 
 
-class Assignment(Record):
+class MemberAssignment(Record):
     topic_partitions: tuple[AssignedTopic, ...]
 
 
@@ -80,8 +80,8 @@ class ConsumerGroupMember(Record):
     client_host: String
     subscribed_topic_names: tuple[String, ...]
     subscribed_topic_regex: NullableString
-    assignment: Assignment
-    target_assignment: Assignment
+    assignment: MemberAssignment
+    target_assignment: MemberAssignment
 
 
 class DescribedConsumerGroup(Record):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError, WorkerError, stop
-from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, share_mib
+from spark_eos.pipelines.confined import CallLimits, Confined, OutOfBounds, share_mib
 from spark_eos.pipelines.copy.by_row import Apply, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
@@ -121,7 +121,7 @@ def apart(
     """Return the result of ``check`` in a process with limits of time and memory; None where it exceeds them and no
     single record is the cause, or where the process fails. ``one``: checks a single record; ``beyond``: makes the error
     for a record that exceeds the limits. Raises this error, and errors of spark-eos that ``check`` raises."""
-    confined = Confined(Bounds(min(max(share_mib(), _MIB[0]), _MIB[1]), _CPU_S, _TIME_S))
+    confined = Confined(CallLimits(min(max(share_mib(), _MIB[0]), _MIB[1]), _CPU_S, _TIME_S))
     try:
         return confined.call(check)
     except OutOfBounds as error:

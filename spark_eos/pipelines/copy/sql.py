@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from spark_eos.base.caches import process_cache
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import name_twice
-from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, share_mib
+from spark_eos.pipelines.confined import CallLimits, Confined, OutOfBounds, share_mib
 from spark_eos.pipelines.copy.sql_types import Unfit, check_types, check_values, may_be_unfit
 
 if TYPE_CHECKING:
@@ -456,7 +456,7 @@ def _longest(array: pa.Array) -> int:
 @process_cache(maxsize=16)
 def _confined(thread: int) -> Confined:
     """Return the confined process of one thread, as it answers one call at a time."""
-    return Confined(Bounds(4 * _memory_mib(), _CPU_S, _TIME_S))
+    return Confined(CallLimits(4 * _memory_mib(), _CPU_S, _TIME_S))
 
 
 @process_cache(maxsize=16)

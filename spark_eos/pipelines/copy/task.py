@@ -22,13 +22,13 @@ from spark_eos.spi import (
     Columns,
     Decision,
     Kind,
-    Part,
     RangesOfTask,
     ReadableRanges,
     RowBatch,
     RowWriter,
     Task,
     TaskReport,
+    WriteStats,
 )
 
 
@@ -69,7 +69,7 @@ class RangeRows:
         """Return the ranges that Spark ``given`` to a task, as a decision has them."""
         raise NotImplementedError
 
-    def parts(self, run: TaskRun) -> Iterator[Part]:
+    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
         """Read the records of a task's ranges, and yield the parts that it writes. Raises EosError."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class TopicRows(RangeRows):
         plan, topics = self.plan, tuple(sorted({(r.topic, r.topic_id) for r in given}))
         return CopiedFrom(plan.cluster, topics, plan.transform.name if plan.transform else None, tuple(given))
 
-    def parts(self, run: TaskRun) -> Iterator[Part]:
+    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
         return Parts.of_task(self.plan, run).of(run.ranges)
 
 
@@ -144,7 +144,7 @@ class Parts:
         readable = ReadableRanges.in_task(plan.source, plan.cluster, ids)
         return cls(plan, readable, run.attempt.writer, _noted(run.decision), run.unknown)
 
-    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
+    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
         """Yield the rows of every range, in order."""
         transform = self._plan.transform
         for range_ in self.readable.of(ranges):
@@ -161,7 +161,7 @@ class Parts:
         self.writer.check_age(topic, copied.oldest_dated_ms)
         return copied
 
-    def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
+    def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[WriteStats]:
         """Yield the rows that the transform makes of each chunk, and behind them the dead letters, or how many records
         are dropped."""
         sink = self._plan.sink
@@ -184,7 +184,7 @@ class Parts:
                 batch = RowBatch(letters, LETTER_COLUMNS, sink.dead_letters, numbers[count:])
                 yield replace(self.writer.write(batch), bytes=batch.bytes, letters=letters.num_rows)
             dropped = len(done.rejected) if transform.on_malformed == "drop" else 0
-            yield Part(0, 0, read=chunk.rows.num_rows, dropped=dropped)
+            yield WriteStats(0, 0, read=chunk.rows.num_rows, dropped=dropped)
 
     def _note_unknown(self, range_: OffsetRange, ids: tuple[str, ...]) -> None:
         """Note the unknown ids. Raises RegistryError where a decision cannot note as many."""
@@ -202,7 +202,7 @@ class Parts:
         return letters_of(chunk, {}, self._plan.cluster)
 
 
-def part_of(range_: OffsetRange, copied: Copied) -> Part:
+def part_of(range_: OffsetRange, copied: Copied) -> WriteStats:
     """Return the part that was copied of a range."""
     digest = digest_at(copied.digest, range_.topic, range_.partition, range_.start)
-    return Part(copied.rows, digest, copied.oldest_ms, read=copied.rows)
+    return WriteStats(copied.rows, digest, copied.oldest_ms, read=copied.rows)

@@ -41,7 +41,7 @@ LINES = arrow_schema(_with_place(_LINES))
 
 
 @dataclass
-class Counts:
+class TransformCounts:
     """Rows of a task: how many it has read, and how many of them its transform has rejected."""
 
     read: int = 0
@@ -72,7 +72,7 @@ class FileRows:
         not as planned, and the errors of `spark_eos.sink.task.run_task`."""
         from spark_eos.spi import run_task
 
-        counts = Counts()
+        counts = TransformCounts()
         rows = CountingIterator(self._rows(batches, counts))
         report = run_task(task, rows)
         return replace(report, bytes=rows.bytes, read=counts.read, dropped=counts.rejected)
@@ -81,12 +81,12 @@ class FileRows:
         """Note the micro-batch for the job."""
         self.written.note(batch, rows, size, dropped, read=read)
 
-    def _rows(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def _rows(self, batches: Iterable[pa.RecordBatch], counts: TransformCounts) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             for file in self.splits[number]:
                 yield from self._of_file(file, counts)
 
-    def _of_file(self, file: File, counts: Counts) -> Iterator[pa.RecordBatch]:
+    def _of_file(self, file: File, counts: TransformCounts) -> Iterator[pa.RecordBatch]:
         read = read_file(file, self.form, self.storage)
         if self.transform is None:
             for rows in read:

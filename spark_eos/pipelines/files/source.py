@@ -109,7 +109,7 @@ class EosFilesDataSource(DataSource):
         """Return a reader of the splits that an ingest has planned. Raises UnsupportedError without them."""
         if SPLITS not in self.options:
             raise stop("EOS_USE_UNSUPPORTED.files_alone")
-        return _Reader(form_of(self.options), splits_of(self.options), schema, self._settings)
+        return _SplitReader(form_of(self.options), splits_of(self.options), schema, self._settings)
 
 
 class _Split(InputPartition):
@@ -118,7 +118,7 @@ class _Split(InputPartition):
         self.files = files
 
 
-class _Reader(DataSourceReader):
+class _SplitReader(DataSourceReader):
     def __init__(self, form: Form, splits: Splits, schema: StructType, settings: HadoopSettings) -> None:
         self._form, self._splits, self._schema, self._settings = form, splits, schema, settings
 

@@ -22,7 +22,7 @@ from spark_eos.pipelines.mirror.entries import (
     prefix_of,
     split_key,
 )
-from spark_eos.pipelines.mirror.offset_map import MapPartition, MapWriter, map_partitions, origins_from
+from spark_eos.pipelines.mirror.offset_map import MapPartition, OffsetMapWriter, map_partitions, origins_from
 from spark_eos.spi import BrokerClient, begin_offsets, cluster_id, describe_topics
 
 #: How often a running mirror cleans the map, from its start on.
@@ -51,7 +51,7 @@ def clean_map(source: BrokerClient, target: BrokerClient, map_topic: str, stoppe
     """
     begins = _begins(source, target, map_topic)
     count = map_partitions(target, map_topic)
-    writer = MapWriter(target, map_topic)
+    writer = OffsetMapWriter(target, map_topic)
     written = 0
     for number in random.sample(range(count), count):
         for key in _passed(MapPartition(target, map_topic, number), begins, stopped):
@@ -65,7 +65,7 @@ def clean_map(source: BrokerClient, target: BrokerClient, map_topic: str, stoppe
     return written
 
 
-def _flush(writer: MapWriter, map_topic: str) -> None:
+def _flush(writer: OffsetMapWriter, map_topic: str) -> None:
     refused = writer.flush(_WRITE_S)
     if refused:
         raise stop(

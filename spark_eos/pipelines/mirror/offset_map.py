@@ -65,7 +65,7 @@ def make_map(client: BrokerClient, topic: str, replication: int) -> None:
         raise unfit(topic, "cleanup.policy", policy, "compact", "entries of the offset map would be deleted")
 
 
-class MapWriter:
+class OffsetMapWriter:
     """Writes records to the map's topic outside of any transaction."""
 
     def __init__(self, client: BrokerClient, topic: str) -> None:
@@ -90,7 +90,7 @@ class MapWriter:
 def write_metadata(client: BrokerClient, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str) -> None:
     """Write records, of key and value, to the partition `METADATA`. Returns when the brokers have them. ``what``:
     describes the records, for the error. Raises KafkaError (EOS_MIRROR_MAP_NOT_WRITABLE)."""
-    writer = MapWriter(client, topic)
+    writer = OffsetMapWriter(client, topic)
     for key, value in records:
         writer.write(METADATA, key, value)
     refused = writer.flush(_WRITE_S)

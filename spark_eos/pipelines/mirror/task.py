@@ -13,7 +13,7 @@ from spark_eos.pipelines.copy.task import Parts, TaskRun, TopicRows, part_of
 from spark_eos.pipelines.mirror.entries import MapEntry, SourcePartition, partition_of, runs_of, split, to_record
 from spark_eos.pipelines.mirror.plan import MirrorPlan
 from spark_eos.source.copying import Copied
-from spark_eos.spi import Part, describe_topics
+from spark_eos.spi import WriteStats, describe_topics
 
 
 class MirrorRows(TopicRows):
@@ -21,7 +21,7 @@ class MirrorRows(TopicRows):
 
     plan: MirrorPlan
 
-    def parts(self, run: TaskRun) -> Iterator[Part]:
+    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
         return MirrorParts(self.plan, Parts.of_task(self.plan, run)).of(run.ranges)
 
 
@@ -32,7 +32,7 @@ class MirrorParts:
         self._mirror, self._copies = plan, copies
         self._copied: list[tuple[OffsetRange, Copied]] = []
 
-    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[Part]:
+    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
         """Write every range, in order; then, when all rows are acknowledged, the map's entries, as a part without
         rows."""
         every = list(ranges)
@@ -53,7 +53,7 @@ class MirrorParts:
         if entries:
             self._write(entries)
             failpoints.reach("prepare.mapped")
-            yield Part(0, 0, beside=len(entries))
+            yield WriteStats(0, 0, beside=len(entries))
 
     def _entries(self, ids: dict[str, str]) -> Iterator[MapEntry]:
         there: dict[TopicPartition, list[tuple[int, int]]] = {}

@@ -9,10 +9,10 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from spark_eos.pipelines.registry.avro import Decoder, Encoder, arrow_type, parse
+from spark_eos.pipelines.registry.avro import DatumEncoder, Decoder, arrow_type, parse
 from spark_eos.pipelines.registry.avro import Schema as AvroSchema
-from spark_eos.pipelines.registry.avro.schema import Enum, Fixed, Primitive, Record
-from spark_eos.pipelines.registry.formats import Decode, Encoded
+from spark_eos.pipelines.registry.avro.schema import Enum, Fixed, Primitive, RecordType
+from spark_eos.pipelines.registry.formats import Decode, EncodedValues
 from spark_eos.pipelines.registry.schemas import Schema, check_kind
 
 
@@ -41,16 +41,16 @@ class AvroWriter:
     @property
     def record(self) -> str | None:
         """The full name of the schema; None for one without a name, such as ``string``."""
-        return self._schema.name if isinstance(self._schema, Record | Enum | Fixed) else None
+        return self._schema.name if isinstance(self._schema, RecordType | Enum | Fixed) else None
 
-    def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
+    def encode(self, rows: pa.Array, prefix: bytes) -> EncodedValues:
         """Return the datum of each row, after the prefix. Raises SchemaError for rows of another type."""
         return _encoder(self._schema, rows.type).encode(rows, prefix)
 
 
 @lru_cache(maxsize=64)
-def _encoder(schema: AvroSchema, type_: pa.DataType) -> Encoder:
-    return Encoder(schema, type_, sized=not _is_bytes(schema))
+def _encoder(schema: AvroSchema, type_: pa.DataType) -> DatumEncoder:
+    return DatumEncoder(schema, type_, sized=not _is_bytes(schema))
 
 
 def _is_bytes(schema: AvroSchema) -> bool:

@@ -19,7 +19,7 @@ from spark_eos.base.caches import process_cache
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.client import Registry, registry_of
 from spark_eos.pipelines.registry.codecs import check_rules_of_reading, reader_of
-from spark_eos.pipelines.registry.formats import Decode, Decoded, Reader
+from spark_eos.pipelines.registry.formats import Decode, DecodedValues, Reader
 from spark_eos.pipelines.registry.schemas import Registered
 from spark_eos.pipelines.registry.settings import RegistrySettings
 from spark_eos.pipelines.registry.unknown_ids import UnknownIds
@@ -46,7 +46,9 @@ class Decoding:
         """The type of the rows. Raises EosError for a schema whose values no column can hold."""
         return reader_of(self.registered.schema, self.message).type
 
-    def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
+    def decode(
+        self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None
+    ) -> DecodedValues:
         """Return the values as rows of the type. ``values``: binary; ``headers``: a column like the source's. An id in
         ``unknown`` stays unknown, and other ids that the registry does not know are added there.
 
@@ -89,7 +91,7 @@ class _Decoders:
         self._messages = registered.schema.kind == "PROTOBUF"
         self._by_writer: dict[WriterKey, Decode | str] = {}
 
-    def decode(self, values: pa.Array, headers: pa.Array | None, ids: UnknownIds) -> Decoded:
+    def decode(self, values: pa.Array, headers: pa.Array | None, ids: UnknownIds) -> DecodedValues:
         named = split(values, headers, key=self._key, messages=self._messages)
         bad, pieces, places = dict(named.bad), [], []
         for number, rows in _groups(named.writer):
@@ -101,7 +103,7 @@ class _Decoders:
             pieces.append(part.rows)
             places.append(rows)
             bad |= {int(rows[place]): reason for place, reason in part.bad.items()}
-        return Decoded(_in_order(pieces, places, len(values), self._reader.type), bad)
+        return DecodedValues(_in_order(pieces, places, len(values), self._reader.type), bad)
 
     def _of_writer(self, key: WriterKey, ids: UnknownIds) -> Decode | str:
         """Return the decoder of a writer's values, or why they cannot be decoded."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from spark_eos.errors import stop
 from spark_eos.pipelines.registry.client import registry_of
 from spark_eos.pipelines.registry.codecs import writer_of
-from spark_eos.pipelines.registry.formats import Encoded, Writer
+from spark_eos.pipelines.registry.formats import EncodedValues, Writer
 from spark_eos.pipelines.registry.schemas import Kind, Reference, Registered, Schema
 from spark_eos.pipelines.registry.settings import RegistrySettings
 from spark_eos.pipelines.registry.subjects import Strategy, subject_name
@@ -28,7 +28,7 @@ class Encoding:
     registered: Registered
     message: str | None = None
 
-    def encode(self, rows: pa.Array) -> Encoded:
+    def encode(self, rows: pa.Array) -> EncodedValues:
         """Return the bytes of each row, after the schema's id. Raises EosError where no row of this type could be
         written."""
         writer, before = _of_process(self)

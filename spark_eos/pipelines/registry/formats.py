@@ -13,17 +13,29 @@ import pyarrow as pa
 from pyarrow import types
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.registry.avro import Decoded, Encoded
+from spark_eos.pipelines.registry.avro import DecodedValues, EncodedValues
 from spark_eos.pipelines.registry.avro.schema import MOST_NODES
 from spark_eos.pipelines.registry.schemas import Kind, Schema, too_large
 from spark_eos.pipelines.registry.wire import bytes_of
 
-__all__ = ["Decode", "Decoded", "Encoded", "Reader", "Size", "Writer", "cast", "casts", "damaged", "kept", "own_bytes"]
+__all__ = [
+    "Decode",
+    "DecodedValues",
+    "EncodedValues",
+    "Reader",
+    "Size",
+    "Writer",
+    "cast",
+    "casts",
+    "damaged",
+    "kept",
+    "own_bytes",
+]
 
 #: The most levels of types within one another; Arrow's messages, by which Spark sends columns, have at most 63.
 MOST_LEVELS = 60
 #: Decodes n values without nulls. The second argument: how many bytes of each value to skip, n int64.
-Decode = Callable[[pa.Array, np.ndarray], Decoded]
+Decode = Callable[[pa.Array, np.ndarray], DecodedValues]
 
 
 class Reader(Protocol):
@@ -49,7 +61,7 @@ class Writer(Protocol):
     def message(self) -> tuple[int, ...]:
         """The indexes of the Protobuf message; empty for other formats."""
 
-    def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
+    def encode(self, rows: pa.Array, prefix: bytes) -> EncodedValues:
         """Return the bytes of each row, after the prefix. Raises EosError where no row of this type could be
         written."""
 

@@ -20,7 +20,15 @@ import pyarrow as pa
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import lost_field
-from spark_eos.pipelines.registry.formats import MOST_LEVELS, Decode, Decoded, Encoded, Size, cast, own_bytes
+from spark_eos.pipelines.registry.formats import (
+    MOST_LEVELS,
+    Decode,
+    DecodedValues,
+    EncodedValues,
+    Size,
+    cast,
+    own_bytes,
+)
 from spark_eos.pipelines.registry.schemas import Schema, check_kind, not_installed, too_large
 
 try:
@@ -72,7 +80,7 @@ class JsonReader:
         check_kind(schema, "JSON")
         return self._decode
 
-    def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
+    def _decode(self, values: pa.Array, begin: np.ndarray) -> DecodedValues:
         rows: list[object] = []
         bad: dict[int, str] = {}
         for number, text in enumerate(own_bytes(values, begin).to_pylist()):
@@ -86,7 +94,7 @@ class JsonReader:
             except ValueError:  # also of texts that are not UTF-8
                 rows.append(None)
                 bad[number] = _NOT_JSON
-        return Decoded(pa.array(rows, self.type), bad)
+        return DecodedValues(pa.array(rows, self.type), bad)
 
 
 class JsonWriter:
@@ -98,7 +106,7 @@ class JsonWriter:
     def __init__(self, schema: Schema, message: str | None = None) -> None:
         self._shape = shape_of(schema)
 
-    def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
+    def encode(self, rows: pa.Array, prefix: bytes) -> EncodedValues:
         """Return the JSON text of each row, after the prefix. A null is left out where the schema does not allow it and
         the property is not required. Raises RegistryError (EOS_REGISTRY_SCHEMA) for rows of another type, or with
         fields that are not in the schema."""
@@ -117,7 +125,7 @@ class JsonWriter:
             except (_OtherShape, ValueError) as error:
                 texts.append(None)
                 bad[number] = str(error)
-        return Encoded(pa.array(texts, pa.binary()), bad)
+        return EncodedValues(pa.array(texts, pa.binary()), bad)
 
 
 def shape_of(schema: Schema) -> Shape:

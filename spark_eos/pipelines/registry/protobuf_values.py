@@ -23,8 +23,8 @@ from spark_eos.pipelines.registry.avro.texts import twice
 from spark_eos.pipelines.registry.formats import (
     MOST_LEVELS,
     Decode,
-    Decoded,
-    Encoded,
+    DecodedValues,
+    EncodedValues,
     Size,
     cast,
     casts,
@@ -91,7 +91,7 @@ class ProtobufReader(_Message):
         _compare(written, self._message)
         return self._decode
 
-    def _decode(self, values: pa.Array, begin: np.ndarray) -> Decoded:
+    def _decode(self, values: pa.Array, begin: np.ndarray) -> DecodedValues:
         messages = own_bytes(values, begin)
         good = np.ones(len(messages), bool)
         batch = self._parsed(messages)
@@ -100,7 +100,7 @@ class ProtobufReader(_Message):
             batch = self._handler.array_to_record_batch(kept(messages, good))
         # ptars reads a null as a message without fields, which is made null again.
         rows = kept(batch.to_struct_array().cast(self.type), good)
-        return Decoded(rows, {row: self._why(messages[row].as_py()) for row in np.flatnonzero(~good).tolist()})
+        return DecodedValues(rows, {row: self._why(messages[row].as_py()) for row in np.flatnonzero(~good).tolist()})
 
     def _official(self, message: bytes) -> Any:  # noqa: ANN401  # a message of Google's runtime
         """Return the message as read by Google's runtime; None where it is damaged."""
@@ -148,7 +148,7 @@ class ProtobufWriter(_Message):
         name: str = self._message.full_name
         return name
 
-    def encode(self, rows: pa.Array, prefix: bytes) -> Encoded:
+    def encode(self, rows: pa.Array, prefix: bytes) -> EncodedValues:
         """Return the message of each row, after the prefix. Messages are read again and compared: a field without
         presence has no null, and ptars leaves out unknown enum values, and -0.0 where there is no presence. Raises
         RegistryError (EOS_REGISTRY_SCHEMA) for a column that is not a field, or has another type."""
@@ -177,7 +177,7 @@ class ProtobufWriter(_Message):
         keep[list(bad)] = False
         # The last argument is the separator.
         values = pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
-        return Encoded(kept(values, keep), bad)
+        return EncodedValues(kept(values, keep), bad)
 
     def _rule_breakers(self, columns: Mapping[str, pa.Array]) -> Iterator[int]:
         """Return the rows with values for several fields of a oneof, of which readers would keep the last one, or

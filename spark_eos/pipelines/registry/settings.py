@@ -23,7 +23,7 @@ _DEFAULT_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
-class Setting:
+class RegistrySetting:
     """A setting: its name without ``registry.``, and its description in docs/registry.md."""
 
     name: str
@@ -33,24 +33,28 @@ class Setting:
 
 #: Settings of confluent-kafka's registry client have the client's names.
 SETTINGS = (
-    Setting(_URL, "Addresses of the registry, with commas between them: each is tried in turn. Required."),
-    Setting(_CONTEXT, "Context in which subjects and ids are looked up (Confluent's `:.NAME:`). By default none."),
-    Setting(_TIMEOUT, f"Milliseconds for one request, with all its retries and addresses; {_DEFAULT_TIMEOUT_MS}."),
-    Setting("basic.auth.user.info", "`user:password`.", secret=True),
-    Setting(_SOURCE, "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`."),
-    Setting(_TOKEN, "Token, for `STATIC_TOKEN`.", secret=True),
-    Setting(_CLUSTER, "Logical cluster, sent with tokens. By default empty."),
-    Setting("bearer.auth.identity.pool.id", "Identity pool, sent with tokens."),
-    Setting("bearer.auth.issuer.endpoint.url", "Where tokens are fetched, for `OAUTHBEARER`."),
-    Setting("bearer.auth.issuer.endpoint.query", "What is asked there, for `OAUTHBEARER_AZURE_IMDS`."),
-    Setting("bearer.auth.client.id", "Client id, for `OAUTHBEARER`."),
-    Setting("bearer.auth.client.secret", "Client secret, for `OAUTHBEARER`.", secret=True),
-    Setting("bearer.auth.scope", "Scope, for `OAUTHBEARER`."),
-    Setting("ssl.ca.location", "File or folder with the certificates of authorities (PEM)."),
-    Setting("ssl.certificate.location", "File with the client's certificate (PEM)."),
-    Setting("ssl.key.location", "File with its private key (PEM)."),
-    Setting("ssl.key.password", "Password of the private key.", secret=True),
-    Setting("proxy", "Address of a proxy."),
+    RegistrySetting(_URL, "Addresses of the registry, with commas between them: each is tried in turn. Required."),
+    RegistrySetting(
+        _CONTEXT, "Context in which subjects and ids are looked up (Confluent's `:.NAME:`). By default none."
+    ),
+    RegistrySetting(
+        _TIMEOUT, f"Milliseconds for one request, with all its retries and addresses; {_DEFAULT_TIMEOUT_MS}."
+    ),
+    RegistrySetting("basic.auth.user.info", "`user:password`.", secret=True),
+    RegistrySetting(_SOURCE, "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`."),
+    RegistrySetting(_TOKEN, "Token, for `STATIC_TOKEN`.", secret=True),
+    RegistrySetting(_CLUSTER, "Logical cluster, sent with tokens. By default empty."),
+    RegistrySetting("bearer.auth.identity.pool.id", "Identity pool, sent with tokens."),
+    RegistrySetting("bearer.auth.issuer.endpoint.url", "Where tokens are fetched, for `OAUTHBEARER`."),
+    RegistrySetting("bearer.auth.issuer.endpoint.query", "What is asked there, for `OAUTHBEARER_AZURE_IMDS`."),
+    RegistrySetting("bearer.auth.client.id", "Client id, for `OAUTHBEARER`."),
+    RegistrySetting("bearer.auth.client.secret", "Client secret, for `OAUTHBEARER`.", secret=True),
+    RegistrySetting("bearer.auth.scope", "Scope, for `OAUTHBEARER`."),
+    RegistrySetting("ssl.ca.location", "File or folder with the certificates of authorities (PEM)."),
+    RegistrySetting("ssl.certificate.location", "File with the client's certificate (PEM)."),
+    RegistrySetting("ssl.key.location", "File with its private key (PEM)."),
+    RegistrySetting("ssl.key.password", "Password of the private key.", secret=True),
+    RegistrySetting("proxy", "Address of a proxy."),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _ADDRESSES = (_URL, "proxy", "bearer.auth.issuer.endpoint.url")

@@ -23,7 +23,7 @@ from spark_eos.base.retry import retrying
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.tables.evolution import added, in_words, widened
 from spark_eos.pipelines.tables.files import DataFile
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, behind, has
+from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered, behind, has
 
 #: Seconds for which a commit is retried.
 PATIENCE_S = 60.0
@@ -40,7 +40,7 @@ class Outcome:
 
 def until_known(
     once: Callable[[], bool],
-    batch: MicroBatch | None,
+    batch: RangeBatch | None,
     table: str,
     cause: Callable[[BaseException], str],
     patience_s: float = PATIENCE_S,
@@ -80,7 +80,7 @@ class FilesCommit(ABC, Generic[H]):
     the table had the micro-batch when the query started, so that tasks have written no files."""
 
     path: str
-    batch: MicroBatch
+    batch: RangeBatch
     files: Sequence[DataFile]
     rows: int
     is_there: bool

@@ -80,7 +80,7 @@ class FileLayout:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class FileAttempt:
     """An attempt of a task, which writes files. ``query``: letters, digits and ``_.-``, such as Spark's id."""
 
     query: str
@@ -109,7 +109,7 @@ class FileWriter:
     table cannot have.
     """
 
-    def __init__(self, store: Store, layout: FileLayout, attempt: Attempt) -> None:
+    def __init__(self, store: Store, layout: FileLayout, attempt: FileAttempt) -> None:
         check_columns(layout.schema, layout.partition_by)
         self._store = store
         self._layout = layout

@@ -23,7 +23,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True)
-class MicroBatch:
+class RangeBatch:
     """A micro-batch and the ranges of offsets that it reads, in any order, and split among tasks in any way."""
 
     query: str
@@ -85,7 +85,7 @@ class BatchPresence(Enum):
     NEW, THERE, UNCLEAR = "new", "there", "unclear"
 
 
-def presence_of(path: str, memory: Remembered, batch: MicroBatch) -> BatchPresence:
+def presence_of(path: str, memory: Remembered, batch: RangeBatch) -> BatchPresence:
     """Return whether the table at ``path`` has the micro-batch.
 
     Raises TableError where the table has a later one (EOS_TABLE_CHECKPOINT_BEHIND), or lacks an earlier one
@@ -101,7 +101,7 @@ def presence_of(path: str, memory: Remembered, batch: MicroBatch) -> BatchPresen
     return BatchPresence.NEW
 
 
-def has(path: str, memory: Remembered, batch: MicroBatch) -> bool:
+def has(path: str, memory: Remembered, batch: RangeBatch) -> bool:
     """Return whether the table has the micro-batch, with the same offsets. Raises TableError as `presence_of`, and for
     other offsets under its number (EOS_TABLE_TWO_QUERIES)."""
     presence = presence_of(path, memory, batch)

@@ -21,7 +21,7 @@ PIECE_ROWS, PIECE_BYTES = 8192, 16 << 20
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowSlice:
     """Rows of a file, in order; ``first``: the number of the first one in the file."""
 
     rows: pa.RecordBatch
@@ -38,7 +38,7 @@ class FileReader:
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
 
-    def pieces(self, name: str, size: int, partition: str) -> Iterator[Piece]:
+    def pieces(self, name: str, size: int, partition: str) -> Iterator[RowSlice]:
         """Yield all rows of a file. ``name``: its path in the table; ``size``: its bytes; ``partition``: its partition
         values, as in `spark_eos.pipelines.tables.delta.versions.FILES`.
 
@@ -57,7 +57,7 @@ class FileReader:
                     self._check(file, where)
                     there = schema_of(file)
                     for piece in _pieces(file):
-                        yield Piece(self._as_table(piece.rows, there, values, where), piece.first)
+                        yield RowSlice(self._as_table(piece.rows, there, values, where), piece.first)
         except FileNotFoundError:
             raise stop("EOS_DELTA_DATA_LOSS.files", cause=where) from None
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the latter for names of columns
@@ -109,7 +109,7 @@ class FileReader:
         return pa.RecordBatch.from_arrays(made, schema=self.schema)
 
 
-def _pieces(file: pq.ParquetFile) -> Iterator[Piece]:
+def _pieces(file: pq.ParquetFile) -> Iterator[RowSlice]:
     """Yield the rows of each row group, cut at multiples of a number that the file gives: so they do not depend on how
     a version of Arrow hands them out."""
     metadata, first = file.metadata, 0
@@ -123,11 +123,11 @@ def _pieces(file: pq.ParquetFile) -> Iterator[Piece]:
                 held.append(rest.slice(0, fit))
                 rest = rest.slice(fit)
                 if sum(batch.num_rows for batch in held) == most:
-                    yield Piece(_joined(held), first)
+                    yield RowSlice(_joined(held), first)
                     first, held = first + most, []
         if held:
             joined = _joined(held)
-            yield Piece(joined, first)
+            yield RowSlice(joined, first)
             first += joined.num_rows
 
 

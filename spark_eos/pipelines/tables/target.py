@@ -22,7 +22,7 @@ from spark_eos.errors import stop
 from spark_eos.pipelines.tables.commit import PATIENCE_S, ColumnAddition, FilesCommit, Outcome, until_known
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.keys import Key
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered
 from spark_eos.spi import Store
 
 
@@ -63,7 +63,7 @@ class Target(ABC):
         """Return an error of the store or the table's library in one line, without secrets."""
 
     @abstractmethod
-    def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> FilesCommit[Any]:
+    def files_commit(self, batch: RangeBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> FilesCommit[Any]:
         """Return the commit of this kind of table. See `commit`."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Target(ABC):
 
     def commit(
         self,
-        batch: MicroBatch,
+        batch: RangeBatch,
         files: Sequence[DataFile],
         rows: int,
         *,

@@ -37,7 +37,7 @@ class PartitionBounds:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class VerifiedBounds:
     """The partitions of both sides, none of a ``table``. ``due``: for each input partition, the offset below which rows
     have to be in the output; ``done``: with a group or a query, the offset from which no row may be there yet;
     ``warnings``: limits of the result."""
@@ -50,7 +50,7 @@ class Bounds:
     table: Snapshot | None = None
 
 
-def take_bounds(comparison: Comparison) -> Bounds:
+def take_bounds(comparison: Comparison) -> VerifiedBounds:
     """Read the bounds in the right order (see the module)."""
     asked = comparison.kafka, comparison.group, comparison.timeout_s
     with OffsetLookup("read_committed", *asked) as committed, OffsetLookup("read_uncommitted", *asked) as everything:
@@ -67,7 +67,7 @@ class _Sides:
         self._output = {topic: range(counts[topic]) for topic in comparison.outputs}
         self._warnings: list[str] = []
 
-    def take(self) -> Bounds:
+    def take(self) -> VerifiedBounds:
         comparison, query = self._question, self._question.query
         stable = self._committed.ends(self._input)
         before = self._group_offsets(comparison.group) if comparison.group else stable
@@ -87,7 +87,7 @@ class _Sides:
         due = tuple(before[p.topic][p.partition] for p in inputs)
         done = tuple(after[p.topic][p.partition] for p in inputs) if after is not None else None
         self._warnings += _warnings(comparison, inputs, outputs, due)
-        return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)), table)
+        return VerifiedBounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)), table)
 
     def _bounds(
         self, partitions: Mapping[str, Iterable[int]], stable: PartitionOffsets, ends: PartitionOffsets

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_eos.base.printable import in_lines
-from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
+from spark_eos.tools.verify.bounds import PartitionBounds, VerifiedBounds
 from spark_eos.tools.verify.comparison import Comparison
 from spark_eos.tools.verify.judge import FAULTS, Case, Findings
 from spark_eos.tools.verify.spill import BY_VALUE
@@ -77,7 +77,11 @@ def label(fault: str) -> str:
 
 
 def make_report(
-    comparison: Comparison, bounds: Bounds, findings: Findings, rows: Mapping[str, int], warnings: Sequence[str] = ()
+    comparison: Comparison,
+    bounds: VerifiedBounds,
+    findings: Findings,
+    rows: Mapping[str, int],
+    warnings: Sequence[str] = (),
 ) -> Report:
     """Make the report. ``rows``: how many were read, by the names in `COUNTS`."""
     counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs, "left_out": 0}
@@ -113,7 +117,7 @@ def make_report(
     )
 
 
-def _removals(comparison: Comparison, bounds: Bounds, counts: Mapping[str, int]) -> list[str]:
+def _removals(comparison: Comparison, bounds: VerifiedBounds, counts: Mapping[str, int]) -> list[str]:
     """Describe other commits that may have removed rows of the table."""
     fault = "lost" if comparison.input_table is None else "unknown"
     removals = bounds.table.removals() if bounds.table is not None and counts[fault] else []

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.messages import offset_of
-from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
+from spark_eos.tools.verify.bounds import PartitionBounds, VerifiedBounds
 from spark_eos.tools.verify.comparison import Comparison, IdPlace
 from spark_eos.tools.verify.judge import Case, Findings, History
 from spark_eos.tools.verify.reader import RowReader
@@ -34,7 +34,7 @@ class Scan:
     def __init__(
         self,
         comparison: Comparison,
-        bounds: Bounds,
+        bounds: VerifiedBounds,
         folder: Path,
         findings: Findings,
         progress: Callable[[str], None],

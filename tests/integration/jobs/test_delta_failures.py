@@ -46,13 +46,13 @@ def _recreated(path: str) -> None:
 
 def prepared(path: str, properties: dict[str, str], partition_by: tuple[str, ...] = ()) -> Failed | None:
     """In the process: how the start of a job ends; it creates the table where there is none."""
-    from jobs.delta.table import Table
+    from jobs.delta.table import MergedTable
     from jobs.kafka_to_delta import TableTarget, prepare
     from spark_eos.errors import EosError
 
     try:
         target = TableTarget(path=path, partitionBy=partition_by, **properties)
-        prepare(Table(session(), path), session().sql(f"SELECT 'a' AS k, 1 AS n, {FROM}"), target, ("k",))
+        prepare(MergedTable(session(), path), session().sql(f"SELECT 'a' AS k, 1 AS n, {FROM}"), target, ("k",))
     except EosError as error:
         return Failed(error.entry, str(error))
     return None

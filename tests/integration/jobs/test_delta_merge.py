@@ -283,17 +283,17 @@ def test_a_key_that_is_in_the_table_twice_is_told(job: ToDelta, write):
 
 def counts_that_do_not_add_up(path: str, metrics: dict[str, int]) -> str | None:
     """In the process: what `Proof` says of a merge of keys 1 to 3, of which 3 is deleted, into a table with 1 and 2."""
-    from jobs.delta.batches import Note
+    from jobs.delta.batches import BatchNote
     from jobs.delta.merge import Proof
-    from jobs.delta.table import Commit
+    from jobs.delta.table import TableCommit
     from spark_eos.errors import TableError
     from tests.support.tables.delta import session
 
     spark = session()
     source = spark.sql("SELECT id AS k, id = 3 AS deleted, 1L AS __eos_rows FROM range(1, 4)")
-    note = Note(0, "", {}, {"rows": 3, "keys": 3, "deletes": 1}, "")
+    note = BatchNote(0, "", {}, {"rows": 3, "keys": 3, "deletes": 1}, "")
     try:
-        Proof(path, ["k"], source).check(Commit(1, {"operationMetrics": metrics}), note, False)
+        Proof(path, ["k"], source).check(TableCommit(1, {"operationMetrics": metrics}), note, False)
     except TableError as error:
         return error.message
     return None

@@ -19,7 +19,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.source import small_ranges
 from spark_eos.source.fetching import Fetching
-from spark_eos.source.range_math import Task
+from spark_eos.source.range_math import RangeTask
 from spark_eos.source.schema import arrow_schema
 from spark_eos.source.small_ranges import gather, take
 from spark_eos.source.task import read_range, read_task
@@ -84,7 +84,7 @@ def compared(fetching: Fetching, ranges: tuple[OffsetRange, ...], asked: list[in
     """The batches of a task, which has the rows that its ranges have one by one; ``asked`` is then of the task."""
     expected = one_by_one(fetching, ranges)
     asked.clear()
-    found = list(read_task(fetching, Task(ranges)))
+    found = list(read_task(fetching, RangeTask(ranges)))
     assert table(iter(found), fetching.include_headers).equals(expected)
     yield found
 
@@ -125,7 +125,7 @@ def test_rows_that_are_gone(kafka, topic, producer, admin, asked):
     ranges = ranges_of(kafka, name)
     delete_before(admin, name, 6, partition=5)
     with pytest.raises(DataLossError) as caught:
-        list(read_task(Fetching(broker_client(kafka)), Task(ranges)))
+        list(read_task(Fetching(broker_client(kafka)), RangeTask(ranges)))
     assert caught.value.parameters["found"] == 6
     with compared(Fetching(broker_client(kafka), fail_on_data_loss=False), ranges, asked) as batches:
         assert sum(batch.num_rows for batch in batches) == 10 * PARTITIONS - 6
@@ -152,7 +152,7 @@ def test_answers_that_are_wrong_are_not_used(kafka, topic, producer, monkeypatch
     answers = gather(fetching, ranges)
     assert [r.partition for r in ranges if take(fetching, r, answers) is None] == [3]
     assert answers == {}
-    assert table(read_task(Fetching(broker_client(kafka)), Task(ranges))).num_rows == 10 * PARTITIONS
+    assert table(read_task(Fetching(broker_client(kafka)), RangeTask(ranges))).num_rows == 10 * PARTITIONS
 
 
 def test_a_broker_that_goes_away(kafka, topic, producer, monkeypatch):
@@ -167,7 +167,9 @@ def test_a_broker_that_goes_away(kafka, topic, producer, monkeypatch):
 
     monkeypatch.setattr(FetchConnection, "receive_many", gone)
     assert gather(Fetching(broker_client(kafka)), ranges_of(kafka, name)) == {}
-    assert table(read_task(Fetching(broker_client(kafka)), Task(ranges_of(kafka, name)))).num_rows == 10 * PARTITIONS
+    assert (
+        table(read_task(Fetching(broker_client(kafka)), RangeTask(ranges_of(kafka, name)))).num_rows == 10 * PARTITIONS
+    )
 
 
 def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):

@@ -13,7 +13,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.options.parse import stream_options
 from spark_eos.source import lag, watch
-from spark_eos.source.range_math import Task
+from spark_eos.source.range_math import RangeTask
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.queries.source_calls import (
     run,
@@ -31,7 +31,7 @@ def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transaction
     transactions.producer.begin_transaction()
     transactions.put(name, *"abc")
     with pytest.raises(KafkaError) as caught:
-        list(reader(name).read(Task((OffsetRange(name, 0, 0, 3),))))
+        list(reader(name).read(RangeTask((OffsetRange(name, 0, 0, 3),))))
     assert caught.value.condition == "EOS_SOURCE_STALLED"
 
 

@@ -26,7 +26,7 @@ from spark_eos.pipelines.copy.task import Parts
 from spark_eos.source import readable
 from spark_eos.source import reader as reader_module
 from spark_eos.source import task as source_task
-from spark_eos.source.byte_limit import Piece, Sizes
+from spark_eos.source.byte_limit import SampledBatch, Sizes
 from spark_eos.source.diagnosis import check_epoch, why_not
 from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.fetching import Fetching
@@ -206,7 +206,7 @@ class Query:
         plan = CopyPlan(options, SinkOptions(options.kafka), CLUSTER_ID, None)
         reader = _CopyReader(plan) if self.by_id else EosKafkaStreamReader(options)
         reader._losses = _Recording(start.fail, self)
-        reader._sizes = Sizes(lambda place, at: [Piece(at, at + 2, 2 * _BYTES_PER_OFFSET)])
+        reader._sizes = Sizes(lambda place, at: [SampledBatch(at, at + 2, 2 * _BYTES_PER_OFFSET)])
         self._mark_the_last_look(reader)
         self._note_the_pin(reader)
         reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]

@@ -23,7 +23,7 @@ from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.table import Location, Table
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from tests.support.runs.page_programs import run_program
 from tests.support.waiting import TIMEOUT
 
@@ -34,12 +34,12 @@ QUERY = "5f0c4d6e-query"
 Record = tuple[str, int, int]
 
 
-def micro_batch(number: int, *ranges: tuple[int, int, int], topic: str = "t", query: str = QUERY) -> MicroBatch:
+def micro_batch(number: int, *ranges: tuple[int, int, int], topic: str = "t", query: str = QUERY) -> RangeBatch:
     """``ranges``: of a partition, from an offset to an end."""
-    return MicroBatch(query, number, tuple(OffsetRange(topic, p, start, end, "an id") for p, start, end in ranges))
+    return RangeBatch(query, number, tuple(OffsetRange(topic, p, start, end, "an id") for p, start, end in ranges))
 
 
-def records(batch: MicroBatch) -> list[Record]:
+def records(batch: RangeBatch) -> list[Record]:
     """Those that the micro-batch reads."""
     return [(r.topic, r.partition, offset) for r in batch.ranges for offset in range(r.start, r.end)]
 
@@ -69,9 +69,9 @@ def written(keep: Keep, rows: Iterable[Record]) -> DataFile:
     return DataFile(path, len(content), data.num_rows, int(system.time_of_day() * 1000))
 
 
-def files_of(keep: Keep, batch: MicroBatch) -> list[DataFile]:
+def files_of(keep: Keep, batch: RangeBatch) -> list[DataFile]:
     """The micro-batch's rows, a file for each range."""
-    return [written(keep, records(MicroBatch(batch.query, batch.number, (one,)))) for one in batch.ranges if one.size]
+    return [written(keep, records(RangeBatch(batch.query, batch.number, (one,)))) for one in batch.ranges if one.size]
 
 
 def add_columns(table: Table, schema: pa.Schema, patience_s: float = TIMEOUT) -> Table:
@@ -84,13 +84,13 @@ def targeted(table: Table, **more: Any) -> DeltaTarget:
     return DeltaTarget(table, FileLayout(SCHEMA), **more)
 
 
-def committed(table: Table, batch: MicroBatch, keep: Keep | None = None, **more: Any) -> Outcome:
+def committed(table: Table, batch: RangeBatch, keep: Keep | None = None, **more: Any) -> Outcome:
     """The outcome for a micro-batch whose files were written just now."""
     files = files_of(keep or on_disk(table.location), batch)
     return targeted(table, **more).commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
 
 
-def expected(*batches: MicroBatch) -> Counter[Record]:
+def expected(*batches: RangeBatch) -> Counter[Record]:
     """The rows of these micro-batches, each once."""
     return Counter(record for batch in batches for record in records(batch))
 

@@ -32,8 +32,8 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.table import location_of
-from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileWriter
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import TableReference, Target
 from spark_eos.tools.verify import TableAddress
 from tests.support.tables.delta_files import SCHEMA, looked_after, records
@@ -286,20 +286,20 @@ def _note(noted: dict[str, Any]) -> dict[str, Any]:
     return {"batch": int(noted["batch"]), "rows": int(noted["rows"]), "ranges": noted["ranges"]}
 
 
-def files_of(target: Target, batch: MicroBatch) -> tuple[DataFile, ...]:
+def files_of(target: Target, batch: RangeBatch) -> tuple[DataFile, ...]:
     """The micro-batch's rows, written as by a task."""
     rows = [dict(zip(SCHEMA.names, record, strict=True)) for record in records(batch)]
-    with FileWriter(target.store(), target.layout, Attempt("q", batch.number, 0, 0)) as writer:
+    with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
         writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
         return writer.close()
 
 
-def committed(target: Target, batch: MicroBatch) -> Outcome:
+def committed(target: Target, batch: RangeBatch) -> Outcome:
     """The outcome for a micro-batch whose files were written just now."""
     return target.commit(batch, files_of(target, batch), len(records(batch)), patience_s=TIMEOUT)
 
 
-def expected(*batches: MicroBatch) -> Places:
+def expected(*batches: RangeBatch) -> Places:
     """The rows of these micro-batches, each once."""
     return Counter((partition, offset) for batch in batches for _, partition, offset in records(batch))
 

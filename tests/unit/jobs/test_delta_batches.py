@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.delta.batches import Note
+from jobs.delta.batches import BatchNote
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError
 
@@ -32,11 +32,11 @@ def written(folder: str, batch: int, sources: list[tuple[dict, dict]], marks: di
     file.write_text("\n".join(["v1", "{}", *lines]))
 
 
-def note(start: list, end: list, marks: dict) -> Note:
+def note(start: list, end: list, marks: dict) -> BatchNote:
     with TemporaryDirectory() as folder:
         written(folder, 6, start, marks)
         written(folder, 7, end, marks)
-        return Note.of(Checkpoint(folder), 7, {"rows": 1})
+        return BatchNote.of(Checkpoint(folder), 7, {"rows": 1})
 
 
 @given(SOURCES, SOURCES, SOURCES, SOURCES, MARKS, MARKS)
@@ -56,7 +56,7 @@ def test_a_note_is_read_as_it_was_written(end, theirs) -> None:
     """Beside what the session's settings say of commits."""
     one = note((end * 2)[: len(end)], end, {})
     text = one.text(theirs)
-    assert Note.read(text) == one
+    assert BatchNote.read(text) == one
     assert json.loads(text).get("userMetadata") == theirs
 
 
@@ -67,15 +67,15 @@ def test_what_others_write_is_no_note(what) -> None:
     """Nor does it end the job with an error of Python."""
     text = what if isinstance(what, str) else json.dumps(what)
     for each in (text, json.dumps({"spark-eos": what}), None, "[" * 100_000):
-        assert Note.read(each) is None
+        assert BatchNote.read(each) is None
 
 
 def test_a_note_names_its_first_ranges() -> None:
     """In a message there is no room for thousands."""
     many = {f"t/{n}": (0, 1000 * n + 1000) for n in range(6)}
-    said = str(Note(1, "", many, {}, ""))
+    said = str(BatchNote(1, "", many, {}, ""))
     assert said == "offsets t/0 0 to 1,000, t/1 0 to 2,000, t/2 0 to 3,000, t/3 0 to 4,000 and 2 more"
-    assert str(Note(1, "", {}, {}, "")) == "no new offsets"
+    assert str(BatchNote(1, "", {}, {}, "")) == "no new offsets"
 
 
 @pytest.mark.parametrize("text", ["", "v1\n{}", 'v1\n{}\n{"t":', "v1\n{}\n[]", "v1\n{}\n5"])
@@ -84,11 +84,11 @@ def test_an_offset_log_that_is_damaged_is_an_error(tmp_path: Path, text: str) ->
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(text)
     with pytest.raises(CheckpointError, match="EOS_CHECKPOINT_DAMAGED"):
-        Note.of(Checkpoint(str(tmp_path)), 0, {})
+        BatchNote.of(Checkpoint(str(tmp_path)), 0, {})
 
 
 def test_a_source_without_offsets_so_far_has_none(tmp_path: Path) -> None:
     """Spark writes a dash for it."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n-\n{"t":{"0":5}}')
-    assert Note.of(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}
+    assert BatchNote.of(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from jobs.runner.noted_schemas import FILE, Note, NotedSchemas, Progress, chosen
+from jobs.runner.noted_schemas import FILE, NotedSchemas, Progress, SchemaNote, chosen
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.decoding import Decoding
@@ -30,9 +30,9 @@ def read(subject: str, version: int | Literal["latest"], text: str = '"string"')
     return Decoding(SETTINGS, Registered(subject, number, number, Schema("AVRO", f"{text} {subject} {number}")))
 
 
-def note(version: int, since: int = 0, subject: str = "orders-value", column: str = "value") -> Note:
+def note(version: int, since: int = 0, subject: str = "orders-value", column: str = "value") -> SchemaNote:
     fingerprint = read(subject, version).registered.schema.fingerprint
-    return Note(column, since, subject, version, fingerprint)
+    return SchemaNote(column, since, subject, version, fingerprint)
 
 
 @pytest.mark.parametrize(

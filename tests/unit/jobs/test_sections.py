@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from jobs.kafka_to_iceberg import main
-from jobs.runner.registry import Columns, encoded_rows
+from jobs.runner.registry import ColumnCodecs, encoded_rows
 from spark_eos.pipelines.copy.start import texts
 from tests.support.judges.conditions import raises
 from tests.unit.jobs.conftest import SECRET, Loaded, Planned
@@ -170,4 +170,4 @@ def test_a_job_without_a_registry_does_not_load_its_modules(monkeypatch) -> None
     """They import numpy, for 75 ms of each start. Headers stay as they are."""
     monkeypatch.setitem(sys.modules, "spark_eos.pipelines.registry.wire", None)
     rows = Mock(columns=["value", "headers"])
-    assert encoded_rows(rows, Columns()) is rows
+    assert encoded_rows(rows, ColumnCodecs()) is rows

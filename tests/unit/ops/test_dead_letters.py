@@ -19,7 +19,7 @@ from spark_eos.ops.dead_letters import (
     SentOffsets,
     _as_text,
     _produce,
-    _Reader,
+    _TopicReader,
     ranges_in,
 )
 from tests.support.runs.input_counts import inputs
@@ -143,11 +143,11 @@ def sent_in(log: PartitionLog, offset: int) -> Receipt:
 def reader(monkeypatch: pytest.MonkeyPatch):
     """``reader(records)``: of partition 0 of `LOG`."""
 
-    def make(*records: Record) -> _Reader:
-        monkeypatch.setattr(_Reader, "__init__", lambda self: setattr(self, "_ends", {0: 9}))
-        monkeypatch.setattr(_Reader, "log", lambda self, partition: replace(LOG, partition=partition))
-        monkeypatch.setattr(_Reader, "_messages", lambda self: iter(records))
-        return _Reader()
+    def make(*records: Record) -> _TopicReader:
+        monkeypatch.setattr(_TopicReader, "__init__", lambda self: setattr(self, "_ends", {0: 9}))
+        monkeypatch.setattr(_TopicReader, "log", lambda self, partition: replace(LOG, partition=partition))
+        monkeypatch.setattr(_TopicReader, "_messages", lambda self: iter(records))
+        return _TopicReader()
 
     return make
 

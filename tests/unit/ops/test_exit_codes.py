@@ -49,10 +49,10 @@ def replayed(patch: pytest.MonkeyPatch, left: list[str], *, yes: bool) -> Answer
     return replaying.replay("/c", ReplayRequest("/n", 1, again=True), NOBODY, SETTINGS, yes=yes)
 
 
-def recovers(part: recovery.Part) -> Callable[[pytest.MonkeyPatch, bool], Answer]:
+def recovers(part: recovery.Steps) -> Callable[[pytest.MonkeyPatch, bool], Answer]:
     def answered(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
         own = SinkHead("q", "q", None, HEAD)
-        found = replace(OPEN, decided=part is recovery.Part.SETTLE)
+        found = replace(OPEN, decided=part is recovery.Steps.SETTLE)
         state = QueryState("q", [own], [found], Liveness(closed=True))
         patch.setattr(recovery, "query_states", lambda *_, **__: [state])
         patch.setattr(recovery, "recovered", lambda cluster, plan, wanted: plan)
@@ -67,9 +67,9 @@ def move_group(patch: pytest.MonkeyPatch, yes: bool) -> Answer:
 
 
 TABLE = {
-    "recover": recovers(recovery.Part.ALL),
-    "recover --abort-only": recovers(recovery.Part.ABORT),
-    "recover --settle-only": recovers(recovery.Part.SETTLE),
+    "recover": recovers(recovery.Steps.ALL),
+    "recover --abort-only": recovers(recovery.Steps.ABORT),
+    "recover --settle-only": recovers(recovery.Steps.SETTLE),
     "recover --drop-planned": drop,
     "replay": replays,
     "mirror move-group": move_group,

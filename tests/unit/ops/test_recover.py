@@ -14,7 +14,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
 from spark_eos.ops import recover as recovery
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.recover import Part, SinkPlan, Wanted
+from spark_eos.ops.recover import SinkPlan, Steps, Wanted
 from spark_eos.ops.state import Liveness, QueryState
 from spark_eos.protocol.commands import abort_undecided
 from spark_eos.protocol.end import Broken
@@ -114,7 +114,7 @@ def test_a_plan_to_abort_what_is_broken(answer):
     ("wanted", "broken"),
     [
         (Wanted(), BROKEN),
-        (Wanted(Part.SETTLE), BROKEN),
+        (Wanted(Steps.SETTLE), BROKEN),
         (Wanted(abort_broken=True), BEHIND),
         (Wanted(abort_broken=True), replace(BROKEN, outcome_gone=True)),
     ],
@@ -132,12 +132,12 @@ def test_a_plan_of_what_is_whole(answer):
     found = answer(Wanted())
     assert found.code == 0
     assert "would commit 2 decided" in found.text and "lost" not in found.text
-    assert answer(Wanted(Part.ABORT), broken=[BROKEN]).code == 0
+    assert answer(Wanted(Steps.ABORT), broken=[BROKEN]).code == 0
 
 
 def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
     """Brokers before the command, or the command; it was not committed."""
-    lost = SinkPlan("q", None, HEAD, Part.ALL, unsettled=[PAIRS[0].id], lost=[PAIRS[0].id])
+    lost = SinkPlan("q", None, HEAD, Steps.ALL, unsettled=[PAIRS[0].id], lost=[PAIRS[0].id])
     recovery_ = recovery.Recovery(QueryState("q"), [lost], done=True)
     text = recovery.as_text(recovery_, Wanted(yes=True))
     assert "1 decided transaction(s) are aborted" in text and "committed 0 decided" in text
@@ -156,7 +156,7 @@ def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, bro
         abort_undecided(brokers.ports(), QUERY)
     if broken:
         brokers.taken_by_retention()
-    plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Part.ALL)
+    plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Steps.ALL)
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
     wanted = Wanted(yes=True, abort_broken=abort_broken)
     if broken and not abort_broken:
@@ -171,7 +171,7 @@ def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, bro
 @on_brokers
 def test_a_recovery_of_another_head_changes_nothing(brokers: Brokers, abort_broken: bool):
     """The query was started, and has decided, since the plan was made."""
-    plan = recovery._plan(QUERY, None, brokers.open("r1"), [], Part.ALL)
+    plan = recovery._plan(QUERY, None, brokers.open("r1"), [], Steps.ALL)
     _, batch = brokers.prepared_in_two_partitions()
     brokers.dies("commit.decided", batch)
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())

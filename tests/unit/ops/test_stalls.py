@@ -197,18 +197,18 @@ def replay(query: Query) -> None:
 
 
 def abort(query: Query) -> None:
-    _ended(query, recovery.Part.ABORT)
+    _ended(query, recovery.Steps.ABORT)
 
 
 def recover(query: Query) -> None:
-    _ended(query, recovery.Part.ALL)
+    _ended(query, recovery.Steps.ALL)
 
 
 def settle(query: Query) -> None:
-    _ended(query, recovery.Part.SETTLE)
+    _ended(query, recovery.Steps.SETTLE)
 
 
-def _ended(query: Query, part: recovery.Part) -> None:
+def _ended(query: Query, part: recovery.Steps) -> None:
     head = query.cluster.head(query.id)
     recovery.recovered(query.cluster, recovery.SinkPlan(query.id, None, head, part), recovery.Wanted(part, yes=True))
 

@@ -25,7 +25,7 @@ from spark_eos.ops.drop_planned import drop_planned
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.start import planned
 from spark_eos.pipelines.tables.iceberg.memory import tag_of
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.source.schema import arrow_schema
 from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
 
@@ -54,10 +54,10 @@ def kind(request, tmp_path) -> TableKind:
     return KINDS[request.param](tmp_path / "kind")
 
 
-def batch(number: int, shift: int = 0) -> MicroBatch:
+def batch(number: int, shift: int = 0) -> RangeBatch:
     """Micro-batches of ten offsets, from 1 on: the first one is empty."""
     ranges = [OffsetRange("t", 0, 10 * (number - 1), 10 * number + shift, "id")] if number else []
-    return MicroBatch(QUERY, number, tuple(ranges))
+    return RangeBatch(QUERY, number, tuple(ranges))
 
 
 def location(kind: TableKind) -> Path:
@@ -76,7 +76,7 @@ def write_checkpoint(kind: TableKind, planned: int, done: int, **mark: str) -> N
     (folder / "metadata").write_text(json.dumps({"id": QUERY}))
 
 
-def commit(kind: TableKind, *batches: MicroBatch) -> None:
+def commit(kind: TableKind, *batches: RangeBatch) -> None:
     target = kind.place().target(SCHEMA, create=True)
     for each in batches:
         target.commit(each, [], 0, is_there=False)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from spark_eos.errors import SchemaError, WorkerError, stop
-from spark_eos.pipelines.confined import Bounds, Confined, OutOfBounds, _group_limits, share_mib
+from spark_eos.pipelines.confined import CallLimits, Confined, OutOfBounds, _group_limits, share_mib
 
-BOUNDS = Bounds(memory_mib=256, cpu_s=5, time_s=60)
+BOUNDS = CallLimits(memory_mib=256, cpu_s=5, time_s=60)
 
 
 def looping() -> None:
@@ -82,8 +82,8 @@ def raising_what_does_not_travel() -> None:
 @pytest.mark.parametrize(
     ("function", "bounds", "words"),
     [
-        (looping, Bounds(256, 0.2, 60), "more than 0.2 s of the processor"),
-        (sleeping, Bounds(256, 5, 0.2), "more than 0.2 s"),
+        (looping, CallLimits(256, 0.2, 60), "more than 0.2 s of the processor"),
+        (sleeping, CallLimits(256, 5, 0.2), "more than 0.2 s"),
         (eating, BOUNDS, "more than 256 MiB"),
         (mapping, BOUNDS, "Cannot allocate memory"),
         (crashing, BOUNDS, "SIGSEGV"),

@@ -18,7 +18,7 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch, TaskReport, assign
 from spark_eos.sink import attempt
-from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.sink.attempt import Attempt, RowWriter, WriteStats
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
@@ -98,7 +98,7 @@ class Task:
         if point == "prepare.flushed":
             self.happens()
 
-    def write(self, parts: Iterator[Part] | list[Part]) -> TaskReport:
+    def write(self, parts: Iterator[WriteStats] | list[WriteStats]) -> TaskReport:
         brokers, ports = self.brokers, self.brokers.ports()
         session = Session(
             BrokerClient(JOB.options.kafka),
@@ -112,7 +112,7 @@ class Task:
         finally:
             assert self.producer.closed
 
-    def refused(self, entry: str, parts: Iterator[Part] | list[Part]) -> EosError:
+    def refused(self, entry: str, parts: Iterator[WriteStats] | list[WriteStats]) -> EosError:
         """The error by which it ends; its transaction is aborted."""
         error = stopped(entry.partition(".")[0], lambda: self.write(parts))
         assert error.entry == entry
@@ -125,7 +125,9 @@ def test_what_is_handed_over_can_be_decided(brokers: Brokers, monkeypatch):
     """All rows, once they are acknowledged, in a transaction that is open; the oldest of their timestamps is noted."""
     task = Task(brokers, monkeypatch)
     task.producer.take(OUTPUT, BESIDE, OUTPUT)
-    report = task.write([Part(1, 2**64 - 1, 7), Part(1, 5, 5, letters=1), Part(1, 2, 9), Part(0, 0)])
+    report = task.write(
+        [WriteStats(1, 2**64 - 1, 7), WriteStats(1, 5, 5, letters=1), WriteStats(1, 2, 9), WriteStats(0, 0)]
+    )
     assert (report.rows, report.digest, report.oldest_ms) == (3, 6, 5)
     assert report.digest < 1 << DIGEST_BITS
     assert report.written is not None
@@ -142,11 +144,11 @@ def test_records_beside_rows_are_handed_over_without_any_row(brokers: Brokers, m
     """They belong to the transaction as rows do; without records there is none."""
     task = Task(brokers, monkeypatch)
     task.producer.take(OUTPUT)
-    report = task.write([Part(0, 0, beside=1, dropped=2)])
+    report = task.write([WriteStats(0, 0, beside=1, dropped=2)])
     assert report.written is not None
     assert (report.rows, report.dropped) == (0, 2)
     assert brokers.state(task.producer.identity()) is State.ONGOING
-    nothing = Task(brokers, monkeypatch).write([Part(0, 0, dropped=3)])
+    nothing = Task(brokers, monkeypatch).write([WriteStats(0, 0, dropped=3)])
     assert (nothing.written, nothing.dropped) == (None, 3)
 
 
@@ -159,7 +161,7 @@ def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(broke
     batch = brokers.prepared(task.head, 1)
     assert other not in batch.pairs
     task.happens = lambda: commit(brokers.ports(), MicroBatch("r1", 0, batch.reports))
-    task.refused("EOS_ATTEMPT_LATE", [Part(1, 1)])
+    task.refused("EOS_ATTEMPT_LATE", [WriteStats(1, 1)])
 
 
 @on_brokers
@@ -168,19 +170,19 @@ def test_an_attempt_of_a_run_that_was_replaced_aborts_itself(brokers: Brokers, m
     task = Task(brokers, monkeypatch)
     task.producer.take(OUTPUT)
     brokers.open("r2")
-    task.refused("EOS_SUPERSEDED", [Part(1, 1)])
+    task.refused("EOS_SUPERSEDED", [WriteStats(1, 1)])
 
 
-def begun_again(task: Task) -> Iterator[Part]:
+def begun_again(task: Task) -> Iterator[WriteStats]:
     """After a minute, somebody aborts the transaction in one of its partitions by hand, and the task goes on."""
     task.producer.take(OUTPUT, BESIDE)
     task.producer.flush()
-    yield Part(2, 2)
+    yield WriteStats(2, 2)
     task.brokers.world.now += VALID_MS
     pair = task.producer.identity()
     task.brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
     task.producer.take(BESIDE)
-    yield Part(1, 1)
+    yield WriteStats(1, 1)
 
 
 @pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
@@ -204,4 +206,4 @@ def test_a_partition_that_has_lost_its_newest_records(brokers: Brokers, version:
     task = Task(brokers, monkeypatch, untold=untold)
     task.producer.take(OUTPUT, OUTPUT)
     task.happens = lambda: brokers.cluster.log(OUTPUT).cut_rows(1)
-    assert "the task's last record in" in task.refused("EOS_TRANSACTION_NOT_HELD", [Part(2, 2)]).message
+    assert "the task's last record in" in task.refused("EOS_TRANSACTION_NOT_HELD", [WriteStats(2, 2)]).message

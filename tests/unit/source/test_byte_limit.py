@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.source.byte_limit import LOOK_BYTES, Piece, Sizes
+from spark_eos.source.byte_limit import LOOK_BYTES, SampledBatch, Sizes
 
 
 class Log:
@@ -17,14 +17,14 @@ class Log:
         ends = [0]
         for offsets, _ in batches:
             ends.append(ends[-1] + offsets)
-        self.pieces = [Piece(a, b, size) for (a, b), (_, size) in zip(pairwise(ends), batches, strict=True)]
+        self.pieces = [SampledBatch(a, b, size) for (a, b), (_, size) in zip(pairwise(ends), batches, strict=True)]
         self.end = ends[-1]
         self.looks = 0
 
-    def look(self, place: tuple[str, int], at: int) -> list[Piece]:
+    def look(self, place: tuple[str, int], at: int) -> list[SampledBatch]:
         """Whole batches, as a broker gives them: the first in any case, more while they fit."""
         self.looks += 1
-        found: list[Piece] = []
+        found: list[SampledBatch] = []
         for piece in self.pieces:
             if piece.end > at:
                 if found and sum(one.size for one in found) + piece.size > LOOK_BYTES:

@@ -188,4 +188,4 @@ def test_ranges_share_a_task_up_to_more_where_each_core_has_one(sizes, cores):
 def test_who_says_how_many_tasks_gets_one_for_each_range(asked, cores):
     """With minPartitions or maxRecordsPerPartition, ranges are not put together."""
     reads = [OffsetRange("t", p, 0, 3) for p in range(4)]
-    assert range_math.tasks(reads, *asked, cores) == [range_math.Task((r,)) for r in reads]
+    assert range_math.tasks(reads, *asked, cores) == [range_math.RangeTask((r,)) for r in reads]

@@ -22,7 +22,7 @@ from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.copy.transforming import HEADERS_TYPE, conformed
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
 from spark_eos.pipelines.tables.delta.versions import CHANGED
-from spark_eos.pipelines.tables.reading import Piece
+from spark_eos.pipelines.tables.reading import RowSlice
 
 #: Headers that are added behind each row's own: its version in decimal digits, and its kind.
 VERSION_HEADER, KIND_HEADER = "delta.commit.version", "delta.change.type"
@@ -45,7 +45,7 @@ class Changes:
 
 
 #: Reads a file: the table's columns, followed by `CHANGE_TYPE` for a file of changes.
-Pieces = Callable[[TableFile], Iterator[Piece]]
+Pieces = Callable[[TableFile], Iterator[RowSlice]]
 
 
 def in_order(files: Iterable[TableFile], pieces: Pieces, *, held_bytes: int = _HELD_BYTES) -> Iterator[Changes]:
@@ -62,7 +62,7 @@ def in_order(files: Iterable[TableFile], pieces: Pieces, *, held_bytes: int = _H
         yield from _by_kind(mixed, pieces, held_bytes)
 
 
-def _whole(file: TableFile, piece: Piece) -> Changes:
+def _whole(file: TableFile, piece: RowSlice) -> Changes:
     return Changes(file, file.kind, piece.rows, piece.first, np.arange(piece.first, piece.first + piece.rows.num_rows))
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from spark_eos.errors import EosError, stop
-from spark_eos.pipelines.copy.from_table.position import First, Position
+from spark_eos.pipelines.copy.from_table.position import First, TablePosition
 from spark_eos.pipelines.tables.delta.source import other_table
 from spark_eos.pipelines.tables.delta.versions import CHANGED, VersionFiles
 
@@ -24,7 +24,7 @@ MOST_VERSIONS = 1000
 ALONE_BYTES = 32 << 20
 
 
-class Log(Protocol):
+class VersionLog(Protocol):
     """See `spark_eos.pipelines.tables.delta.log.TableLog`."""
 
     def files(self, version: int) -> VersionFiles | None: ...
@@ -52,7 +52,7 @@ class FilesOfVersion:
     files: pa.Table
 
 
-def group_at(log: Log, at: Position, path: str) -> VersionFiles | None:
+def group_at(log: VersionLog, at: TablePosition, path: str) -> VersionFiles | None:
     """Return the files among which the next one is; None for a version that is not there yet. ``path``: of the table.
     Raises TableError, DataLossError."""
     if at.first is None:
@@ -63,7 +63,7 @@ def group_at(log: Log, at: Position, path: str) -> VersionFiles | None:
     return group
 
 
-def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path: str) -> Position:
+def next_end(log: VersionLog, start: TablePosition, limits: Limits, newest: int | None, path: str) -> TablePosition:
     """Return where the micro-batch that begins at ``start`` ends; ``start`` itself where nothing is new. ``newest``:
     the last version to read, if there is one. Raises TableError, DataLossError."""
     at, files, size = replace(start, begin=None), 0, 0
@@ -94,7 +94,7 @@ def next_end(log: Log, start: Position, limits: Limits, newest: int | None, path
     return at
 
 
-def files_between(log: Log, start: Position, end: Position, path: str) -> Iterator[FilesOfVersion]:
+def files_between(log: VersionLog, start: TablePosition, end: TablePosition, path: str) -> Iterator[FilesOfVersion]:
     """Yield the files of a micro-batch, in order. Raises TableError, DataLossError where the log no longer has them."""
     at = start
     while (at.version, at.file, at.first) != (end.version, end.file, end.first):
@@ -137,9 +137,9 @@ def _is_alone(group: VersionFiles) -> bool:
 
 def beginning(
     table: str, version: int, group: VersionFiles | None, commit: str | None, *, changes: bool = False
-) -> Position:
+) -> TablePosition:
     """Return where a new query begins: with ``group``, all files that the table has at a version, or without it, with
     the files of that version. ``commit``: the mark of the version's JSON, where the query reads on from it;
     ``changes``: whether it reads changes."""
     first = None if group is None else First(group.files.num_rows, group.mark)
-    return Position(table, version, 0, None if commit is None else (version, commit), first, changes=changes)
+    return TablePosition(table, version, 0, None if commit is None else (version, commit), first, changes=changes)

@@ -35,7 +35,7 @@ class First:
 
 
 @dataclass(frozen=True)
-class Position:
+class TablePosition:
     """The next file to be read is number ``file`` of ``version``: of the files that it appended, or, with ``first``, of
     all that the table had then. ``commit``: version and mark of the newest JSON that was read; None where there is
     none. ``begin``: where the query began, at the end of its first micro-batch. ``changes``: whether changes are
@@ -46,11 +46,11 @@ class Position:
     file: int = 0
     commit: tuple[int, str] | None = None
     first: First | None = None
-    begin: Position | None = None
+    begin: TablePosition | None = None
     changes: bool = False
 
 
-def to_spark(position: Position) -> dict[str, Any]:
+def to_spark(position: TablePosition) -> dict[str, Any]:
     """Convert to JSON, whose text is the same for equal positions."""
     fields: dict[str, Any] = {"table": position.table, "version": position.version, "file": position.file}
     if position.commit is not None:
@@ -64,11 +64,11 @@ def to_spark(position: Position) -> dict[str, Any]:
     return fields
 
 
-def from_spark(logged: Mapping[str, Any]) -> Position | None:
+def from_spark(logged: Mapping[str, Any]) -> TablePosition | None:
     """Parse the result of `to_spark`; None for anything else."""
     try:
         commit, first, begin = logged.get("commit"), logged.get("first"), logged.get("begin")
-        return Position(
+        return TablePosition(
             str(logged["table"]),
             int(logged["version"]),
             int(logged["file"]),
@@ -81,7 +81,7 @@ def from_spark(logged: Mapping[str, Any]) -> Position | None:
         return None
 
 
-def check_reads(position: Position, path: str, *, changes: bool) -> None:
+def check_reads(position: TablePosition, path: str, *, changes: bool) -> None:
     """Check that the query still reads the same of the table: its changes, or its appended rows. ``path``: of the
     table; ``changes``: whether it reads changes now. Raises TableError (EOS_DELTA_OTHER_SOURCE)."""
     if position.changes != changes:
@@ -89,7 +89,7 @@ def check_reads(position: Position, path: str, *, changes: bool) -> None:
         raise stop("EOS_DELTA_OTHER_SOURCE.changes", path=path, before=what[position.changes], now=what[changes])
 
 
-def from_text(line: str | None) -> Position | None:
+def from_text(line: str | None) -> TablePosition | None:
     """Parse a position from Spark's JSON of an offset; None for one that `to_spark` has not written."""
     try:
         return from_spark(json.loads(line or "null"))

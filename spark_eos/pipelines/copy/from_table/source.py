@@ -17,7 +17,7 @@ from spark_eos.pipelines.copy.from_table.planning import (
     in_any_order,
     next_end,
 )
-from spark_eos.pipelines.copy.from_table.position import NEW, Position, check_reads, from_spark, to_spark
+from spark_eos.pipelines.copy.from_table.position import NEW, TablePosition, check_reads, from_spark, to_spark
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import other_table
 from spark_eos.source.range_reader import RangeReader
@@ -99,7 +99,7 @@ class FileStreamReader(RangeReader):
 
     # Steps
 
-    def _begin(self) -> Position:
+    def _begin(self) -> TablePosition:
         """Return where a new query begins. Raises TableError."""
         table, version = self._plan.table, self._plan.starting_version
         if version is not None:
@@ -110,7 +110,7 @@ class FileStreamReader(RangeReader):
         newest = self._log.newest() if self._newest is None else self._newest
         return beginning(table.id, newest, self._log.first(newest), self._log.mark(newest), changes=table.changes)
 
-    def _position(self, logged: dict[str, Any]) -> Position:
+    def _position(self, logged: dict[str, Any]) -> TablePosition:
         """Parse a position. Raises TableError where the checkpoint belongs to another table, or to a query through
         Spark."""
         position = from_spark(logged)

@@ -19,8 +19,8 @@ from spark_eos.pipelines.copy.transforming import called, columns_of, conformed,
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import CHANGE_TYPE, SourceTable
 from spark_eos.pipelines.tables.delta.versions import CHANGED
-from spark_eos.pipelines.tables.reading import FileReader, Piece
-from spark_eos.spi import Part, RowBatch, open_store
+from spark_eos.pipelines.tables.reading import FileReader, RowSlice
+from spark_eos.spi import RowBatch, WriteStats, open_store
 
 
 class TableRows(RangeRows):
@@ -33,7 +33,7 @@ class TableRows(RangeRows):
         topics = tuple(sorted({(r.topic, "") for r in ranges}))
         return CopiedFrom("", topics, self.plan.transform.name, ranges)
 
-    def parts(self, run: TaskRun) -> Iterator[Part]:
+    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
         """Yield the rows that the transform makes of each piece of each file."""
         plan, table, transform = self.plan, self.plan.table, self.plan.transform
         files = files_of(run.ranges, table, {file.range(table): file for file in run.given})
@@ -43,7 +43,7 @@ class TableRows(RangeRows):
                 numbers = read.row_numbers(table, rows.num_rows)
                 batch = RowBatch(rows, transform.columns, plan.sink.topic, numbers)
                 yield replace(run.attempt.writer.write(batch), bytes=batch.bytes)
-            yield Part(0, 0, read=read.rows.num_rows)
+            yield WriteStats(0, 0, read=read.rows.num_rows)
 
 
 def files_of(
@@ -98,7 +98,7 @@ def read_files(plan: FromTablePlan, files: Iterable[TableFile]) -> Iterator[Read
     reader = FileReader(store, table.location.path, table.schema, table.partition_by)
     of_changes = replace(reader, schema=table.schema.append(pa.field(CHANGE_TYPE, pa.string())))
 
-    def pieces(file: TableFile) -> Iterator[Piece]:
+    def pieces(file: TableFile) -> Iterator[RowSlice]:
         return (of_changes if file.kind == CHANGED else reader).pieces(file.path, file.size, file.partition)
 
     if table.changes:

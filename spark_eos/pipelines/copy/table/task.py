@@ -15,7 +15,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.rows import in_words, rows_of
 from spark_eos.pipelines.copy.transforming import rejection
-from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, FileWriter
+from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.partitions import NoPartition
 from spark_eos.pipelines.tables.target import stored
 from spark_eos.pipelines.tables.values import conformed
@@ -79,7 +79,7 @@ def _written(
 ) -> tuple[tuple[DataFile, ...], int, int]:
     """Return the files, how many records were read, and how many of them are left out."""
     readable = ReadableRanges.in_task(plan.source, plan.cluster, {r.topic: r.topic_id for r in ranges})
-    attempt = Attempt(identity.query, identity.batch, identity.partition, identity.attempt)
+    attempt = FileAttempt(identity.query, identity.batch, identity.partition, identity.attempt)
     read = dropped = 0
 
     def counted(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from spark_eos.errors import stop
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.task import TableMessage, run_task
 from spark_eos.pipelines.tables.commit import Outcome
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.sink.commit import all_received
 from spark_eos.spark.worker_gc import spare_collections
 from spark_eos.spi import Identity, hidden_traceback
@@ -50,7 +50,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             raise stop("EOS_TASK_SILENT", batch=batchId, count=0, tasks=0, silent="all of them")
         failpoints.reach("table.entered")
         plan = self._plan
-        batch = MicroBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
+        batch = RangeBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
         files = [file for message in received for file in message.files]
         rows, size = sum(message.rows for message in received), sum(file.size_bytes for file in files)
         read = sum(message.read for message in received)
@@ -86,7 +86,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def _tell(
         self,
         received: Sequence[TableMessage],
-        batch: MicroBatch,
+        batch: RangeBatch,
         outcome: Outcome,
         took_s: float,
         **figures: int,

@@ -8,7 +8,7 @@
                 │
                 └── plan ── writers ── cells
                       │
-                   Encoder
+                   DatumEncoder
 
 Pure functions: no I/O, no Spark, no registry.
 """
@@ -16,8 +16,8 @@ Pure functions: no I/O, no Spark, no registry.
 from __future__ import annotations
 
 from spark_eos.pipelines.registry.avro.arrow import arrow_type
-from spark_eos.pipelines.registry.avro.decoder import Decoded, Decoder
-from spark_eos.pipelines.registry.avro.encoder import Encoded, Encoder
+from spark_eos.pipelines.registry.avro.decoder import DecodedValues, Decoder
+from spark_eos.pipelines.registry.avro.encoder import DatumEncoder, EncodedValues
 from spark_eos.pipelines.registry.avro.schema import Schema, parse
 
-__all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Schema", "arrow_type", "parse"]
+__all__ = ["DatumEncoder", "DecodedValues", "Decoder", "EncodedValues", "Schema", "arrow_type", "parse"]

@@ -12,7 +12,7 @@ from spark_eos.pipelines.registry.avro.schema import (
     Fixed,
     Map,
     Primitive,
-    Record,
+    RecordType,
     Schema,
     Union,
 )
@@ -90,7 +90,7 @@ def arrow_type(schema: Schema) -> pa.DataType:
             return pa.list_(_field("element", items))
         case Map(values=values):
             return pa.map_(pa.field("key", pa.string(), nullable=False), _field("value", values))
-        case Record(fields=fields):
+        case RecordType(fields=fields):
             return pa.struct([_field(one.name, one.schema) for one in fields])
         case Union():
             return _union_type(schema)

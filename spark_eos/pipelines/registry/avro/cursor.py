@@ -61,7 +61,7 @@ class Verdicts:
         return {row: self.reasons[number] for row, number in zip(rows.tolist(), numbers, strict=True)}
 
 
-class Data:
+class DatumBytes:
     """The bytes of datums, followed by PADDING: ``raw`` as uint8, and words of 4 and 8 bytes at every position."""
 
     def __init__(self, raw: np.ndarray) -> None:
@@ -100,7 +100,9 @@ class Cursor:
     """n lanes: ``at`` and ``end`` are positions, ``row`` is the row of the datum, each n int64. ``verdicts``: where
     failures are marked, None to mark none. ``failed``: which lanes have failed, n bool, or None if none has."""
 
-    def __init__(self, data: Data, at: np.ndarray, end: np.ndarray, row: np.ndarray, verdicts: Verdicts | None) -> None:
+    def __init__(
+        self, data: DatumBytes, at: np.ndarray, end: np.ndarray, row: np.ndarray, verdicts: Verdicts | None
+    ) -> None:
         self.data = data
         self.at = at
         self.end = end
@@ -222,7 +224,7 @@ class WholeCursor(Cursor):
         return start, self.end - start
 
 
-def _long_varints(data: Data, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _long_varints(data: DatumBytes, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return varints of two and more bytes: the numbers (int64), their sizes, and which are malformed (bool)."""
     words = data.words(at, "<u8")
     stop = ~words & _TOP_BITS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from spark_eos.pipelines.registry.avro.cursor import Data
+from spark_eos.pipelines.registry.avro.cursor import DatumBytes
 
 _U = np.uint64
 _WORD_BITS, _WORD_BYTES = 64, 8
@@ -14,7 +14,7 @@ _MASK = (1 << _WORD_BITS) - 1
 BYTES = 16
 
 
-def read_decimals(data: Data, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read_decimals(data: DatumBytes, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Read n numbers at these positions, of these sizes in bytes (int64): their upper words (int64), their lower words
     (uint64), and which have no bytes or more than 128 bits (bool)."""
     wrong = size == 0
@@ -41,7 +41,7 @@ def read_decimals(data: Data, at: np.ndarray, size: np.ndarray) -> tuple[np.ndar
     return high, low, wrong
 
 
-def _only_signs(data: Data, at: np.ndarray, extra: np.ndarray) -> np.ndarray:
+def _only_signs(data: DatumBytes, at: np.ndarray, extra: np.ndarray) -> np.ndarray:
     """Tell whether the first ``extra`` bytes (at least one) of each number only repeat the sign of the rest, n bool."""
     sign = np.where(data.raw.take(at + extra) & 0x80, 0xFF, 0)
     begins = np.cumsum(extra) - extra

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spark_eos.pipelines.registry.avro.cursor import Cursor, Data, Verdicts, WholeCursor
+from spark_eos.pipelines.registry.avro.cursor import Cursor, DatumBytes, Verdicts, WholeCursor
 from spark_eos.pipelines.registry.avro.resolve import resolve
 from spark_eos.pipelines.registry.avro.schema import Schema
 
@@ -19,7 +19,7 @@ _LONGEST_DATUM = (1 << 31) - 2 * _CHUNK_BYTES
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedValues:
     """Decoded values. ``rows``: n values of the reader's type; null where the value is null or bad. ``bad``: row → why
     it cannot be read."""
 
@@ -37,7 +37,7 @@ class Decoder:
         self._cursor = Cursor if sized else WholeCursor
         self.type: pa.DataType = self._reader.type
 
-    def decode(self, values: pa.Array, begin: int | np.ndarray = 0) -> Decoded:
+    def decode(self, values: pa.Array, begin: int | np.ndarray = 0) -> DecodedValues:
         """Decode n datums.
 
         ``values``: binary or large_binary. ``begin``: how many bytes of each value to skip, one number or n. A datum is
@@ -58,7 +58,7 @@ class Decoder:
             place = np.zeros(len(values), np.int64)
             place[lanes] = np.arange(len(lanes))
             column = column.take(pa.array(place, mask=bad | ~present))
-        return Decoded(column, verdicts.by_row())
+        return DecodedValues(column, verdicts.by_row())
 
     def _part(
         self, values: pa.Array, at: np.ndarray, end: np.ndarray, rows: np.ndarray, verdicts: Verdicts
@@ -66,7 +66,7 @@ class Decoder:
         """Return the values of these rows. Their datums are from ``at`` to ``end`` in the buffer of ``values``."""
         at, end = at[rows], end[rows]
         first, last = int(at.min()), int(end.max())
-        data = Data(np.frombuffer(values.buffers()[2] or b"", np.uint8)[first:last])
+        data = DatumBytes(np.frombuffer(values.buffers()[2] or b"", np.uint8)[first:last])
         cursor = self._cursor(data, at - first, end - first, rows, verdicts)
         column = self._reader.read(cursor)
         left = cursor.at != cursor.end

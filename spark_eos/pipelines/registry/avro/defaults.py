@@ -13,7 +13,7 @@ from spark_eos.pipelines.registry.avro.schema import (
     Json,
     Map,
     Primitive,
-    Record,
+    RecordType,
     Schema,
     Union,
     name_of,
@@ -60,7 +60,7 @@ def _datum(schema: Schema, value: Json, path: str) -> bytes:
             return _block([_bytes(items, one, f"{path}[]") for one in value])
         case Map(values=values) if isinstance(value, dict):
             return _block([_text(key) + _bytes(values, one, f"{path}{{}}") for key, one in value.items()])
-        case Record() if isinstance(value, dict):
+        case RecordType() if isinstance(value, dict):
             return _record(schema, value, path)
     raise _invalid(schema, value, path)
 
@@ -77,7 +77,7 @@ def _union(schema: Union, value: Json, path: str) -> bytes:
     raise _invalid(schema, value, path)
 
 
-def _record(schema: Record, value: dict[str, Json], path: str) -> bytes:
+def _record(schema: RecordType, value: dict[str, Json], path: str) -> bytes:
     data = b""
     for field in schema.fields:
         where = f"{path}.{field.name}"

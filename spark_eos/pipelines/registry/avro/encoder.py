@@ -19,7 +19,7 @@ _CHUNK_ROWS = 16_384
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedValues:
     """Encoded rows. ``values``: binary, n values; null where the row is null or bad. ``bad``: row → why it cannot be
     written."""
 
@@ -27,7 +27,7 @@ class Encoded:
     bad: dict[int, str]
 
 
-class Encoder:
+class DatumEncoder:
     """Writes values of an Arrow type as datums of a schema; several threads can use it.
 
     ``type``: `arrow_type` of the schema, or another type that `plan` accepts. Raises SchemaError for any other type.
@@ -38,7 +38,7 @@ class Encoder:
         self._sized = sized
         self._writer = plan(schema, type, name_of(schema).rpartition(".")[2])
 
-    def encode(self, rows: pa.Array, prefix: bytes = b"") -> Encoded:
+    def encode(self, rows: pa.Array, prefix: bytes = b"") -> EncodedValues:
         """Encode n rows as datums, each after ``prefix``.
 
         A row is bad if the schema cannot hold a value of it: null where the schema has no null, a number out of range,
@@ -51,7 +51,7 @@ class Encoder:
         ]
         values = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
         good = rows.is_valid().to_numpy(zero_copy_only=False) & (verdicts.codes == 0)
-        return Encoded(values if good.all() else null_but_where(good, values), verdicts.by_row())
+        return EncodedValues(values if good.all() else null_but_where(good, values), verdicts.by_row())
 
     def _part(self, rows: pa.Array, begin: int, prefix: bytes, verdicts: Verdicts) -> pa.BinaryArray:
         count = len(rows)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.pipelines.registry.avro.cursor import Cursor
-from spark_eos.pipelines.registry.avro.readers import Boolean, Bundle, Piece, Reader, Real, Struct
+from spark_eos.pipelines.registry.avro.readers import Boolean, Bundle, Piece, Real, Struct, ValueReader
 from spark_eos.pipelines.registry.avro.texts import twice
 from spark_eos.pipelines.registry.avro.walk import WRONG, walk_long
 
@@ -31,7 +31,7 @@ class List:
 
     path: str
     type: pa.DataType
-    item: Reader
+    item: ValueReader
     least: int
 
     def read(self, cursor: Cursor) -> pa.Array:
@@ -201,7 +201,7 @@ def _find_in_rounds(array: List, items: _Items, part: Cursor, count: np.ndarray,
         part.drop(np.array(failed))
 
 
-def _walk_items(item: Reader, items: _Items, data: bytes, at: int, end: int, lane: int, count: int) -> int:
+def _walk_items(item: ValueReader, items: _Items, data: bytes, at: int, end: int, lane: int, count: int) -> int:
     """Find ``count`` items in ``data[at:end]``, and return the position behind them; WRONG if one cannot be read, which
     is the last one in ``items``."""
     lanes, starts, ends = items.single

@@ -23,7 +23,7 @@ from spark_eos.pipelines.registry.avro.schema import (
     Fixed,
     Map,
     Primitive,
-    Record,
+    RecordType,
     Schema,
     Union,
     described,
@@ -44,7 +44,7 @@ from spark_eos.pipelines.registry.avro.writers import (
     DurationWriter,
     IntegerWriter,
     ListWriter,
-    MapWriter,
+    MapValueWriter,
     NullWriter,
     OptionalWriter,
     PieceWriter,
@@ -53,20 +53,20 @@ from spark_eos.pipelines.registry.avro.writers import (
     SymbolWriter,
     UnionWriter,
     UuidWriter,
-    Writer,
+    ValueWriter,
 )
 
 _UNITS = {"s": 1, "ms": UNITS["millis"], "us": UNITS["micros"], "ns": UNITS["nanos"]}
 
 
-def plan(schema: Schema, type_: pa.DataType, path: str) -> Writer:
+def plan(schema: Schema, type_: pa.DataType, path: str) -> ValueWriter:
     """Return the writer of columns of this type. Raises SchemaError, with the path, if the type does not fit."""
     if types.is_dictionary(type_) and (_is_text(type_.value_type) or _is_binary(type_.value_type)):
         type_ = type_.value_type  # the writers of texts and bytes cast their columns
     match schema:
         case Union():
             return _union(schema, type_, path)
-        case Record():
+        case RecordType():
             return _record(schema, type_, path)
         case Enum(symbols=symbols) if _is_text(type_):
             return SymbolWriter(path, symbols)
@@ -76,7 +76,7 @@ def plan(schema: Schema, type_: pa.DataType, path: str) -> Writer:
             return ListWriter(path, plan(items, type_.value_type, f"{path}[]"))
         case Map(values=values) if types.is_map(type_) and _is_text(type_.key_type):
             key = PieceWriter(f"{path}{{}}", pa.string())
-            return MapWriter(path, key, plan(values, type_.item_type, f"{path}{{}}"))
+            return MapValueWriter(path, key, plan(values, type_.item_type, f"{path}{{}}"))
         case Fixed():
             return _fixed(schema, type_, path)
         case Primitive():
@@ -99,7 +99,7 @@ def _is_binary(type_: pa.DataType) -> bool:
     return any(bool(one(type_)) for one in some)
 
 
-def _union(schema: Union, type_: pa.DataType, path: str) -> Writer:
+def _union(schema: Union, type_: pa.DataType, path: str) -> ValueWriter:
     members, null = schema.members, schema.null
     if len(members) < 2:
         if null is not None and types.is_null(type_):
@@ -114,7 +114,7 @@ def _union(schema: Union, type_: pa.DataType, path: str) -> Writer:
     return UnionWriter(path, null, tuple(zip(numbers, writers, strict=True)))
 
 
-def _record(schema: Record, type_: pa.DataType, path: str) -> Writer:
+def _record(schema: RecordType, type_: pa.DataType, path: str) -> ValueWriter:
     if not types.is_struct(type_):
         raise _unfit(schema, type_, path)
     names = [one.name for one in type_]
@@ -127,7 +127,7 @@ def _record(schema: Record, type_: pa.DataType, path: str) -> Writer:
     return StructWriter(path, tuple(_field(field, type_, names, f"{path}.{field.name}") for field in schema.fields))
 
 
-def _field(field: Field, type_: pa.DataType, names: list[str], path: str) -> tuple[Writer, int | None]:
+def _field(field: Field, type_: pa.DataType, names: list[str], path: str) -> tuple[ValueWriter, int | None]:
     if field.name in names:
         number = names.index(field.name)
         return plan(field.schema, type_[number].type, path), number
@@ -136,7 +136,7 @@ def _field(field: Field, type_: pa.DataType, names: list[str], path: str) -> tup
     return DefaultWriter(default_bytes(field.schema, field.default, path)), None
 
 
-def _fixed(schema: Fixed, type_: pa.DataType, path: str) -> Writer:
+def _fixed(schema: Fixed, type_: pa.DataType, path: str) -> ValueWriter:
     match schema.logical:
         case Decimal():
             return _decimal(schema, schema.logical, type_, schema.size, path)
@@ -161,7 +161,7 @@ def _decimal(
     return DecimalWriter(path, pa.decimal128(MOST_DIGITS, decimal.scale), decimal.digits, size)
 
 
-def _primitive(schema: Primitive, type_: pa.DataType, path: str) -> Writer:
+def _primitive(schema: Primitive, type_: pa.DataType, path: str) -> ValueWriter:
     match schema.type:
         case "null" if types.is_null(type_):
             return NullWriter(path)
@@ -190,7 +190,7 @@ _FLOATS = {
 }
 
 
-def _integer(schema: Primitive, type_: pa.DataType, path: str) -> Writer:
+def _integer(schema: Primitive, type_: pa.DataType, path: str) -> ValueWriter:
     least, most = (INT_LEAST, INT_MOST) if schema.type == "int" else (LONG_LEAST, LONG_MOST)
     what = "an int of 32 bits" if schema.type == "int" else "a long of 64 bits"
     kind, unit = kind_and_unit(schema.logical)

@@ -20,7 +20,7 @@ from spark_eos.pipelines.registry.avro.units import LONG_LEAST, LONG_MOST
 from spark_eos.pipelines.registry.avro.walk import WRONG, walk_long, walk_piece
 
 
-class Reader(Protocol):
+class ValueReader(Protocol):
     """Reads a value of each lane of a cursor.
 
     ``type``: the type of the column. ``read`` returns the column; lanes that fail have any value. ``skip`` only moves
@@ -275,7 +275,7 @@ class Struct:
     type; None for a field that the reader does not have, which is checked all the same."""
 
     type: pa.DataType
-    steps: tuple[tuple[Reader, int | None], ...]
+    steps: tuple[tuple[ValueReader, int | None], ...]
 
     def read(self, cursor: Cursor) -> pa.Array:
         columns: list[pa.Array | None] = [None] * self.type.num_fields
@@ -303,7 +303,7 @@ class Member:
 
     type: pa.DataType
     number: int
-    reader: Reader
+    reader: ValueReader
 
     def read(self, cursor: Cursor) -> pa.Array:
         count = len(cursor)
@@ -325,7 +325,7 @@ class Branches:
 
     path: str
     type: pa.DataType
-    readers: tuple[Reader | str, ...]
+    readers: tuple[ValueReader | str, ...]
 
     def read(self, cursor: Cursor) -> pa.Array:
         number = cursor.choice(len(self.readers), self.path, "branch")

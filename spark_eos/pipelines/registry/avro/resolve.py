@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.registry.avro.arrow import arrow_type
-from spark_eos.pipelines.registry.avro.cursor import Cursor, Data, Verdicts
+from spark_eos.pipelines.registry.avro.cursor import Cursor, DatumBytes, Verdicts
 from spark_eos.pipelines.registry.avro.defaults import default_bytes
 from spark_eos.pipelines.registry.avro.items import List, Pairs
 from spark_eos.pipelines.registry.avro.readers import (
@@ -34,11 +34,11 @@ from spark_eos.pipelines.registry.avro.readers import (
     Integer,
     Member,
     Null,
-    Reader,
     Real,
     Struct,
     Symbols,
     Text,
+    ValueReader,
 )
 from spark_eos.pipelines.registry.avro.schema import (
     NULL,
@@ -49,7 +49,7 @@ from spark_eos.pipelines.registry.avro.schema import (
     Fixed,
     Map,
     Primitive,
-    Record,
+    RecordType,
     Schema,
     Union,
     described,
@@ -85,19 +85,19 @@ _NUMBERS = {"int": "<i4", "long": "<i8", "float": "<f4", "double": "<f8"}
 
 
 @lru_cache(_PAIRS)
-def resolve(writer: Schema, reader: Schema) -> Reader:
+def resolve(writer: Schema, reader: Schema) -> ValueReader:
     """Return the reader of a writer's datums as values of a reader's schema. Raises SchemaError where the two do not
     match."""
     return _reader(writer, reader, name_of(reader).rpartition(".")[2])
 
 
-def _reader(writer: Schema, reader: Schema, path: str) -> Reader:
+def _reader(writer: Schema, reader: Schema, path: str) -> ValueReader:
     match writer, reader:
         case Union(), _:
             return _written_union(writer, reader, path)
         case _, Union():
             return _into_union(writer, reader, path)
-        case Record(), Record() if _same_name(writer, reader):
+        case RecordType(), RecordType() if _same_name(writer, reader):
             return _record(writer, reader, path)
         case Enum(), Enum() if _same_name(writer, reader):
             return _enum(writer, reader, path)
@@ -117,17 +117,17 @@ def _mismatch(writer: Schema, reader: Schema, path: str) -> EosError:
     return stop("EOS_AVRO_SCHEMA.mismatch", path=path, writer=described(writer), reader=described(reader))
 
 
-def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
+def _same_name(writer: RecordType | Enum | Fixed, reader: RecordType | Enum | Fixed) -> bool:
     """Tell whether the names match without namespace, or the writer's name is an alias of the reader's type."""
     short = writer.name.rpartition(".")[2]
     aliases = {name for alias in reader.aliases for name in (alias, alias.rpartition(".")[2])}
     return short == reader.name.rpartition(".")[2] or bool(aliases & {writer.name, short})
 
 
-def _record(writer: Record, reader: Record, path: str) -> Struct:
+def _record(writer: RecordType, reader: RecordType, path: str) -> Struct:
     type_, sources = arrow_type(reader), _sources(writer, reader)
     numbers = {source.name: number for number, source in enumerate(sources) if source is not None}
-    steps: list[tuple[Reader, int | None]] = []
+    steps: list[tuple[ValueReader, int | None]] = []
     for field in writer.fields:
         number = numbers.get(field.name)
         wanted = field if number is None else reader.fields[number]
@@ -138,7 +138,7 @@ def _record(writer: Record, reader: Record, path: str) -> Struct:
     return Struct(type_, tuple(steps))
 
 
-def _sources(writer: Record, reader: Record) -> list[Field | None]:
+def _sources(writer: RecordType, reader: RecordType) -> list[Field | None]:
     """Return for each of the reader's fields the writer's field with its name, or else with one of its aliases. None of
     the writer's fields is used twice."""
     written = {field.name: field for field in writer.fields}
@@ -158,7 +158,7 @@ def _default(field: Field, path: str) -> Constant:
         raise stop("EOS_AVRO_SCHEMA.missing", path=path)
     datum = np.frombuffer(default_bytes(field.schema, field.default, path), np.uint8)
     verdicts = Verdicts(np.zeros(1, np.int32))
-    cursor = Cursor(Data(datum), np.zeros(1, np.int64), np.array([len(datum)]), np.zeros(1, np.int64), verdicts)
+    cursor = Cursor(DatumBytes(datum), np.zeros(1, np.int64), np.array([len(datum)]), np.zeros(1, np.int64), verdicts)
     value = _reader(field.schema, field.schema, path).read(cursor)
     if verdicts.reasons:
         raise stop("EOS_AVRO_SCHEMA.default", path=path, default=field.default, type=described(field.schema))
@@ -178,8 +178,8 @@ def _map(writer: Map, reader: Map, path: str) -> Pairs:
     return Pairs(path, type_, entry, 1 + least_bytes(writer.values))
 
 
-def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
-    type_, readers = arrow_type(reader), list[Reader | str]()
+def _written_union(writer: Union, reader: Schema, path: str) -> ValueReader:
+    type_, readers = arrow_type(reader), list[ValueReader | str]()
     for branch in writer.branches:
         try:
             # A branch of the same union is read as that branch, not as an earlier one that would fit.
@@ -194,7 +194,7 @@ def _written_union(writer: Union, reader: Schema, path: str) -> Reader:
     return Branches(path, type_, tuple(readers))
 
 
-def _into_union(writer: Schema, reader: Union, path: str) -> Reader:
+def _into_union(writer: Schema, reader: Union, path: str) -> ValueReader:
     """Return the reader of values that are written without a union, as values of a union."""
     for exact in (True, False):
         for branch in reader.branches:
@@ -213,7 +213,7 @@ def _is_same(writer: Schema, reader: Schema) -> bool:
     return type(writer) is type(reader) and name_of(writer) == name_of(reader)
 
 
-def _member(writer: Schema, branch: Schema, union: Union, path: str) -> Reader:
+def _member(writer: Schema, branch: Schema, union: Union, path: str) -> ValueReader:
     """Return the reader of a value as this branch of the reader's union."""
     type_ = arrow_type(union)
     inner = _reader(writer, branch, path)
@@ -223,7 +223,7 @@ def _member(writer: Schema, branch: Schema, union: Union, path: str) -> Reader:
     return inner if len(members) == 1 else Member(type_, members.index(branch), inner)
 
 
-def _fixed(writer: Fixed, reader: Fixed, path: str) -> Reader:
+def _fixed(writer: Fixed, reader: Fixed, path: str) -> ValueReader:
     match writer.logical, reader.logical:
         case _, None:
             return Binary(path, writer.size)
@@ -234,7 +234,7 @@ def _fixed(writer: Fixed, reader: Fixed, path: str) -> Reader:
     raise _mismatch(writer, reader, path)
 
 
-def _decimals(writer: Primitive | Fixed, reader: Primitive | Fixed, size: int | None, path: str) -> Reader:
+def _decimals(writer: Primitive | Fixed, reader: Primitive | Fixed, size: int | None, path: str) -> ValueReader:
     written, wanted = writer.logical, reader.logical
     assert isinstance(wanted, Decimal)
     written = written if isinstance(written, Decimal) else wanted
@@ -243,7 +243,7 @@ def _decimals(writer: Primitive | Fixed, reader: Primitive | Fixed, size: int | 
     return Decimals(path, size, arrow_type(reader), written.digits)
 
 
-def _primitive(writer: Primitive, reader: Primitive, path: str) -> Reader:
+def _primitive(writer: Primitive, reader: Primitive, path: str) -> ValueReader:
     type_ = arrow_type(reader)
     match writer.type, reader.type:
         case "null", _:

@@ -128,7 +128,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordType:
     """A record. ``fields`` are in the order of the datum."""
 
     name: str
@@ -136,7 +136,7 @@ class Record:
     aliases: tuple[str, ...] = ()
 
 
-Schema: TypeAlias = Primitive | Fixed | Enum | Array | Map | Union | Record
+Schema: TypeAlias = Primitive | Fixed | Enum | Array | Map | Union | RecordType
 
 NULL = Primitive("null")
 
@@ -157,7 +157,7 @@ def name_of(schema: Schema) -> str:
     """Return the name of a type in messages: its full name, or its kind."""
     if isinstance(schema, Primitive):
         return schema.type
-    if isinstance(schema, Fixed | Enum | Record):
+    if isinstance(schema, Fixed | Enum | RecordType):
         return schema.name
     return type(schema).__name__.lower()
 
@@ -182,7 +182,7 @@ def least_bytes(schema: Schema) -> int:
             return {"float": 4, "double": 8}.get(type_, 1)
         case Fixed(size=size):
             return size
-        case Record(fields=fields):
+        case RecordType(fields=fields):
             return sum(least_bytes(one.schema) for one in fields)
         case Union(branches=branches):
             return 1 + min(least_bytes(branch) for branch in branches)
@@ -301,7 +301,7 @@ class _Parser:
                 raise _invalid(path, "'fields' is no list")
             fields = tuple(self._field(one, inner, path) for one in given)
             _no_twins(path, "field", [one.name for one in fields])
-            made.append(Record(name, fields, _aliases(tree, inner, path)))
+            made.append(RecordType(name, fields, _aliases(tree, inner, path)))
         return made[0]
 
     def _field(self, tree: Json, namespace: str, path: str) -> Field:

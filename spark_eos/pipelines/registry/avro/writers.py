@@ -68,7 +68,7 @@ def _valid(column: pa.Array) -> np.ndarray:
     return valid
 
 
-class Writer(Protocol):
+class ValueWriter(Protocol):
     """Writes the n values of a column as parts of n datums; the parts of lanes that are not live are empty."""
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]: ...
@@ -258,7 +258,7 @@ class StructWriter:
     None for a default."""
 
     path: str
-    fields: tuple[tuple[Writer, int | None], ...]
+    fields: tuple[tuple[ValueWriter, int | None], ...]
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
         lanes = lanes.where(lanes.present(column, self.path))
@@ -276,7 +276,7 @@ class OptionalWriter:
     path: str
     null: int | None
     other: int
-    writer: Writer | None
+    writer: ValueWriter | None
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
         valid = _valid(column)
@@ -296,7 +296,7 @@ class UnionWriter:
 
     path: str
     null: int | None
-    members: tuple[tuple[int, Writer], ...]
+    members: tuple[tuple[int, ValueWriter], ...]
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
         valid = _valid(column)
@@ -324,7 +324,7 @@ class ListWriter:
     """Writes arrays, each as one block."""
 
     path: str
-    item: Writer
+    item: ValueWriter
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
         lanes = lanes.where(lanes.present(column, self.path))
@@ -337,12 +337,12 @@ class ListWriter:
 
 
 @dataclass(frozen=True)
-class MapWriter:
+class MapValueWriter:
     """Writes maps, each as one block."""
 
     path: str
-    key: Writer
-    value: Writer
+    key: ValueWriter
+    value: ValueWriter
 
     def write(self, column: pa.Array, lanes: Lanes) -> list[Part]:
         lanes = lanes.where(lanes.present(column, self.path))

@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable
 
 from spark_eos.base.topic_partition import name_of_partition
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, digest_of, landed
+from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered, digest_of, landed
 
 _DIGEST, _READ, _TABLE = "#digest", "#read", "#table"
 #: The key of the note in a commit's ``userMetadata``.
@@ -32,7 +32,7 @@ MERGES = "spark-eos merge {}"
 TransactionVersion = Callable[[str], int | None]
 
 
-def transactions_of(batch: MicroBatch, read_version: int, table: str) -> list[tuple[str, int]]:
+def transactions_of(batch: RangeBatch, read_version: int, table: str) -> list[tuple[str, int]]:
     """Return application ids and versions for the commit of a micro-batch on ``read_version`` of the table with this
     id."""
     query = batch.query
@@ -41,7 +41,7 @@ def transactions_of(batch: MicroBatch, read_version: int, table: str) -> list[tu
     return [(query, batch.number), *((query + name, version) for name, version in known), *ends]
 
 
-def note_of(batch: MicroBatch, rows: int) -> str:
+def note_of(batch: RangeBatch, rows: int) -> str:
     """Return the commit's ``userMetadata``, for people; the log's clean-up removes it."""
     noted = {"query": batch.query, "batch": batch.number, "digest": f"{batch.digest:x}", "rows": rows}
     return json.dumps({NOTE: noted | {"ranges": batch.places}}, separators=(",", ":"))

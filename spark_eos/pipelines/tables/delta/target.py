@@ -23,7 +23,7 @@ from spark_eos.pipelines.tables.delta.table import (
     without_secrets,
 )
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered
 from spark_eos.pipelines.tables.target import TableColumns, Target
 from spark_eos.pipelines.tables.values import check_columns, table_schema
 from spark_eos.spi import Store, open_store
@@ -116,7 +116,7 @@ class DeltaTarget(Target):
     def cause(self, error: BaseException) -> str:
         return without_secrets(error, self.table.location)
 
-    def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> DeltaCommit:
+    def files_commit(self, batch: RangeBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> DeltaCommit:
         from spark_eos.pipelines.tables.delta.actions import add_action
         from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 

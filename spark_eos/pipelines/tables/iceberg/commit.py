@@ -30,7 +30,7 @@ from spark_eos.pipelines.tables.micro_batch import Remembered
 MOST_HOURS = 6.0
 
 
-class Look(NamedTuple):
+class LoadedTable(NamedTuple):
     """A table as one look has read it, and its memory of the query. ``metadata``: the table's, or that after it."""
 
     table: Table
@@ -39,38 +39,38 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IcebergCommit(FilesCommit[Look]):
+class IcebergCommit(FilesCommit[LoadedTable]):
     """The commit of one micro-batch."""
 
     known: KnownTable
     removed_after = ", and files in no snapshot may be removed after a day (remove_orphan_files)"
 
-    def look(self) -> Look:
+    def look(self) -> LoadedTable:
         table = self.known.name.load()
         return self._look(table, table.metadata)
 
-    def _look(self, table: Table, metadata: TableMetadata) -> Look:
-        return Look(table, metadata, memory_of(metadata, self.batch.query, self.path))
+    def _look(self, table: Table, metadata: TableMetadata) -> LoadedTable:
+        return LoadedTable(table, metadata, memory_of(metadata, self.batch.query, self.path))
 
-    def remembered(self, handle: Look) -> Remembered:
+    def remembered(self, handle: LoadedTable) -> Remembered:
         return handle.memory.remembered
 
-    def check_table(self, handle: Look) -> None:
+    def check_table(self, handle: LoadedTable) -> None:
         if str(handle.metadata.table_uuid) != self.known.id:
             doing = f"micro-batch {self.batch.number} was written to it"
             raise stop("EOS_OTHER_TABLE.recreated", path=self.path, doing=doing)
         check_same(self.known.layout, layout_of(handle.metadata, self.path), self.path)
 
-    def check_kept(self, handle: Look, memory: Remembered) -> None:
+    def check_kept(self, handle: LoadedTable, memory: Remembered) -> None:
         check_in_main(handle.memory, self.path, self.batch.number, self.known.after_rollback)
 
-    def most_hours(self, handle: Look) -> float:
+    def most_hours(self, handle: LoadedTable) -> float:
         return MOST_HOURS
 
-    def has_file(self, handle: Look, path: str) -> bool:
+    def has_file(self, handle: LoadedTable, path: str) -> bool:
         return handle.table.io.new_input(f"{self.known.folder}/{path}").exists()
 
-    def append(self, handle: Look) -> Callable[[], Look]:
+    def append(self, handle: LoadedTable) -> Callable[[], LoadedTable]:
         table, metadata = handle.table, handle.metadata
         summary = summary_of(self.batch, self.rows, handle.memory.ends, self.known.id)
         with before_commit(self.known.name):

@@ -29,7 +29,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered, landed
+from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered, landed
 
 _PREFIX = "spark-eos."
 _QUERY, _BATCH, _DIGEST = f"{_PREFIX}query", f"{_PREFIX}batch", f"{_PREFIX}digest"
@@ -40,7 +40,7 @@ def tag_of(query: str) -> str:
     return f"eos-{query}"
 
 
-def summary_of(batch: MicroBatch, rows: int, ends: Mapping[str, int], table: str) -> dict[str, str]:
+def summary_of(batch: RangeBatch, rows: int, ends: Mapping[str, int], table: str) -> dict[str, str]:
     """Return further entries for the summary of the micro-batch's snapshot. ``ends``: `Memory.ends` before it;
     ``table``: the table's id."""
     ranges = {partition: (end, end) for partition, end in ends.items()} | batch.places

@@ -16,7 +16,7 @@ from spark_eos.pipelines.tables import evolution
 from spark_eos.pipelines.tables.commit import PATIENCE_S
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.iceberg.catalog import KnownTable, Properties, TableName, opened, refused
-from spark_eos.pipelines.tables.micro_batch import MicroBatch, Remembered
+from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered
 from spark_eos.pipelines.tables.target import TableColumns, Target
 from spark_eos.pipelines.tables.values import check_columns, table_schema
 from spark_eos.spi import Store
@@ -154,7 +154,7 @@ class IcebergTarget(Target):
     def cause(self, error: BaseException) -> str:
         return self.table.name.cause(error, self.properties)
 
-    def files_commit(self, batch: MicroBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> IcebergCommit:
+    def files_commit(self, batch: RangeBatch, files: Sequence[DataFile], rows: int, is_there: bool) -> IcebergCommit:
         from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
 
         return IcebergCommit(self.name, batch, files, rows, is_there, self.table)

@@ -19,7 +19,7 @@ from jobs.consume_transform_produce import ConsumeTransformProduce, read, regist
 from jobs.runner.config import load
 from jobs.runner.lines import counted
 from jobs.runner.noted_schemas import FILE
-from jobs.runner.registry import Columns, encoded_rows
+from jobs.runner.registry import ColumnCodecs, encoded_rows
 from jobs.runner.transform import Letters, transformed
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.encoding import writing
@@ -221,7 +221,7 @@ def test_rows_that_the_schema_cannot_hold_are_an_error_at_the_start(setting, spa
     rows = spark.createDataFrame([(1,)], "twice int")
     encoding = writing(registry_settings(registry.url), Schema("AVRO", COPY), topic=setting.target)
     with pytest.raises(EosError, match="EOS_AVRO_COLUMN"):
-        encoded_rows(rows, Columns(value_out=encoding))
+        encoded_rows(rows, ColumnCodecs(value_out=encoding))
 
 
 def test_a_registry_that_vanishes_or_is_made_anew_changes_no_row(spark, cluster, other_registry, view, topic, tmp_path):

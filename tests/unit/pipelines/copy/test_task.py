@@ -15,7 +15,7 @@ from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import task
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
 from spark_eos.pipelines.registry import unknown_ids
-from spark_eos.sink.attempt import Part
+from spark_eos.sink.attempt import WriteStats
 from spark_eos.sink.schema import Columns
 from spark_eos.source import copying, readable
 from spark_eos.source.copying import Copied
@@ -98,7 +98,7 @@ def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]]
             rows = [{"topic": range_.topic, "partition": range_.partition, "offset": offset, "value": value}]
             yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
 
-    writer: Any = SimpleNamespace(write=lambda batch: Part(batch.rows, 0))
+    writer: Any = SimpleNamespace(write=lambda batch: WriteStats(batch.rows, 0))
     monkeypatch.setattr(readable, "read_range", read_range)
     Cluster(monkeypatch, ["id"] * 9)
     columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)

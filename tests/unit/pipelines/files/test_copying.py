@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.pipelines.files.copying import Counts, FileRows, columns_in
+from spark_eos.pipelines.files.copying import FileRows, TransformCounts, columns_in
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form
@@ -32,7 +32,7 @@ def rows_in(folder: Path, form: Form, *numbers: int) -> list[dict[str, object]]:
     columns = columns_in(files[0], form, NONE, "t")
     given = [pa.record_batch({"id": pa.array([number], pa.int64())}) for number in numbers]
     rows = FileRows(form, [[file] for file in files], columns, NONE, LastWritten(), Notes("notes", 0))
-    return [row for batch in rows._rows(given, Counts()) for row in batch.to_pylist()]
+    return [row for batch in rows._rows(given, TransformCounts()) for row in batch.to_pylist()]
 
 
 def test_each_line_is_a_value(tmp_path: Path):
@@ -55,7 +55,7 @@ def test_a_file_that_is_not_what_was_planned(tmp_path: Path):
     changed = File(planned.uri, planned.size, Folder(str(tmp_path)).files()[0].mtime_ns, planned.digest)
     rows = FileRows(TEXT, [[changed]], columns_in(changed, TEXT, NONE, "t"), NONE, LastWritten(), Notes("notes", 0))
     with pytest.raises(EosError, match="EOS_FILE_CHANGED_WHILE_READ"):
-        list(rows._rows([pa.record_batch({"id": [0]})], Counts()))
+        list(rows._rows([pa.record_batch({"id": [0]})], TransformCounts()))
 
 
 @pytest.fixture

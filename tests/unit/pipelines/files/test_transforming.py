@@ -24,7 +24,7 @@ from spark_eos.pipelines.copy.testing import check_transform
 from spark_eos.pipelines.copy.transforming import CHUNK_OFFSETS, checked
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files import parquet, source
-from spark_eos.pipelines.files.copying import LINES, Counts, FileRows, given_in
+from spark_eos.pipelines.files.copying import LINES, FileRows, TransformCounts, given_in
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.sample import check_by_sample
 from spark_eos.pipelines.files.source import Form, read_file
@@ -36,14 +36,14 @@ TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
 
 def through(
     path: Path, function: Function, form: Form = TEXT, on_malformed: OnMalformed = "fail", given: pa.Schema = LINES
-) -> tuple[list[dict[str, Any]], Counts]:
+) -> tuple[list[dict[str, Any]], TransformCounts]:
     """The rows that a task makes of the file, and how many it has read and rejected."""
     empty = pa.RecordBatch.from_pylist([], schema=given)
     transform = checked(function, "f", empty, "t", on_malformed, "_line")
     notes = Notes("notes", 0)
     plain = FileRows(form, [[planned(path)]], transform.columns, NONE, LastWritten(), notes)
     rows = replace(plain, transform=transform, given=given)
-    counts = Counts()
+    counts = TransformCounts()
     made = [row for batch in rows._rows([pa.record_batch({"id": [0]})], counts) for row in batch.to_pylist()]
     return made, counts
 
@@ -75,7 +75,7 @@ def test_lines_through_a_transform_are_those_that_python_reads(function: Functio
         with path.open(newline="\n", encoding="utf-8-sig") as file:
             numbered = [(number, line.removesuffix("\n")) for number, line in enumerate(file, 1)]
     expected = [{"key": b"%d" % number, "value": line.encode()} for number, line in numbered if line for _ in range(2)]
-    assert (made, counts) == (expected, Counts(len(numbered), 0))
+    assert (made, counts) == (expected, TransformCounts(len(numbered), 0))
 
 
 @given(st.integers(0, 60), st.lists(st.integers(1, 9), min_size=60, max_size=60), st.integers(1, 40))
@@ -156,7 +156,7 @@ def test_columns_of_parquet_have_the_types_that_spark_would_give(tmp_path: Path)
         (b"a", {"n": 255, "when": "1970-01-01 00:00:00+00", "l": [1, 2], "line": 1}),
         (b"b", {"n": None, "when": "1970-01-01 00:00:00.000001+00", "l": [], "line": 2}),
     ]
-    assert counts == Counts(2, 0)
+    assert counts == TransformCounts(2, 0)
 
 
 def test_an_exception_of_a_function_names_the_lines(tmp_path: Path):
@@ -192,7 +192,7 @@ def test_lines_that_a_transform_rejects(sql: str, says: str, tmp_path: Path):
         through(path, SqlTransform(sql))
     made, counts = through(path, SqlTransform(sql), on_malformed="drop")
     assert [row["value"] for row in made] == [b"1", b"2", b"4"]
-    assert counts == Counts(5, 2)
+    assert counts == TransformCounts(5, 2)
 
 
 def test_rejected_lines_are_named_by_numbers_of_the_batch(tmp_path: Path):

@@ -15,7 +15,7 @@ from spark_eos.pipelines.registry import decoding, unknown_ids, wire
 from spark_eos.pipelines.registry.codecs import reader_of
 from spark_eos.pipelines.registry.decoding import Decoding, _Decoders
 from spark_eos.pipelines.registry.encoding import Encoding
-from spark_eos.pipelines.registry.formats import Decoded
+from spark_eos.pipelines.registry.formats import DecodedValues
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.registry.unknown_ids import MOST_ASKED, UnknownIds
@@ -60,7 +60,9 @@ class Reading:
     def __init__(self, registry: Known | None = None) -> None:
         self._decoders = _Decoders(reader_of(SCHEMAS[1]), registry or Known(), READER, key=False)
 
-    def decode(self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None) -> Decoded:
+    def decode(
+        self, values: pa.Array, headers: pa.Array | None = None, unknown: UnknownIds | None = None
+    ) -> DecodedValues:
         return self._decoders.decode(values, headers, unknown or UnknownIds())
 
 

@@ -15,7 +15,7 @@ from pyiceberg.types import StringType
 from spark_eos.base import system
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.commit import Outcome
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import Target
 from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch
 from tests.support.tables.table_kinds import (
@@ -36,7 +36,7 @@ THIRD = micro_batch(2, (0, 5, 6))
 MOST_HOURS = {"delta": 42.0, "iceberg": 6.0}
 
 
-def refusal(kind: TableKind, target: Target, batch: MicroBatch) -> str:
+def refusal(kind: TableKind, target: Target, batch: RangeBatch) -> str:
     """Why it was refused. Nothing is committed."""
     before = kind.versions()
     with pytest.raises(TableError) as error:

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from pyiceberg.types import IntegerType
 
 from spark_eos.errors import EosError, TableError
-from spark_eos.pipelines.tables.files import Attempt, FileWriter
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import Target
 from tests.support.judges.table_readers import local_dataset
 from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch, records
@@ -52,11 +52,11 @@ def evolving(kind: TableKind, given: pa.Schema) -> Target:
     return place.target(there.schema, create=False).evolved(place.widened(there.schema, given))
 
 
-def commit(target: Target, batch: MicroBatch, **more: Any) -> None:
+def commit(target: Target, batch: RangeBatch, **more: Any) -> None:
     """The micro-batch's rows, with these values besides."""
     schema = target.layout.schema
     rows = [dict(zip(SCHEMA.names, record, strict=True)) | more for record in records(batch)]
-    with FileWriter(target.store(), target.layout, Attempt("q", batch.number, 0, 0)) as writer:
+    with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
         writer.write(pa.RecordBatch.from_pylist(rows, schema))
         files = writer.close()
     assert not target.commit(batch, files, len(rows), is_there=False).again

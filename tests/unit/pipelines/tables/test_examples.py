@@ -13,7 +13,7 @@ import pytest
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.copy.table.options import table_options
-from spark_eos.pipelines.tables.files import Attempt, FileWriter
+from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
 from tests.support.tables.delta_files import QUERY, micro_batch, records
 
 PAGE = Path(__file__).parents[4] / "docs" / "delta.md"
@@ -62,7 +62,7 @@ def test_the_page_tells_how_far_a_table_is_and_finds_a_row(library: str, tmp_pat
     target = table_options(sink, {}).reference(HadoopSettings()).target(SCHEMA, create=True)
     for batch in BATCHES:
         rows = [{"topic": topic, "partition": p, "offset": offset} for topic, p, offset in records(batch)]
-        with FileWriter(target.store(), target.layout, Attempt(QUERY, batch.number, 0, 0)) as writer:
+        with FileWriter(target.store(), target.layout, FileAttempt(QUERY, batch.number, 0, 0)) as writer:
             writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
             target.commit(batch, writer.close(), len(rows), is_there=False)
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -13,10 +13,10 @@ import pytest
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError
-from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, FileWriter
+from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.partitions import NoPartition
 
-ATTEMPT = Attempt("3f0c-query", 7, 2, 31)
+ATTEMPT = FileAttempt("3f0c-query", 7, 2, 31)
 SCHEMA = pa.schema({"p": pa.string(), "v": pa.int64(), "s": pa.string()})
 
 
@@ -110,7 +110,7 @@ def test_names_are_used_once_and_tell_who_wrote(store: Store) -> None:
     assert all(is_of(ATTEMPT, file.path) for file in files)
 
 
-def is_of(attempt: Attempt, path: str) -> bool:
+def is_of(attempt: FileAttempt, path: str) -> bool:
     name = f"eos-{attempt.query}-{attempt.batch}-{attempt.partition}-{attempt.attempt}-"
     return path.rpartition("/")[2].startswith(name)
 
@@ -118,7 +118,7 @@ def is_of(attempt: Attempt, path: str) -> bool:
 def test_a_query_whose_name_is_no_part_of_a_path_is_refused() -> None:
     """Libraries encode paths in several ways."""
     with pytest.raises(ValueError, match="part of a file's name"):
-        Attempt("a/../b", 0, 0, 0).new_name()
+        FileAttempt("a/../b", 0, 0, 0).new_name()
 
 
 def test_an_error_deletes_what_was_written(store: Store) -> None:

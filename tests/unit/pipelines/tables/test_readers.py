@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.pipelines.tables.delta.actions import add_action, statistics_columns
-from spark_eos.pipelines.tables.files import Attempt, DataFile, FileLayout, FileWriter
+from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.values import conformed
 from tests.support.judges.table_readers import OPERATORS, READERS, UTC, Opened, Predicate
 
@@ -144,7 +144,7 @@ def table_of(
         table = DeltaTable.create(folder, schema, partition_by=list(partition_by), configuration=dict(properties))
         written: list[DataFile] = []
         for number, rows in enumerate(parts):
-            with FileWriter(open_store(folder, HadoopSettings()), layout, Attempt("q", 0, number, 0)) as writer:
+            with FileWriter(open_store(folder, HadoopSettings()), layout, FileAttempt("q", 0, number, 0)) as writer:
                 writer.write(rows)
                 written += writer.close()
         now_ms = int(time.time() * 1000)

@@ -16,7 +16,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import EosError
 from spark_eos.pipelines.tables import reading
-from spark_eos.pipelines.tables.reading import FileReader, Piece
+from spark_eos.pipelines.tables.reading import FileReader, RowSlice
 
 UTC = pa.timestamp("us", "UTC")
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -31,7 +31,7 @@ class Files:
     def write(self, rows: pa.Table, **options: Any) -> None:
         pq.write_table(rows, self.folder / "f.parquet", **options)
 
-    def pieces(self, schema: pa.Schema, partition_by: tuple[str, ...] = (), partition: str = "[]") -> list[Piece]:
+    def pieces(self, schema: pa.Schema, partition_by: tuple[str, ...] = (), partition: str = "[]") -> list[RowSlice]:
         store = open_store(str(self.folder), HadoopSettings())
         reader = FileReader(store, str(self.folder), schema, partition_by)
         return list(reader.pieces("f.parquet", (self.folder / "f.parquet").stat().st_size, partition))

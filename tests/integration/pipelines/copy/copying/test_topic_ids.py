@@ -20,7 +20,7 @@ from spark_eos.sink.attempt import RowWriter
 from spark_eos.source import readable
 from spark_eos.source import task as source_task
 from spark_eos.source.fetching import Fetching
-from spark_eos.source.range_math import Task
+from spark_eos.source.range_math import RangeTask
 from spark_eos.source.task import read_range, read_task
 from tests.support.judges.conditions import raises
 from tests.support.queries.source_calls import anew
@@ -79,10 +79,10 @@ def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, ka
     rows = []
     with raises("EOS_SOURCE_RECREATED"):
         for batch in read_task(
-            Fetching(broker_client(kafka)), Task((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))
+            Fetching(broker_client(kafka)), RangeTask((of_other, OffsetRange(name, 0, 0, ROWS, before[name].id)))
         ):
             rows += batch.to_pylist()
     assert [row["value"] for row in rows] == [b"other %d" % i for i in range(ROWS)]
     monkeypatch.setattr(source_task, "read_range", lambda *_: pytest.fail("not all was read together"))
-    both = read_task(Fetching(broker_client(kafka)), Task((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
+    both = read_task(Fetching(broker_client(kafka)), RangeTask((of_other, OffsetRange(name, 0, 1, ROWS, ids[name]))))
     assert sum(batch.num_rows for batch in both) == 2 * ROWS - 1

@@ -14,7 +14,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
 from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS
-from spark_eos.pipelines.tables.reading import Piece
+from spark_eos.pipelines.tables.reading import RowSlice
 from spark_eos.source.schema import ARROW_HEADERS
 from tests.support.judges.conditions import raises
 
@@ -26,7 +26,7 @@ def file_of(version: int, number: int, kind: str) -> TableFile:
     return TableFile(version, False, number, f"{version}.{number}", 1, "[]", kind)
 
 
-def pieces_of(file: TableFile, kinds: list[str | None] | int, size: int = 3) -> Iterator[Piece]:
+def pieces_of(file: TableFile, kinds: list[str | None] | int, size: int = 3) -> Iterator[RowSlice]:
     """A file whose rows say where they stand, in pieces of so many."""
     count = kinds if isinstance(kinds, int) else len(kinds)
     columns = {"place": [f"{file.path}.{row}" for row in range(count)]}
@@ -36,10 +36,10 @@ def pieces_of(file: TableFile, kinds: list[str | None] | int, size: int = 3) -> 
         schema = schema.append(pa.field("_change_type", pa.string()))
     rows = pa.RecordBatch.from_pydict(columns, schema=schema)
     for first in range(0, count, size):
-        yield Piece(rows.slice(first, size), first)
+        yield RowSlice(rows.slice(first, size), first)
 
 
-def pieces_in(files: Files, file: TableFile) -> Iterator[Piece]:
+def pieces_in(files: Files, file: TableFile) -> Iterator[RowSlice]:
     return pieces_of(file, files[file])
 
 
@@ -72,7 +72,7 @@ def test_files_are_read_once_where_their_rows_are_few() -> None:
     """And otherwise once for each kind that is in them."""
     file, reads = file_of(1, 0, "change"), []
 
-    def pieces(of: TableFile) -> Iterator[Piece]:
+    def pieces(of: TableFile) -> Iterator[RowSlice]:
         reads.append(of)
         return pieces_of(of, ["update_preimage", "update_postimage"] * 20)
 

@@ -19,7 +19,7 @@ from spark_eos.pipelines.copy.from_table.planning import (
     in_any_order,
     next_end,
 )
-from spark_eos.pipelines.copy.from_table.position import Position, from_spark, to_spark
+from spark_eos.pipelines.copy.from_table.position import TablePosition, from_spark, to_spark
 from spark_eos.pipelines.copy.from_table.source import dealt
 from spark_eos.pipelines.tables.delta.versions import FILES, VersionFiles
 from tests.support.judges.conditions import raises
@@ -56,7 +56,7 @@ class MadeUpLog:
         return read
 
 
-def read_between(log: MadeUpLog, start: Position, end: Position) -> Read:
+def read_between(log: MadeUpLog, start: TablePosition, end: TablePosition) -> Read:
     return [
         (group.version, group.at_first, number, path)
         for group in files_between(log, start, end, "t")
@@ -123,7 +123,7 @@ def test_a_large_version_that_needs_no_order_is_read_by_itself() -> None:
 def test_changes_of_one_kind_and_version_need_no_order(kinds, versions, free) -> None:
     """So several tasks may write them."""
     log = MadeUpLog([[1, 1], [1, 1]], [], there=2, kinds=kinds)
-    groups = list(files_between(log, Position("id", versions[0]), Position("id", versions[-1] + 1), "t"))
+    groups = list(files_between(log, TablePosition("id", versions[0]), TablePosition("id", versions[-1] + 1), "t"))
     assert in_any_order(groups) == free
 
 
@@ -185,7 +185,7 @@ def test_tasks_have_all_files_in_order(sizes, tasks) -> None:
     """No task is empty, and there are at most as many as may be."""
     log = MadeUpLog([sizes, [1]], [], there=2)
     start = beginning("id", 0, None, None)
-    dealt_to = dealt(files_between(log, start, Position("id", 2), "t"), tasks)
+    dealt_to = dealt(files_between(log, start, TablePosition("id", 2), "t"), tasks)
     paths = [file.path for task in dealt_to for file in task.ranges]
     assert paths == [path for *_, path in log.everything(with_first=False)]
     assert len(dealt_to) <= tasks and all(task.ranges for task in dealt_to)

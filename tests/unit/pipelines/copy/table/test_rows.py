@@ -35,8 +35,8 @@ from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.pipelines.tables.delta.table import known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference, DeltaTarget
-from spark_eos.pipelines.tables.files import Attempt, FileLayout, FileWriter
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.files import FileAttempt, FileLayout, FileWriter
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.values import table_schema
 from spark_eos.source.schema import arrow_schema
 from tests.support.judges.conditions import raises
@@ -363,11 +363,11 @@ def test_readers_of_the_table_find_the_rows_that_another_engine_computes(numbers
         schema = table_schema(empty.schema)
         location = location_of(folder, HadoopSettings())
         table = known(location, schema)
-        with FileWriter(open_store(folder, HadoopSettings()), FileLayout(schema), Attempt("q", 0, 0, 0)) as writer:
+        with FileWriter(open_store(folder, HadoopSettings()), FileLayout(schema), FileAttempt("q", 0, 0, 0)) as writer:
             for done in rows_of(to_table(function, schema, schema.names), [records(b"%d" % n for n in numbers)]):
                 writer.write(done.rows)
             files = writer.close()
-        batch = MicroBatch("q", 0, ())
+        batch = RangeBatch("q", 0, ())
         DeltaTarget(table, FileLayout(schema)).commit(batch, files, sum(file.rows for file in files))
         assert location.open().to_pyarrow_table().to_pylist() == expected
         if files:

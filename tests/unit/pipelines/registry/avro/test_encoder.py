@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.errors import SchemaError
-from spark_eos.pipelines.registry.avro import Decoder, Encoder, arrow_type, parse
+from spark_eos.pipelines.registry.avro import DatumEncoder, Decoder, arrow_type, parse
 from tests.support.judges.avro import varint
 
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
@@ -32,9 +32,9 @@ WIDE = ["int", "string"]
 PAIR = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
 
 
-def encoder(tree: Any, type_: pa.DataType) -> Encoder:
+def encoder(tree: Any, type_: pa.DataType) -> DatumEncoder:
     """The encoder of a record with one field, a."""
-    return Encoder(parse(json.dumps(record(("a", tree)))), pa.struct([("a", type_)]))
+    return DatumEncoder(parse(json.dumps(record(("a", tree)))), pa.struct([("a", type_)]))
 
 
 def record(*fields: tuple[str, Any], **more: Any) -> Any:
@@ -152,11 +152,11 @@ def test_fields_are_found_by_name():
     schema = parse(json.dumps(tree))
     type_ = pa.struct({"c": pa.int32(), "a": pa.int32()})
     rows = pa.array([{"c": None, "a": 1}, {"c": 2, "a": 2}], type_)
-    assert Encoder(schema, type_).encode(rows, prefix=b">").values.to_pylist() == [b">\2\2x\0", b">\4\2x\2\4"]
-    assert Encoder(schema, type_).encode(rows[1:]).values.to_pylist() == [b"\4\2x\2\4"]
+    assert DatumEncoder(schema, type_).encode(rows, prefix=b">").values.to_pylist() == [b">\2\2x\0", b">\4\2x\2\4"]
+    assert DatumEncoder(schema, type_).encode(rows[1:]).values.to_pylist() == [b"\4\2x\2\4"]
     for names, entry, path in ((["b"], "missing", "R.a"), (["a", "d"], "unknown", "R.d"), (["a", "a"], "twice", "R.a")):
         with pytest.raises(SchemaError) as caught:
-            Encoder(schema, pa.struct([(name, pa.int32() if name == "a" else pa.string()) for name in names]))
+            DatumEncoder(schema, pa.struct([(name, pa.int32() if name == "a" else pa.string()) for name in names]))
         assert (caught.value.entry, caught.value.parameters["path"]) == (f"EOS_AVRO_COLUMN.{entry}", path)
 
 
@@ -255,14 +255,14 @@ def test_null_rows_are_null():
     assert (found.values.to_pylist(), found.bad) == ([b"\2", None], {})
     for tree in ("int", ["null", "int"]):
         schema = parse(json.dumps(tree))
-        found = Encoder(schema, arrow_type(schema)).encode(pa.array([1, None], pa.int32()))
+        found = DatumEncoder(schema, arrow_type(schema)).encode(pa.array([1, None], pa.int32()))
         assert found.values.to_pylist() == [b"\2" if tree == "int" else b"\2\2", None]
 
 
 def test_columns_without_rows_or_fields():
     """No rows give none, and a record without fields has a datum all the same."""
     schema = parse(json.dumps(record()))
-    writer = Encoder(schema, pa.struct([]))
+    writer = DatumEncoder(schema, pa.struct([]))
     rows = Decoder(schema, schema).decode(pa.array([b"", None, b""], pa.binary())).rows
     assert writer.encode(rows, prefix=b"\0").values.to_pylist() == [b"\0", None, b"\0"]
     assert writer.encode(rows).values.to_pylist() == [b"", None, b""]

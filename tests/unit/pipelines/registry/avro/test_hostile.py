@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_eos.pipelines.registry.avro import Decoded, Decoder, parse
+from spark_eos.pipelines.registry.avro import DecodedValues, Decoder, parse
 from spark_eos.pipelines.registry.avro.schema import MOST_LEVELS
 from tests.support.judges.avro import varint
 
@@ -23,7 +23,7 @@ STRINGS = {"type": "array", "items": "string"}
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "int"}]}
 
 
-def decoded(tree: Any, *data: bytes) -> Decoded:
+def decoded(tree: Any, *data: bytes) -> DecodedValues:
     """The values, in bounded time."""
     schema = parse(json.dumps(tree))
     decoder, column = Decoder(schema, schema), pa.array(data, pa.binary())

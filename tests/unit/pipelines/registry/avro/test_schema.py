@@ -21,7 +21,7 @@ from spark_eos.pipelines.registry.avro.schema import (
     Fixed,
     Map,
     Primitive,
-    Record,
+    RecordType,
     Union,
 )
 
@@ -65,7 +65,7 @@ def test_every_kind_of_type_is_read():
         ],
     }
     kind = Enum("shop.Kind", ("A", "B"), default="A")
-    assert parsed(tree) == Record(
+    assert parsed(tree) == RecordType(
         "shop.Order",
         (
             Field("id", LONG, ("number",), "7"),
@@ -165,7 +165,7 @@ def test_names_that_other_clients_take_are_read(name):
     symbols = {"type": "enum", "name": f"n-1.{name}", "symbols": [name]}
     tree = {"type": "record", "name": name, "fields": [{"name": name, "type": symbols}]}
     field = Field(name, Enum(f"n-1.{name}", (name,)))
-    assert parsed(tree) == Record(name, (field,))
+    assert parsed(tree) == RecordType(name, (field,))
 
 
 @pytest.mark.parametrize("text", ["", "{", "long", '{"type": NaN}'])

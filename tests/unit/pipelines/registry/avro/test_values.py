@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.pipelines.registry.avro import Decoder, Encoder, arrow_type, parse
+from spark_eos.pipelines.registry.avro import DatumEncoder, Decoder, arrow_type, parse
 from tests.support.judges.avro import alike, any_blocks, datum, in_arrow, in_fastavro, same, schemas, values
 
 #: Arrays are gone through together from 32 rows on, and one by one below.
@@ -28,10 +28,10 @@ def read_by_fastavro(tree: Any, data: bytes) -> Any:
     return value
 
 
-def codec(tree: Any) -> tuple[Decoder, Encoder]:
+def codec(tree: Any) -> tuple[Decoder, DatumEncoder]:
     """Decoder and encoder of one schema."""
     schema = parse(json.dumps(tree))
-    return Decoder(schema, schema), Encoder(schema, arrow_type(schema))
+    return Decoder(schema, schema), DatumEncoder(schema, arrow_type(schema))
 
 
 @st.composite

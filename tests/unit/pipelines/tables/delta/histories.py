@@ -28,7 +28,7 @@ from spark_eos.base import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta.table import Table, known, location_of
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from tests.support.tables.delta_files import (
     SCHEMA,
     Record,
@@ -84,7 +84,7 @@ class History:
         self.trace: list[str] = []
         self._folder = str(folder)
         self._table = self._start()
-        self._planned: list[MicroBatch] = []
+        self._planned: list[RangeBatch] = []
         self._done = 0
         self._reached = [0, 0]
         self._foreign = 0
@@ -164,7 +164,7 @@ class History:
         if self._done == batch.number:  # else another driver has noted it first
             self._done += 1
 
-    def _is_late(self, batch: MicroBatch, error: TableError) -> bool:
+    def _is_late(self, batch: RangeBatch, error: TableError) -> bool:
         """Whether a driver that comes back after others have gone on was told so."""
         return batch.number < self._done and error.entry == "EOS_TABLE_CHECKPOINT_BEHIND"
 

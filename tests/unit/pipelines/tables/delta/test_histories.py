@@ -89,7 +89,7 @@ def tables_are_known_by_their_path(patch: pytest.MonkeyPatch) -> None:
     """And by what they remember: nothing, after they were recreated."""
     right = micro_batch.has
 
-    def has(path: str, found: micro_batch.Remembered, batch: micro_batch.MicroBatch) -> bool:
+    def has(path: str, found: micro_batch.Remembered, batch: micro_batch.RangeBatch) -> bool:
         return found.last is not None and right(path, found, batch)
 
     def found(self: DeltaCommit, handle: DeltaTable) -> micro_batch.Remembered:

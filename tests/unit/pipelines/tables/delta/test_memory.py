@@ -13,7 +13,7 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta.memory import note_of, remembered, transactions_of
 from spark_eos.pipelines.tables.micro_batch import (
     BatchPresence,
-    MicroBatch,
+    RangeBatch,
     Remembered,
     check_start,
     digest_of,
@@ -50,7 +50,7 @@ def test_a_commit_holds_the_batch_its_digest_the_version_and_its_ends() -> None:
 @given(RANGES, RANGES, st.integers(0, 3), st.integers(0, 3))
 def test_digests_are_equal_where_micro_batch_and_offsets_are(ranges, others, number, other) -> None:
     """They are positive numbers of 63 bits."""
-    one, two = MicroBatch(QUERY, number, tuple(ranges)), MicroBatch(QUERY, other, tuple(others))
+    one, two = RangeBatch(QUERY, number, tuple(ranges)), RangeBatch(QUERY, other, tuple(others))
     assert (one.digest == two.digest) == ((number, sorted(ranges)) == (other, sorted(others)))
     assert 0 <= one.digest < 2**63
 
@@ -63,12 +63,12 @@ def test_the_digest_does_not_depend_on_how_ranges_are_dealt_to_tasks(ranges, dat
         cut = data.draw(st.integers(r.start, r.end))
         parts += [part for part in (r.cut(r.start, cut), r.cut(cut, r.end)) if part.size]
     shuffled = data.draw(st.permutations(parts))
-    assert MicroBatch(QUERY, 1, tuple(shuffled)).digest == MicroBatch(QUERY, 1, tuple(ranges)).digest
+    assert RangeBatch(QUERY, 1, tuple(shuffled)).digest == RangeBatch(QUERY, 1, tuple(ranges)).digest
 
 
 def test_another_topic_of_the_same_name_has_another_digest() -> None:
     """Its offsets are other rows."""
-    again = MicroBatch(QUERY, 4, tuple(OffsetRange(r.topic, r.partition, r.start, r.end, "new") for r in BATCH.ranges))
+    again = RangeBatch(QUERY, 4, tuple(OffsetRange(r.topic, r.partition, r.start, r.end, "new") for r in BATCH.ranges))
     assert again.digest != BATCH.digest
 
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.tables.delta.table import Location, known, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
-from spark_eos.pipelines.tables.files import Attempt, DataFile, FileWriter
+from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileWriter
 from tests.support.servers.s3_stand_in import s3_stand_in
 from tests.support.tables.delta_files import (
     QUERY,
@@ -36,7 +36,7 @@ def left_by_a_task(location: Location, batch: int) -> Path:
     """A file of a task that was killed."""
     place = DeltaReference(location).target(SCHEMA, create=False)
     rows = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 0}], SCHEMA)
-    writer = FileWriter(place.store(), place.layout, Attempt(QUERY, batch, 0, 1))
+    writer = FileWriter(place.store(), place.layout, FileAttempt(QUERY, batch, 0, 1))
     writer.write(rows)
     (file,) = writer.close()
     return Path(location.uri, file.path)
@@ -103,7 +103,7 @@ def test_the_bounds_of_a_compacted_column_with_infinity_hide_rows_unless_it_has_
 
 
 def written(target, rows: pa.RecordBatch) -> DataFile:
-    with FileWriter(target.store(), target.layout, Attempt("q", 0, 0, 0)) as writer:
+    with FileWriter(target.store(), target.layout, FileAttempt("q", 0, 0, 0)) as writer:
         writer.write(rows)
         (file,) = writer.close()
     return file

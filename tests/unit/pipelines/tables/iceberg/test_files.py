@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 
 from spark_eos.errors import EosError
-from spark_eos.pipelines.tables.files import Attempt, FileWriter
+from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
 from spark_eos.pipelines.tables.iceberg.columns import FIELD_ID, arrow_schema
 from spark_eos.pipelines.tables.keys import Key, by_key, value_of
 from spark_eos.pipelines.tables.values import conformed
@@ -115,7 +115,7 @@ def table_of(kind: Iceberg, partition_by: str) -> Table:
     for number in range(FILES):
         fit = conformed(pa.RecordBatch.from_pylist([row(number)], SCHEMA), target.layout.schema)
         assert not fit.bad
-        with FileWriter(target.store(), target.layout, Attempt("q", 0, number, 0)) as writer:
+        with FileWriter(target.store(), target.layout, FileAttempt("q", 0, number, 0)) as writer:
             writer.write(fit.rows)
             files += writer.close()
     target.commit(micro_batch(0), files, FILES, is_there=False)

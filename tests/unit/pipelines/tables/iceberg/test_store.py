@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
-from spark_eos.pipelines.tables.files import Attempt, FileWriter
+from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
 from tests.support.runs.page_programs import run_program
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.tables.delta_files import SCHEMA, micro_batch, records
@@ -49,12 +49,12 @@ def test_tasks_write_files_to_the_store_by_the_catalogs_properties(tmp_path, sto
     batches = [micro_batch(0, (0, 0, 3)), micro_batch(1, (0, 3, 5), (1, 0, 1))]
     for batch in batches:
         rows = [dict(zip(SCHEMA.names, record, strict=True)) for record in records(batch)]
-        with FileWriter(target.store(), target.layout, Attempt("q", batch.number, 0, 0)) as writer:
+        with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
             writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
             files = writer.close()
         assert not target.commit(batch, files, len(rows), is_there=False).again
         assert target.commit(batch, files, len(rows), is_there=False).again
-    with FileWriter(target.store(), target.layout, Attempt("q", 1, 0, 1)) as writer:
+    with FileWriter(target.store(), target.layout, FileAttempt("q", 1, 0, 1)) as writer:
         writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
         (orphan,) = writer.close()
     names = {'load_catalog("default")': "opened", '"lake.flights"': "name", "- 3 * 24 * 3600": "+ 3600"}

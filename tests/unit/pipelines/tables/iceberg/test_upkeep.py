@@ -13,7 +13,7 @@ import pytest
 from spark_eos.base import system
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
-from spark_eos.pipelines.tables.micro_batch import MicroBatch
+from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from tests.support.runs.page_programs import run_program
 from tests.support.tables.delta_files import micro_batch
 from tests.support.tables.table_kinds import Iceberg, committed, expected, files_of
@@ -23,7 +23,7 @@ WEEK_S = 7 * 24 * 3600.0
 _NAMES = {'load_catalog("default")': "opened", '"lake.flights"': "name"}
 
 
-def batch_of(number: int) -> MicroBatch:
+def batch_of(number: int) -> RangeBatch:
     return micro_batch(number, (0, 2 * number, 2 * number + 2), (1, number, number + 1))
 
 
