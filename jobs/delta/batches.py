@@ -81,7 +81,9 @@ class BatchNote:
     table: str | None = None
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str | None = None) -> Self:
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str | None = None
+    ) -> Self:
         """Make the note by the offset log, which is the same whenever the micro-batch is run again."""
         end = logged(checkpoint, batch)
         start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
@@ -154,7 +156,7 @@ class Batches:
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))
         last = before.transactions(application)
         if last is not None and last >= batch:
-            note = BatchNote.of(checkpoint, batch, {})
+            note = BatchNote.from_checkpoint(checkpoint, batch, {})
             if last > batch:
                 cause = f"the table {self.path} has micro-batch {last}, and this job is at {batch}: {note}"
                 raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
@@ -162,7 +164,7 @@ class Batches:
             return *self._same_rows(query, before, commit, note), True
         if batch and last != batch - 1:
             raise behind(self.path, batch - 1, last)
-        note = BatchNote.of(checkpoint, batch, counts(), before.id)
+        note = BatchNote.from_checkpoint(checkpoint, batch, counts(), before.id)
         with _recorded(spark, application, note):
             write()
         after = table.state()

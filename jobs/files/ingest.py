@@ -78,7 +78,7 @@ class FolderIngest:
             self._finish()
             return True
         listed = self._folder.files()
-        complete = self._complete.of(listed, self._folder.names)
+        complete = self._complete.select(listed, self._folder.names)
         if self._first is None:
             self._first = frozenset(file.uri for file in listed)
         due = [file for file in complete if self._selection.is_due(file)]

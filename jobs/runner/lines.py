@@ -89,7 +89,7 @@ class Batch:
     uncounted: str = ""
 
     @classmethod
-    def of(cls, progress: StreamingQueryProgress, committed: Event | None = None) -> Batch:
+    def from_progress(cls, progress: StreamingQueryProgress, committed: Event | None = None) -> Batch:
         """Return the micro-batch of Spark's progress. ``committed``: the event of its commit; where rows do not pass
         through Spark, none is counted without it."""
         sources = [(_line(source.latestOffset), _line(source.endOffset)) for source in progress.sources]
@@ -174,7 +174,7 @@ class BatchLines(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         past_the_jvm = bool(progress.numInputRows) and is_past_the_jvm(progress)
-        batch = Batch.of(progress, self._commit_of(progress.batchId, _EVENT_S if past_the_jvm else 0.0))
+        batch = Batch.from_progress(progress, self._commit_of(progress.batchId, _EVENT_S if past_the_jvm else 0.0))
         if batch.rows_in or batch.rows_out or batch.uncounted:
             self.add(batch)
         else:

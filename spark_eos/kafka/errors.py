@@ -32,7 +32,7 @@ class Cause:
         return self.text if self.text == self.name else f"{self.text} ({self.name})"
 
     @classmethod
-    def of(cls, code: int) -> Cause:
+    def from_code(cls, code: int) -> Cause:
         return cls(code, name_of(code), name_of(code))
 
     @classmethod

@@ -68,7 +68,7 @@ class TransactionCoordinator:
             coordinators, errors = self._client.coordinators(missing, LOOK_UP_S)
             for name, code in errors.items():
                 if code in UNAUTHORIZED:
-                    raise init_error(name, 0, Cause.of(code))
+                    raise init_error(name, 0, Cause.from_code(code))
             for state in describe_at(self._client, coordinators):
                 if state.error_code == OK:
                     descriptions[state.transactional_id] = _description(state)
@@ -146,7 +146,7 @@ class TransactionCoordinator:
         if code in COORDINATOR_MOVED:
             self._client.forget([name])
         if code in UNAUTHORIZED:
-            raise init_error(name, FENCE_TIMEOUT_MS, Cause.of(code))
+            raise init_error(name, FENCE_TIMEOUT_MS, Cause.from_code(code))
         return code == OK
 
     def end(self, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:

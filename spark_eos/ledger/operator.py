@@ -23,7 +23,7 @@ class QueryOperator:
     query: str
 
     @classmethod
-    def of(cls, client: BrokerClient, ledger: str, prefix: str, query: str) -> QueryOperator:
+    def with_ledger(cls, client: BrokerClient, ledger: str, prefix: str, query: str) -> QueryOperator:
         """Return the operator of a query with this ledger topic and prefix of transactional ids."""
         return cls(Cluster(client, ledger, prefix), query)
 

@@ -24,7 +24,7 @@ class Subscribe:
     def __str__(self) -> str:
         return f"'subscribe' ({','.join(self.topics)})"
 
-    def of(self, topic: str, count: int) -> Iterable[int]:
+    def partitions_of(self, topic: str, count: int) -> Iterable[int]:
         """Return the partitions to read of a topic with ``count`` partitions."""
         return range(count)
 
@@ -52,7 +52,7 @@ class Pattern:
         pattern = re.compile(self.regex)
         return sorted(name for name in names if pattern.search(name) and not name.startswith(OWN_NAMES))
 
-    def of(self, topic: str, count: int) -> Iterable[int]:
+    def partitions_of(self, topic: str, count: int) -> Iterable[int]:
         return range(count)
 
     def includes(self, topic: str, partition: int) -> bool:
@@ -75,7 +75,7 @@ class Assign:
     def topics(self) -> tuple[str, ...]:
         return tuple(topic for topic, _ in self.partitions)
 
-    def of(self, topic: str, count: int) -> Iterable[int]:
+    def partitions_of(self, topic: str, count: int) -> Iterable[int]:
         return [p for p in dict(self.partitions)[topic] if p < count]
 
     def includes(self, topic: str, partition: int) -> bool:

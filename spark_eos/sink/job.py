@@ -127,7 +127,7 @@ class SinkJob:
 
         began = time.perf_counter()
         counting = CountingIterator(batches)
-        task = Task.of(client, self, identity)
+        task = Task.for_job(client, self, identity)
         report = self.rows.write(task, counting if count_bytes else batches)
         spare_collections()
         took_s = time.perf_counter() - began

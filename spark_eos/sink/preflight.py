@@ -198,7 +198,7 @@ def _check_ids(client: BrokerClient, name: str) -> None:
     _, errors = client.coordinators([name], _LOOK_UP_S)
     code = errors.get(name)
     if code in UNAUTHORIZED:
-        raise init_error(name, 0, Cause.of(code))
+        raise init_error(name, 0, Cause.from_code(code))
 
 
 def _group_of_both(group: str) -> EosError:

@@ -63,7 +63,7 @@ class Task:
     session: Session
 
     @classmethod
-    def of(cls, client: BrokerClient, job: SinkJob, identity: Identity) -> Task:
+    def for_job(cls, client: BrokerClient, job: SinkJob, identity: Identity) -> Task:
         """Return the task with the process's session for its query."""
         return cls(job, identity, session_for(client, job.options, job.facts.ledger_partitions, identity.query))
 

@@ -58,7 +58,7 @@ class ReadableRanges:
 
         return copy_range(self._fetching, range_, target, producer)
 
-    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    def parts(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
         """Yield every range, in order, that is to be read next. At the end, the topics must still be the same: then
         they were the same throughout, and the ranges that were left out had no records.
 

@@ -207,7 +207,9 @@ class TopicWatch:
         self._timeout_s = _PATIENCE_S
         self._missing = set(wanted) - described.keys() | self._missing - described.keys()
         there = self._for_rows(described)
-        partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
+        partitions = {
+            name: list(self._selection.partitions_of(name, topic.partitions)) for name, topic in there.items()
+        }
         return self._topics_of(partitions, there)
 
     def _for_rows(self, described: Mapping[str, Topic]) -> dict[str, Topic]:

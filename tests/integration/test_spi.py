@@ -80,7 +80,9 @@ def committed_values(options: dict[str, str]) -> Iterator[bytes]:
     partitions = {topic: range(described.partitions)}
     begins, ends = begin_offsets(client, partitions)[topic], end_offsets(client, partitions)[topic]
     readable = ReadableRanges(client, source, cluster_id(client), {topic: described.id})
-    for range_ in readable.of(OffsetRange(topic, partition, begins[partition], end) for partition, end in ends.items()):
+    for range_ in readable.parts(
+        OffsetRange(topic, partition, begins[partition], end) for partition, end in ends.items()
+    ):
         for batch in readable.records(range_):
             yield from batch.column("value").to_pylist()
 

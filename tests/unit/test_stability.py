@@ -68,7 +68,7 @@ def test_the_records_of_a_mirror_are_read():
 def test_the_notes_of_an_ingest_are_read():
     """As the files that were taken, by task, and as those that the ledger has counted."""
     records = [(key.encode(), value.encode()) for key, value in WRITTEN["notes"]["records"]]
-    taken = Taken.of(QUERY, records, AllNotes("notes", 0, len(records), WRITTEN["notes"]["digest"]))
+    taken = Taken.from_notes(QUERY, records, AllNotes("notes", 0, len(records), WRITTEN["notes"]["digest"]))
     assert [[file.uri for file in task] for task in taken.splits] == [
         ["file:/in/a.csv"],
         ["file:/in/b.csv", "file:/in/c.csv"],

@@ -51,7 +51,7 @@ def number_not_checked(patch: pytest.MonkeyPatch) -> None:
             raise OSError("the broker answers, though nothing was asked")
         number, flexible, note = self._asked.popleft()
         try:
-            fields.of(connection._NUMBER)
+            fields.unpack(connection._NUMBER)
             if flexible:
                 fields.skip_tags()
             return number, note, read(fields)
@@ -133,7 +133,7 @@ def duplicate_taken_for_an_error(patch: pytest.MonkeyPatch) -> None:
     def judging(self: Any, queue: Any, sealed: Any, answer: Any, now: float) -> None:
         error = answer.errors[queue.partition]
         if error == Code.DUPLICATE_SEQUENCE_NUMBER:
-            raise self._failure(Cause.of(error))
+            raise self._failure(Cause.from_code(error))
         judge(self, queue, sealed, answer, now)
 
     patch.setattr(sender.Sender, "_judge_one", judging)

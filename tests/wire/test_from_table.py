@@ -123,7 +123,9 @@ class Run:
         job = SinkJob(plan.sink, Facts(TIMEOUT_MS, 2, self.name), rows)
         tasks = reader.partitions(start, json.loads(logged[-1]))
         reports = [
-            rows.write(Task.of(client, job, Identity(QUERY, self.name, batch, number, 0)), _batches(reader.read(task)))
+            rows.write(
+                Task.for_job(client, job, Identity(QUERY, self.name, batch, number, 0)), _batches(reader.read(task))
+            )
             for number, task in enumerate(tasks)
         ]
 

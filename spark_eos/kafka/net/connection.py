@@ -222,7 +222,7 @@ class Connection(Generic[A]):
             raise OSError("the broker answers, though nothing was asked")
         asked, flexible, note = self._asked[0]
         try:
-            (number,) = fields.of(_NUMBER)
+            (number,) = fields.unpack(_NUMBER)
             if flexible:
                 fields.skip_tags()
             if number != asked:

@@ -55,7 +55,7 @@ class FieldReader:
         """Number of bytes not read yet."""
         return self._end - self.at
 
-    def of(self, form: struct.Struct) -> Sequence[Any]:
+    def unpack(self, form: struct.Struct) -> Sequence[Any]:
         """Read the next numbers, of a fixed form."""
         at = self.at
         self.at = at + form.size
@@ -145,7 +145,7 @@ class FieldType(Generic[T]):
 
 def _number(form: str) -> FieldType[int]:
     packed = struct.Struct(">" + form)
-    return FieldType(packed.pack, lambda fields: fields.of(packed)[0], form)
+    return FieldType(packed.pack, lambda fields: fields.unpack(packed)[0], form)
 
 
 def _write_bytes(data: bytes | None) -> bytes:
@@ -176,7 +176,7 @@ def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
     def read(fields: FieldReader) -> tuple[T, ...]:
         count = fields.count()
         if of.form:
-            return tuple(fields.of(struct.Struct(f">{count}{of.form}")))
+            return tuple(fields.unpack(struct.Struct(f">{count}{of.form}")))
         return tuple([of.read(fields) for _ in range(count)])
 
     return FieldType(write, read)
@@ -233,7 +233,7 @@ def _write_fixed_text(text: str) -> bytes:
 
 
 def _read_fixed_text(fields: FieldReader) -> str:
-    (size,) = fields.of(_SHORT)
+    (size,) = fields.unpack(_SHORT)
     return fields.skip(max(0, size)).decode()
 
 
@@ -249,7 +249,7 @@ def fixed_array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
         return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
 
     def read(fields: FieldReader) -> tuple[T, ...]:
-        return tuple([of.read(fields) for _ in range(fields.possible(fields.of(_INT)[0]))])
+        return tuple([of.read(fields) for _ in range(fields.possible(fields.unpack(_INT)[0]))])
 
     return FieldType(write, read)
 
@@ -377,7 +377,7 @@ def _steps(kinds: Sequence[FieldType[Any]]) -> Iterator[Callable[[FieldReader], 
 def _numbers(form: str) -> Iterator[Callable[[FieldReader], Sequence[Any]]]:
     if form:
         packed = struct.Struct(">" + form)
-        yield lambda fields: fields.of(packed)
+        yield lambda fields: fields.unpack(packed)
 
 
 def _alone(kind: FieldType[Any]) -> Callable[[FieldReader], Sequence[Any]]:

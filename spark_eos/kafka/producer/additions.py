@@ -56,7 +56,7 @@ class Additions:
             if system.monotonic() - began > _UNKNOWN_PLACE_S:
                 final += [code for code in wrong if code in UNKNOWN_TOPIC]
             if final:
-                return Cause.of(final[0])
+                return Cause.from_code(final[0])
             why = f"the coordinator answered {name_of(wrong[0])}" if wrong else why
             delay.note({_COORDINATOR: why})
         return Cause.timed_out(

@@ -303,7 +303,7 @@ class Sender:
         elif error == Code.MESSAGE_TOO_LARGE:
             raise too_large(queue.partition, sealed.count, len(sealed.data))
         elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_in_order(queue):
-            raise self._failure(Cause.of(error))
+            raise self._failure(Cause.from_code(error))
 
     def _judge_behind(self, queue: PartitionQueue, refused: int, error: int) -> None:
         """Handle the response to a batch that was sent after a rejected one: no broker can have appended it."""
@@ -312,7 +312,7 @@ class Sender:
         if error in LEADER_MOVED:
             self._client.forget_leader(*queue.partition)
         if error not in PRODUCE_RETRIES | REFUSED_FOR_GOOD | {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}:
-            raise self._failure(Cause.of(error))
+            raise self._failure(Cause.from_code(error))
 
     def _retry(self, queue: PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
         if error not in NOT_APPENDED:
@@ -323,7 +323,7 @@ class Sender:
         if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
             queue.unknown_since = queue.unknown_since or now
             if now - queue.unknown_since > _UNKNOWN_PLACE_S:
-                raise self._failure(Cause.of(error))
+                raise self._failure(Cause.from_code(error))
         queue.resend(now)
 
     def _may_be_in_order(self, queue: PartitionQueue) -> bool:

@@ -111,7 +111,7 @@ class Encoder:
 
         The first ``counts[0]`` rows go to one partition, where the first has sequence ``sequences[0]``; and so on.
         """
-        sizes = _Sizes.of(rows) if isinstance(rows, Rows) else _TailSizes.of(rows)
+        sizes = _Sizes.of_rows(rows) if isinstance(rows, Rows) else _TailSizes.of_rows(rows)
         cuts, owners = _cut(sizes.most, counts, self.max_bytes - HEADER_BYTES)
         firsts = np.cumsum(counts) - counts
         for some in _groups(sizes.most, cuts):
@@ -155,7 +155,7 @@ class _Sizes:
     most: np.ndarray
 
     @classmethod
-    def of(cls, rows: Rows) -> _Sizes:
+    def of_rows(cls, rows: Rows) -> _Sizes:
         count = len(rows.value)
         key = np.full(count, -1) if rows.key.null_count == count else _lengths(rows.key)
         value = _lengths(rows.value)
@@ -190,7 +190,7 @@ class _TailSizes:
     most: np.ndarray
 
     @classmethod
-    def of(cls, rows: Tails) -> _TailSizes:
+    def of_rows(cls, rows: Tails) -> _TailSizes:
         tail = _lengths(rows.tail)
         span = _span(rows.time)
         numbers = varints(np.array((tail.max(initial=0) + 64, span, -span, len(tail)), np.int64))[1]

@@ -51,7 +51,7 @@ class EndConnection(Connection[str]):
 
     def answers(self) -> list[tuple[str, int]]:
         """Return the responses that have arrived, as (transactional id, error code)."""
-        return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.of(_ANSWER))]
+        return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.unpack(_ANSWER))]
 
 
 def endtxn_version(client: BrokerClient) -> int:

@@ -184,7 +184,7 @@ class FetchConnection(Connection[None]):
     def _read(self, fields: FieldReader) -> tuple[int, dict[TopicPartition, FetchResponse]]:
         """Return the throttle time in milliseconds, and the response for each partition. Raises OSError if it is
         malformed, or has a partition that was not requested."""
-        throttle_ms, error, _ = fields.of(_BEGIN)
+        throttle_ms, error, _ = fields.unpack(_BEGIN)
         if error:
             raise OSError(f"the broker refuses to fetch (error {error})")
         responses: dict[TopicPartition, FetchResponse] = {}
@@ -205,11 +205,11 @@ class FetchConnection(Connection[None]):
 
 
 def _read_partition(fields: FieldReader) -> tuple[int, FetchResponse]:
-    partition, error, high_watermark, stable, begin = fields.of(_PARTITION)
+    partition, error, high_watermark, stable, begin = fields.unpack(_PARTITION)
     count = fields.varint() - 1
     listed = fields.skip(fields.possible(max(0, count)) * _ABORTED.size)
     aborted = tuple([(producer, first) for producer, first, _ in _ABORTED.iter_unpack(listed)])
-    (preferred,) = fields.of(_REPLICA)
+    (preferred,) = fields.unpack(_REPLICA)
     size = fields.count()
     at = fields.pass_over(size)
     tag = fields.tags().get(_DIVERGING)

@@ -86,7 +86,7 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
         if two_phase and error == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise two_phase_refused(name)
         if error not in COORDINATOR_RETRIES:
-            raise init_error(name, timeout_ms, Cause.of(error))
+            raise init_error(name, timeout_ms, Cause.from_code(error))
         delay.note({name: meaning_of(error)})
         if error in COORDINATOR_MOVED:
             client.forget([name])

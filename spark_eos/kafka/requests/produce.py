@@ -77,9 +77,9 @@ def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPar
     for _ in range(fields.count()):
         topic = fields.text()
         for _ in range(fields.count()):
-            partition, error, offset, _, _ = fields.of(_PARTITION)
+            partition, error, offset, _, _ = fields.unpack(_PARTITION)
             for _ in range(fields.count()):
-                fields.of(_NUMBER)
+                fields.unpack(_NUMBER)
                 fields.text()
                 fields.skip_tags()
             fields.text()

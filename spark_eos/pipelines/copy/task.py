@@ -118,7 +118,7 @@ class TopicRows(RangeRows):
         return CopiedFrom(plan.cluster, topics, plan.transform.name if plan.transform else None, tuple(given))
 
     def parts(self, run: TaskRun) -> Iterator[WriteStats]:
-        return Parts.of_task(self.plan, run).of(run.ranges)
+        return Parts.of_task(self.plan, run).written(run.ranges)
 
 
 class Parts:
@@ -144,10 +144,10 @@ class Parts:
         readable = ReadableRanges.in_task(plan.source, plan.cluster, ids)
         return cls(plan, readable, run.attempt.writer, _noted(run.decision), run.unknown)
 
-    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
+    def written(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
         """Yield the rows of every range, in order."""
         transform = self._plan.transform
-        for range_ in self.readable.of(ranges):
+        for range_ in self.readable.parts(ranges):
             if transform is None:
                 yield part_of(range_, self.copied(range_))
             else:

@@ -296,7 +296,8 @@ def malformed(file: File, why: str) -> EosError:
 class CompleteFiles:
     """Decides which files are complete: files that this process has seen unchanged for a while, by its own clock; files
     with a marker beside them; or all, if files are renamed into the folder. ``expected``: the URIs of the files that
-    were complete when `of` was last called, or will be if they do not change; ``soon``: some will be within a second.
+    were complete when `select` was last called, or will be if they do not change; ``soon``: some will be within a
+    second.
 
     Object stores give times in whole seconds. A file that is replaced within the second in which it was written has the
     same time. So a file is complete only after it has been seen for a second: a later one has a different time.
@@ -310,7 +311,7 @@ class CompleteFiles:
         self.expected: frozenset[str] = frozenset()
         self.soon = False
 
-    def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
+    def select(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
         """Return the files that are complete now. ``names``: gives the URIs of all files in the folder."""
         if self._marker is not None:
             marked = names()

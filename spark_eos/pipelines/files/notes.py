@@ -124,7 +124,7 @@ class Taken:
     splits: list[list[File]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, query: str, records: Iterable[Note], noted: AllNotes | None) -> Taken:
+    def from_notes(cls, query: str, records: Iterable[Note], noted: AllNotes | None) -> Taken:
         """Read notes from the records of a partition, which may include other ingests' notes. Raises LedgerError unless
         they are exactly the notes that the ledger has counted."""
         own = {key: value for key, value in records if _query(key) == query}

@@ -52,7 +52,7 @@ class IngestRun:
             raise stop("EOS_INGEST_NOTES_LOST.moved", old_topic=noted.topic, new_topic=ingest.notes)
         partition = opened.partition_of(ingest.notes)  # which checks the topic, at every start
         self._noted = noted or AllNotes(ingest.notes, partition)
-        self.taken = Taken.of(ingest.query, opened.records(ingest.notes, self._noted.partition), noted)
+        self.taken = Taken.from_notes(ingest.query, opened.records(ingest.notes, self._noted.partition), noted)
         self.unfinished = decision is not None and bool(decision.lost)
         self.batch = 0 if decision is None else decision.batch + (not self.unfinished)
 

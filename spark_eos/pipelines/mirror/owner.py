@@ -216,7 +216,7 @@ class Ownership:
     def _check_not_retired(self, query: str) -> None:
         """Raise Superseded where this query is retired."""
         sink = self._plan.sink
-        QueryOperator.of(self._target, sink.ledger_topic, sink.prefix, query).check_may_start()
+        QueryOperator.with_ledger(self._target, sink.ledger_topic, sink.prefix, query).check_may_start()
 
 
 def _location(plan: MirrorPlan) -> str:
@@ -244,7 +244,7 @@ class _Takeover:
         self._wanted = {(id_, plan.target(name)): name for name, id_ in topics.items()}
         self._earlier = self._earlier_claims()
         first = {query: claims[0] for query, claims in self._earlier.items()}
-        self._operators = {q: QueryOperator.of(self._target, c.ledger, c.prefix, q) for q, c in first.items()}
+        self._operators = {q: QueryOperator.with_ledger(self._target, c.ledger, c.prefix, q) for q, c in first.items()}
 
     def missing_claims(self) -> list[Claim]:
         """Return the claims that this query has yet to write."""

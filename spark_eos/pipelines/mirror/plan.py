@@ -50,6 +50,6 @@ class MirrorClients:
     target: BrokerClient
 
     @classmethod
-    def of(cls, plan: MirrorPlan) -> MirrorClients:
+    def for_plan(cls, plan: MirrorPlan) -> MirrorClients:
         """Return this process's clients for a plan, where Spark calls in."""
         return cls(broker_client(plan.source.kafka), broker_client(plan.sink.kafka))

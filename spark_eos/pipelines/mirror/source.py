@@ -29,7 +29,7 @@ class MirrorStreamReader(RangeStreamReader):
 
     @cached_property
     def _clients(self) -> MirrorClients:
-        return MirrorClients.of(self._mirror)
+        return MirrorClients.for_plan(self._mirror)
 
     @cached_property
     def _targets(self) -> TargetTopics:

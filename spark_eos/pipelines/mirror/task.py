@@ -22,7 +22,7 @@ class MirrorRows(TopicRows):
     plan: MirrorPlan
 
     def parts(self, run: TaskRun) -> Iterator[WriteStats]:
-        return MirrorParts(self.plan, Parts.of_task(self.plan, run)).of(run.ranges)
+        return MirrorParts(self.plan, Parts.of_task(self.plan, run)).written(run.ranges)
 
 
 class MirrorParts:
@@ -32,14 +32,14 @@ class MirrorParts:
         self._mirror, self._copies = plan, copies
         self._copied: list[tuple[OffsetRange, Copied]] = []
 
-    def of(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
+    def written(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
         """Write every range, in order; then, when all rows are acknowledged, the map's entries, as a part without
         rows."""
         every = list(ranges)
         names = sorted({self._mirror.target(r.topic) for r in every})
         targets = self._copies.writer
         targets.look_up([*names, self._mirror.targets.map])
-        for range_ in self._copies.readable.of(every):
+        for range_ in self._copies.readable.parts(every):
             copied = self._copies.copied(range_)
             self._copied.append((range_, copied))
             yield part_of(range_, copied)

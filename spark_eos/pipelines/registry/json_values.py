@@ -139,7 +139,7 @@ def shape_of(schema: Schema) -> Shape:
     except RecursionError:
         raise too_large("JSON", MOST_LEVELS, _NESTED) from None
     try:
-        return _Shapes(documents).of(root, "", _scope_of(root))
+        return _Shapes(documents).shape(root, "", _scope_of(root))
     except (AttributeError, TypeError, ValueError):  # such as a list where an object belongs
         raise stop("EOS_REGISTRY_SCHEMA.json", path="the schema", why="is no JSON Schema") from None
     except RecursionError:
@@ -184,7 +184,7 @@ class _Shapes:
         #: By the id of the schema that is referred to; None while it is being derived.
         self._referred: dict[int, Shape | None] = {}
 
-    def of(self, schema: Any, path: str, scope: _Scope) -> Shape:  # noqa: ANN401  # JSON
+    def shape(self, schema: Any, path: str, scope: _Scope) -> Shape:  # noqa: ANN401  # JSON
         """Derive the shape of a part of the schema. ``path``: where it is, for messages; ``scope``: the location that
         encloses it."""
         if not isinstance(schema, dict):
@@ -211,20 +211,20 @@ class _Shapes:
         if name in _SIMPLE:
             return Shape(_SIMPLE[name], nullable)
         if name == "array":
-            items = self.of(schema.get("items"), f"{path}[]", scope)
+            items = self.shape(schema.get("items"), f"{path}[]", scope)
             return Shape(pa.list_(items.type), nullable, items=items, size=Size.around([items.size], "JSON"))
         if name != "object":
             raise _refused(path, f"is of the type '{name}'")
         properties = schema.get("properties", {})
         if not properties and isinstance(schema.get("additionalProperties"), dict):
-            values = self.of(schema["additionalProperties"], f"{path}{{}}", scope)
+            values = self.shape(schema["additionalProperties"], f"{path}{{}}", scope)
             size = Size.around([Size.around([Size(), values.size], "JSON")], "JSON")
             return Shape(pa.map_(pa.string(), values.type), nullable, items=values, size=size)
         if not properties:
             raise _refused(path, "is an object without properties")
         required = set(schema.get("required", ()))
         inner = f"{path}." if path else ""
-        fields = tuple((k, self.of(v, inner + k, scope), k in required) for k, v in properties.items())
+        fields = tuple((k, self.shape(v, inner + k, scope), k in required) for k, v in properties.items())
         size = Size.around((shape.size for _, shape, _ in fields), "JSON")
         return Shape(pa.struct([pa.field(k, shape.type) for k, shape, _ in fields]), nullable, fields, size=size)
 
@@ -233,7 +233,7 @@ class _Shapes:
         others = [one for one in schemas if not (isinstance(one, dict) and _types_of(one) == ["null"])]
         if len(others) != 1:
             raise _refused(path, "is one of several schemas")
-        shape = self.of(others[0], path, scope)
+        shape = self.shape(others[0], path, scope)
         return replace(shape, nullable=shape.nullable or len(others) < len(schemas))
 
     def _at(self, reference: str, path: str, scope: _Scope) -> Shape:
@@ -255,7 +255,7 @@ class _Shapes:
         key = id(target.contents)
         if key not in self._referred:
             self._referred[key] = None
-            self._referred[key] = self.of(target.contents, path, _Scope(target.resolver, scope.dialect))
+            self._referred[key] = self.shape(target.contents, path, _Scope(target.resolver, scope.dialect))
         shape = self._referred[key]
         if shape is None:
             raise _refused(path, f"contains itself ('{reference}')")

@@ -37,7 +37,7 @@ def known_fields(message: Descriptor, type_: pa.DataType) -> Descriptor | None:
             _field(2, "nanos", type=FieldDescriptorProto.TYPE_INT32),
         ]
         file.message_type.append(DescriptorProto(name=name.rpartition(".")[2], field=fields))
-    made = _Lists(file, {}).of(message, type_)
+    made = _Lists(file, {}).name_of(message, type_)
     if made is None:
         return None
     pool = DescriptorPool()
@@ -74,7 +74,7 @@ class _Lists:
     def __init__(self, file: FileDescriptorProto, made: dict[str, str | None]) -> None:
         self._file, self._made = file, made
 
-    def of(self, message: Descriptor, type_: pa.DataType) -> str | None:
+    def name_of(self, message: Descriptor, type_: pa.DataType) -> str | None:
         """Return the name of the message that is made; None where it would have no fields."""
         if message.full_name not in self._made:
             fields = [self._of_field(field, type_.field(field.name).type) for field in message.fields]
@@ -96,7 +96,7 @@ class _Lists:
             return _list(field.number, None if value is None else self._add([value]))
         inner = type_.value_type if field.is_repeated else type_
         if pa.types.is_struct(inner):
-            name = self.of(field.message_type, inner)
+            name = self.name_of(field.message_type, inner)
             return _list(field.number, name) if field.is_repeated else _one(field.number, name)
         time = field.message_type.name if field.message_type.full_name in _TIMES else None
         if field.is_repeated:

@@ -65,7 +65,7 @@ class Key:
         of_numbers = pa.types.is_signed_integer(type_) or pa.types.is_decimal128(type_)
         return bool(of_bytes or of_numbers or (self._name == "bucket" and (is_date or is_timestamp)))
 
-    def of(self, column: pa.Array) -> pa.Array:
+    def values(self, column: pa.Array) -> pa.Array:
         """Return the keys of a column's values. Raises NoPartition, also for a year that Python does not have:
         pyiceberg could not commit it."""
         if self._name == "bucket":
@@ -233,7 +233,7 @@ def _rotated(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 def by_key(batch: pa.RecordBatch, keys: Sequence[Key]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
     """Return the rows of each combination of keys in their order, with all columns. Raises NoPartition."""
-    return split(batch, [_coded(key.of(batch.column(key.column))) for key in keys])
+    return split(batch, [_coded(key.values(batch.column(key.column))) for key in keys])
 
 
 def without_key(rows: pa.RecordBatch, keys: Sequence[Key]) -> dict[int, str]:
@@ -244,7 +244,7 @@ def without_key(rows: pa.RecordBatch, keys: Sequence[Key]) -> dict[int, str]:
         while waiting:
             begin, end = waiting.pop()
             try:
-                key.of(column.slice(begin, end - begin))
+                key.values(column.slice(begin, end - begin))
             except NoPartition as error:
                 if end - begin > 1:  # find the value by bisection
                     middle = (begin + end) // 2

@@ -98,7 +98,7 @@ class Scan:
         """Read all rows of the table. Their partition is 0, and their offsets number the rows that have an id."""
         spill, table, read = Spill(self._folder / side, schema), self._bounds.table, 0
         assert table is not None
-        where = TableIds.of(str(address), id_place, table.columns, self._question.inputs)
+        where = TableIds.at(str(address), id_place, table.columns, self._question.inputs)
         values = [VALUE] * self._question.same_value
         check_columns(str(address), values, table.columns)
         for batch in table.batches(list(dict.fromkeys([*where.columns, *values]))):

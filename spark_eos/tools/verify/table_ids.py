@@ -31,7 +31,7 @@ class TableIds:
     topic: str | None = None
 
     @classmethod
-    def of(cls, table: str, id_place: IdPlace, there: Sequence[str], topics: Sequence[str]) -> TableIds:
+    def at(cls, table: str, id_place: IdPlace, there: Sequence[str], topics: Sequence[str]) -> TableIds:
         """Find the columns with the ids. ``there``: the table's columns; ``topics``: from which its rows may come.
         Raises CommandError (EOS_VERIFY_IMPOSSIBLE) where a column is missing."""
         if id_place.kind == "column":

@@ -45,7 +45,7 @@ class Tasks:
     def write(self, rows: Rows) -> TaskReport:
         self.number += 1
         own = Identity(self.query, "run", 0, self.number, 0)
-        return task.run_task(task.Task.of(broker_client(self.job.options.kafka), self.job, own), rows)
+        return task.run_task(task.Task.for_job(broker_client(self.job.options.kafka), self.job, own), rows)
 
     @property
     def times(self) -> int:

@@ -202,7 +202,7 @@ class Query:
         options = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
         chosen = options.selection
         names = chosen.matching(NAMES) if isinstance(chosen, Pattern) else chosen.topics
-        self.selected = {name: list(chosen.of(name, MOST_PARTITIONS)) for name in names}
+        self.selected = {name: list(chosen.partitions_of(name, MOST_PARTITIONS)) for name in names}
         plan = CopyPlan(options, SinkOptions(options.kafka), CLUSTER_ID, None)
         reader = _CopyReader(plan) if self.by_id else EosKafkaStreamReader(options)
         reader._losses = _Recording(start.fail, self)
@@ -244,7 +244,7 @@ class Query:
         assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
         parts = _Parts(self, reader._plan, {r.topic: r.topic_id for r in task.ranges}, rows)
-        for _ in parts.of(task.ranges):
+        for _ in parts.written(task.ranges):
             pass
         yield from rows
 

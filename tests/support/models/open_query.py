@@ -44,13 +44,13 @@ class Opening:
     def open(self, run: str, partition: int, batch: int = 0) -> str:
         """By the task of a partition; the run that has the query after that."""
         own = Identity(self.query, run, batch=batch, partition=partition, attempt=0)
-        return task.Task.of(self._client, self._job, own).open().run
+        return task.Task.for_job(self._client, self._job, own).open().run
 
     def write(self, run: str, values: Sequence[str]) -> TaskReport:
         """By the first task of the first micro-batch, which leaves its transaction open."""
         batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
         own = Identity(self.query, run, batch=0, partition=0, attempt=0)
-        return task.run_task(task.Task.of(self._client, self._job, own), iter([batch]))
+        return task.run_task(task.Task.for_job(self._client, self._job, own), iter([batch]))
 
     @property
     def run(self) -> str:

@@ -36,7 +36,7 @@ def note(start: list, end: list, marks: dict) -> BatchNote:
     with TemporaryDirectory() as folder:
         written(folder, 6, start, marks)
         written(folder, 7, end, marks)
-        return BatchNote.of(Checkpoint(folder), 7, {"rows": 1})
+        return BatchNote.from_checkpoint(Checkpoint(folder), 7, {"rows": 1})
 
 
 @given(SOURCES, SOURCES, SOURCES, SOURCES, MARKS, MARKS)
@@ -84,11 +84,11 @@ def test_an_offset_log_that_is_damaged_is_an_error(tmp_path: Path, text: str) ->
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(text)
     with pytest.raises(CheckpointError, match="EOS_CHECKPOINT_DAMAGED"):
-        BatchNote.of(Checkpoint(str(tmp_path)), 0, {})
+        BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {})
 
 
 def test_a_source_without_offsets_so_far_has_none(tmp_path: Path) -> None:
     """Spark writes a dash for it."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n-\n{"t":{"0":5}}')
-    assert BatchNote.of(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}
+    assert BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}

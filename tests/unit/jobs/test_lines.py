@@ -67,7 +67,7 @@ LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}
 )
 def test_a_micro_batch_is_one_line(sources, line):
     """The lag is what the source reports, and is left out where it is not known."""
-    assert str(Batch.of(progress(*sources))) == line
+    assert str(Batch.from_progress(progress(*sources))) == line
 
 
 def test_what_is_left_out_or_set_aside_adds_up(capsys: pytest.CaptureFixture[str]):
@@ -83,9 +83,13 @@ def test_what_is_left_out_or_set_aside_adds_up(capsys: pytest.CaptureFixture[str
 def test_dead_letters_of_the_plan_are_no_rows_of_the_output():
     """Spark reads the input as two sources then, and counts its rows twice."""
     source = {"latestOffset": AT, "endOffset": AT}
-    assert "233 in, 2 out, 227 dead letters," in str(Batch.of(progress(source, source, rows=233, out=229, letters=227)))
+    assert "233 in, 2 out, 227 dead letters," in str(
+        Batch.from_progress(progress(source, source, rows=233, out=229, letters=227))
+    )
     refused = {"dead_letters": 1}
-    assert "233 in, 2 out, 2 dead letters," in str(Batch.of(progress(source, rows=233, out=4, letters=1), refused))
+    assert "233 in, 2 out, 2 dead letters," in str(
+        Batch.from_progress(progress(source, rows=233, out=4, letters=1), refused)
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_dead_letters_of_the_plan_are_no_rows_of_the_output():
 )
 def test_a_rate_has_two_digits_that_count(rows, ms, rate):
     """Rates are rounded to two digits, with k and M."""
-    assert f", {rate}" in str(Batch.of(progress(rows=rows, ms=ms)))
+    assert f", {rate}" in str(Batch.from_progress(progress(rows=rows, ms=ms)))
 
 
 def test_idle_is_said_once_and_again_only_after_rows(capsys):

@@ -94,7 +94,7 @@ def _written(
     # For all ranges as many as each may have, so that it does not matter which of them share a task.
     layout = replace(table.layout, most_partitions=len(ranges) * table.layout.most_partitions)
     with FileWriter(store, layout, attempt) as writer:
-        for range_ in readable.of(ranges):
+        for range_ in readable.parts(ranges):
             records = counted(readable.records(range_))
             if plan.transform is None:
                 for batch in records:

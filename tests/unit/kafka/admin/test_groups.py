@@ -159,6 +159,6 @@ def test_a_refusal_is_about_the_group(code, condition, says):
 )
 def test_only_a_lack_of_rights_is_told_as_one(code, entry):
     """Of a producer that the brokers refuse; ACLs do not help against the others."""
-    error = init_error("p-1", 1000, Cause.of(code))
+    error = init_error("p-1", 1000, Cause.from_code(code))
     assert error.condition == entry
     assert ("ACLs" in error.hint) == (entry == "EOS_UNAUTHORIZED")

@@ -53,7 +53,7 @@ def parts(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
     writer: Any = SimpleNamespace(producer=None, look_up=lambda _: None, check_age=lambda *_: None)
-    return task.Parts(plan, reading(plan), writer).of([HERE])
+    return task.Parts(plan, reading(plan), writer).written([HERE])
 
 
 def reading(plan: CopyPlan) -> ReadableRanges:
@@ -114,7 +114,7 @@ RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("i
 def test_each_range_notes_its_own_unknown_ids(monkeypatch):
     """Those of all its chunks; a range without any has no note."""
     parts = transforming(monkeypatch, {0: [b"7", b"5", b"7"], 1: [], 2: [b"7"]})
-    assert sum(part.rows for part in parts.of(RANGES)) == 4
+    assert sum(part.rows for part in parts.written(RANGES)) == 4
     assert parts.unknown == {RANGES[0]: ("5", "7"), RANGES[2]: ("7",)}
 
 
@@ -122,7 +122,7 @@ def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
     """And not that of another one; what it had is noted again, as it may be lost again."""
     before = {RANGES[0]: ("7",), RANGES[2]: ("9",)}
     parts = transforming(monkeypatch, {0: [b"7"], 1: [b"7"], 2: [b"7"]}, noted=before)
-    assert sum(part.rows for part in parts.of(RANGES)) == 3
+    assert sum(part.rows for part in parts.written(RANGES)) == 3
     assert parts.unknown == before
 
 
@@ -131,7 +131,7 @@ def test_a_task_with_more_runs_of_unknown_ids_than_can_be_noted_stops(monkeypatc
     monkeypatch.setattr(unknown_ids, "MOST_NOTED", 3)
     parts = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
     with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 runs of schema ids"):
-        list(parts.of(RANGES))
+        list(parts.written(RANGES))
 
 
 def test_a_topic_that_is_gone_is_a_data_loss(monkeypatch):

@@ -77,14 +77,14 @@ def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     clock = Clock()
     complete = CompleteFiles(10.0, clock=clock)
     one, two, grown = File("a", 1, 7), File("b", 1, 7), File("a", 2, 7)
-    assert complete.of([one, two]) == []
+    assert complete.select([one, two]) == []
     clock.now = 9.0
-    assert complete.of([grown, two]) == []
+    assert complete.select([grown, two]) == []
     clock.now = 10.0
-    assert complete.of([grown, two]) == [two]
+    assert complete.select([grown, two]) == [two]
     clock.now = 19.0
-    assert complete.of([grown]) == [grown]
-    assert CompleteFiles(10.0, clock=clock).of([grown]) == []
+    assert complete.select([grown]) == [grown]
+    assert CompleteFiles(10.0, clock=clock).select([grown]) == []
 
 
 def test_a_file_that_is_replaced_with_the_same_size_and_time(tmp_path: Path):
@@ -164,15 +164,15 @@ def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(folder, "open_store", lambda *_: Store(Listing(), "b/in"))
     (listed,) = Folder("s3a://b/in").files()
     assert with_digest(listed, NONE).digest
-    assert CompleteFiles().of([listed]) == []
+    assert CompleteFiles().select([listed]) == []
 
 
 def test_a_file_with_a_marker_beside_it_is_complete():
     """The marker is none of the files."""
     files = [File("f/a", 1, 7), File("f/b", 1, 7), File("f/b.done", 0, 7)]
     names = frozenset(file.uri for file in files)
-    assert CompleteFiles(marker=".done").of(files, lambda: names) == [files[1]]
-    assert CompleteFiles().of(files) == files
+    assert CompleteFiles(marker=".done").select(files, lambda: names) == [files[1]]
+    assert CompleteFiles().select(files) == files
 
 
 def test_a_name_that_is_not_utf_8(tmp_path: Path):
@@ -221,13 +221,13 @@ def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | 
     complete = CompleteFiles(marker=marker, clock=clock)
     file, written = File("s3a://b/a", 4, 1_700_000_000 * 10**9), File("s3a://b/b", 4, 1_700_000_000 * 10**9 + 1)
     names = frozenset(f"{file.uri}.done" for file in (file, written))
-    assert complete.of([file, written], lambda: names) == [written]
+    assert complete.select([file, written], lambda: names) == [written]
     assert complete.expected == {file.uri, written.uri}
     clock.now = 0.9
-    assert complete.of([file, written], lambda: names) == [written]
+    assert complete.select([file, written], lambda: names) == [written]
     assert complete.soon
     clock.now = 1.0
-    assert complete.of([file, written], lambda: names) == [file, written]
+    assert complete.select([file, written], lambda: names) == [file, written]
     assert not complete.soon
 
 

@@ -24,11 +24,11 @@ NOTED = AllNotes("n", 0).with_more(FIRST).with_more(SECOND)
 
 def test_files_and_the_splits_of_the_last_micro_batch():
     """In whatever order the records come, others' among them; of a file that was taken twice, the newest."""
-    taken = Taken.of("q", reversed([*FIRST, *OTHERS, (b"no note", b""), (b"[" * 200_000, b""), *SECOND]), NOTED)
+    taken = Taken.from_notes("q", reversed([*FIRST, *OTHERS, (b"no note", b""), (b"[" * 200_000, b""), *SECOND]), NOTED)
     assert taken.files == {A.uri: A2, B.uri: B, C.uri: C}
     assert taken.splits == [[A2]]
     assert taken.digests == {file.digest: file.uri for file in (A, B, C, A2)}
-    first = Taken.of("q", FIRST, AllNotes("n", 0).with_more(FIRST))
+    first = Taken.from_notes("q", FIRST, AllNotes("n", 0).with_more(FIRST))
     assert first.splits == [[A], [B, C]]
 
 
@@ -45,7 +45,7 @@ def test_files_and_the_splits_of_the_last_micro_batch():
 def test_notes_that_are_not_those_of_the_head(records: list[tuple[bytes, bytes]], noted: AllNotes | None):
     """Whoever went on with them would take files twice."""
     with pytest.raises(LedgerError, match="EOS_INGEST_NOTES_LOST"):
-        Taken.of("q", records, noted)
+        Taken.from_notes("q", records, noted)
 
 
 def test_notes_are_counted_over_all_decisions_and_written_with_a_new_one():

@@ -39,7 +39,7 @@ class Brokers:
 def test_what_the_source_has_passed_is_deleted(log, begin):
     """And nothing else: not the newest entry, nor the last one with rows, nor other partitions'. What the source still
     has is translated as before. A second time, nothing is left to do."""
-    before = WholeMap.of(log, HERE)
+    before = WholeMap.from_log(log, HERE)
     passed = [entry for entry in before.entries[:-1] if entry.end <= begin]
     if not any(entry.runs for entry in before.entries if entry.first >= begin or entry is before.entries[-1]):
         filled = [number for number, entry in enumerate(passed) if entry.runs]
@@ -58,7 +58,7 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         assert [clean_map(CLIENT, CLIENT, "map") for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]
     assert sorted(split_key(key)[1] for key in written) == wanted
-    after = WholeMap.of(log, HERE)
+    after = WholeMap.from_log(log, HERE)
     assert after.entries == [entry for entry in before.entries if entry.first not in wanted]
     for offset in range(begin, 60) if not before.doubled else ():
         # Right before a gap, what ended there is gone; whoever is there would miss what is in the gap.

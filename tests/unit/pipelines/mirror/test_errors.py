@@ -102,6 +102,6 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     parts._mirror = SimpleNamespace(sink=sink, targets=targets, target=lambda _: "out")
     producer = SimpleNamespace(flush=lambda: None)
     writer = SimpleNamespace(client=None, producer=producer, look_up=lambda _: None, topic_ids={"out": "one"})
-    parts._copies = SimpleNamespace(readable=SimpleNamespace(of=lambda _: iter(())), writer=writer)
+    parts._copies = SimpleNamespace(readable=SimpleNamespace(parts=lambda _: iter(())), writer=writer)
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
-        list(parts.of([SimpleNamespace(topic="in")]))
+        list(parts.written([SimpleNamespace(topic="in")]))

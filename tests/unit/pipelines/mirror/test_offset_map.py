@@ -48,7 +48,7 @@ class WholeMap:
         ) or any(one.target + one.count > after.target for (one, _), (after, _) in pairwise(self.runs))
 
     @classmethod
-    def of(cls, log: MapLog, source: SourcePartition) -> WholeMap:
+    def from_log(cls, log: MapLog, source: SourcePartition) -> WholeMap:
         newest = {key: value for rows in log.rows for _, key, value in rows}
         entries = [from_record(key, value) for key, value in newest.items() if value is not None]
         return cls(entry for entry in entries if entry is not None and entry.source == source)
@@ -144,7 +144,7 @@ def test_a_mirror_that_began_within_ranges_without_rows():
 @given(logs())
 def test_what_is_read_translates_as_the_whole_map(log):
     """Every position, and every refusal, with what it says."""
-    whole = WholeMap.of(log, HERE)
+    whole = WholeMap.from_log(log, HERE)
     with reading(log, [ORIGIN]):
         map_ = OffsetMap.read(CLIENT, CLUSTER, {("in", 3): OFFSETS}, "map")
     for offset in OFFSETS:

@@ -32,7 +32,7 @@ def plan_of(query: str) -> MirrorPlan:
     return MirrorPlan(reads, writes, "here", None, Targets("p."), "there")
 
 
-CLIENTS = MirrorClients.of(plan_of(""))
+CLIENTS = MirrorClients.for_plan(plan_of(""))
 
 
 def ownership(query: str) -> Ownership:
@@ -75,7 +75,7 @@ class Site:
             "make_map": lambda *_: None,
             "make_ledger": lambda *_: 8,
             "held_partition": lambda *_: None,
-            "QueryOperator": SimpleNamespace(of=lambda _kafka, _ledger, _prefix, query: _Operator(self, query)),
+            "QueryOperator": SimpleNamespace(with_ledger=lambda _kafka, _ledger, _prefix, query: _Operator(self, query)),
             "check_positions": self._check,
             "Checkpoint": lambda location, _: SimpleNamespace(query_id=lambda: location[1:] or None),
             "describe_topics": lambda _, names, **__: {n: Topic(f"{n}-id", 1, internal=False) for n in names},

@@ -27,7 +27,7 @@ def plan(**options: str) -> MirrorPlan:
     return MirrorPlan(reads, writes, "here", None, Targets("p.", map="map"), "there")
 
 
-CLIENTS = MirrorClients.of(plan())
+CLIENTS = MirrorClients.for_plan(plan())
 
 
 def entry(first: int, rows: int, end: int, target: str = "p.in") -> MapEntry:

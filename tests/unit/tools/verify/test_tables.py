@@ -27,7 +27,7 @@ def address_of(text: str, settings: dict[str, str] | None = None) -> TableAddres
 
 
 def ids_of(batch: pa.RecordBatch, where: str, *topics: str) -> list[bytes | None]:
-    return TableIds.of("a table", IdPlace.parse(where), batch.schema.names, topics).ids(batch)
+    return TableIds.at("a table", IdPlace.parse(where), batch.schema.names, topics).ids(batch)
 
 
 @pytest.mark.parametrize(

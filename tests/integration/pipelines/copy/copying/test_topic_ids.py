@@ -52,7 +52,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     reading = readable.ReadableRanges.in_task(source, "", {name: before[name].id})
     parts = task.Parts(plan, reading, writer)
     with raises("EOS_SOURCE_RECREATED"):
-        print([part.rows for part in parts.of([OffsetRange(name, 0, 0, ROWS)])])
+        print([part.rows for part in parts.written([OffsetRange(name, 0, 0, ROWS)])])
 
 
 def test_rows_of_a_topic_by_its_id(was, kafka):

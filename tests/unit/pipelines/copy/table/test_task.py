@@ -44,7 +44,7 @@ def written(
         yield pa.RecordBatch.from_pydict({"p": values, "v": offsets, **places})
 
     patch.setattr(task.ReadableRanges, "records", read_range)
-    patch.setattr(task.ReadableRanges, "of", lambda self, ranges: iter(ranges))
+    patch.setattr(task.ReadableRanges, "parts", lambda self, ranges: iter(ranges))
     patch.setattr(task, "spare_collections", lambda: None)
     store = open_store(str(folder), HadoopSettings({}))
     table: Any = SimpleNamespace(store=lambda: store, layout=layout)

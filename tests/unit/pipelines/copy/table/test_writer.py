@@ -44,7 +44,7 @@ COLUMNS = arrow_schema(include_headers=False)
 @pytest.fixture(autouse=True)
 def broker(monkeypatch) -> None:
     """Has each record of every range that is asked for."""
-    monkeypatch.setattr(task.ReadableRanges, "of", lambda self, ranges: iter(ranges))
+    monkeypatch.setattr(task.ReadableRanges, "parts", lambda self, ranges: iter(ranges))
     monkeypatch.setattr(readable, "read_range", lambda fetching, range_: iter([rows(range_)]))
 
 

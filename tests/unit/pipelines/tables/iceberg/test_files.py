@@ -287,7 +287,7 @@ def test_rows_that_pyiceberg_cannot_commit_are_named_and_the_others_keep_their_k
         fit = conformed(rows, rows.schema, keys=(key,))
         assert set(fit.bad) == expected, (type_, key, values)
         theirs_keys = [transform.transform(theirs)(one) for n, one in enumerate(values) if n not in expected]
-        assert key.of(fit.rows.column("c")).to_pylist() == theirs_keys, (type_, key, values)
+        assert key.values(fit.rows.column("c")).to_pylist() == theirs_keys, (type_, key, values)
         texts = [text for (text,), _ in by_key(fit.rows, [key])]
         assert {value_of(text, type_, key.transform) for text in texts} == set(theirs_keys), (type_, key, values)
         refused, kept = refused + len(expected), kept + len(theirs_keys)
