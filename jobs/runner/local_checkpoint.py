@@ -125,7 +125,7 @@ class LocalCheckpoint:
         return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
 
 
-def check_writable(location: str, wait_s: float = _WAIT_S) -> None:
+def check_writable(location: str) -> None:
     """Check that this process can write the checkpoint, and that no other one runs on it, if it is on a local disk.
     Writes nothing. Waits for a process that is about to end, and else raises CheckpointError.
 
@@ -138,7 +138,7 @@ def check_writable(location: str, wait_s: float = _WAIT_S) -> None:
     for part in (folder, *(folder / name for name in ("offsets", "commits"))):
         if (why := why_unwritable(part)) is not None:
             raise stop("EOS_CHECKPOINT_STORE.lock", location=str(folder), lock=folder / LOCK, why=why)
-    for _ in retrying(wait_s):
+    for _ in retrying(_WAIT_S):
         if not _is_locked(folder / LOCK):
             return
     raise _in_use(folder)

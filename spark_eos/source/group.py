@@ -13,7 +13,7 @@ from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import EosError
-from spark_eos.kafka.admin.groups import committed_offsets
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, name_of
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_commit import offset_commit
@@ -95,7 +95,9 @@ class GroupReport:
         partitions = {topic: list(offsets) for topic, offsets in position.items() if offsets}
         if not partitions:
             return None
-        there = committed_offsets(self._client, self._group, partitions, _PATIENCE_S, isolation="read_uncommitted")
+        there = ConsumerGroup(self._client, self._group).committed(
+            partitions, _PATIENCE_S, isolation="read_uncommitted"
+        )
         newer = {
             topic: {p: at for p, at in offsets.items() if at > there.get(topic, {}).get(p, -1)}
             for topic, offsets in position.items()

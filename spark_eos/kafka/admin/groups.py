@@ -10,7 +10,7 @@ from spark_eos.base import system
 from spark_eos.base.printable import excerpt
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation
@@ -58,45 +58,101 @@ class ConsumerGroup:
     def check_inactive(self, otherwise: str, at: str = "", *, to_commit: bool = False) -> None:
         """Raise KafkaError (EOS_GROUP_ACTIVE) where the group has members, and as `active_members` does.
         ``otherwise``: the consequence if they went on; ``at``: on which side they are."""
-        members = active_members(self.client, self.name, to_commit=to_commit)
+        members = self.active_members(to_commit=to_commit)
         if members:
             raise group_active(self.name, members, otherwise, at)
 
-    def committed(self, partitions: Mapping[str, Iterable[int]] | None) -> PartitionOffsets:
-        """See `committed_offsets`."""
-        return committed_offsets(self.client, self.name, partitions)
+    def active_members(self, *, to_commit: bool = False) -> list[str]:
+        """Return the members, each as "client id at host"; empty if the group has no members or does not exist. For a
+        group of Kafka Streams' protocol (KIP-1071), one entry with the group's state. ``to_commit``: also check that
+        this user may commit offsets for the group.
+
+        Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE).
+        """
+        client, group = self.client, self.name
+        flags = {"include_authorized_operations": to_commit}
+        described: DescribedGroup | DescribedConsumerGroup | None
+        values: dict[str, Any] = {"groups": [group], **flags}
+        described = _ask(client, group, DESCRIBE_GROUPS, values, TIMEOUT_S, lambda answer: _of(group, answer.groups))
+        if described is None and client.supports(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
+            values = {"group_ids": [group], **flags}
+            described = _ask(
+                client, group, CONSUMER_GROUP_DESCRIBE, values, TIMEOUT_S, lambda answer: _of(group, answer.groups)
+            )
+        if described is None and client.supports(LIST_GROUPS.api, LIST_GROUPS.last):
+            return _members_by_state(client, group)
+        members = described.members if described is not None else ()
+        return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
+
+    def committed(
+        self,
+        partitions: Mapping[str, Iterable[int]] | None,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        isolation: Isolation = "read_committed",
+    ) -> PartitionOffsets:
+        """Return the committed offsets for these partitions, or for all (None); partitions without one are left out.
+
+        With ``read_committed``, it waits for open transactions that may commit newer offsets. Raises as
+        `active_members`.
+        """
+        group = self.name
+        asked = None if partitions is None else {topic: list(numbers) for topic, numbers in partitions.items()}
+        topics = None if asked is None else [{"name": topic, "partition_indexes": p} for topic, p in asked.items()]
+        values = {
+            "groups": [{"group_id": group, "topics": topics}],
+            "require_stable": isolation == "read_committed",
+        }
+        fetched = _ask(
+            self.client, group, OFFSET_FETCH, values, timeout_s, lambda answer: _whole(_of(group, answer.groups), asked)
+        )
+        result: PartitionOffsets = {}
+        for topic in fetched.topics if fetched is not None else ():
+            for p in topic.partitions:
+                if p.committed_offset >= 0:
+                    result.setdefault(topic.name, {})[p.partition_index] = p.committed_offset
+        return result
 
     def commit(self, offsets: PartitionOffsets) -> None:
-        """See `commit_offsets`."""
-        commit_offsets(self.client, self.name, offsets)
+        """Commit offsets, without leader epochs; the group must have no members. Raises KafkaError
+        (EOS_KAFKA_REFUSED)."""
+        began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
+        for _ in retrying(TIMEOUT_S):
+            answer = offset_commit(self.client, self.name, offsets, _TRY_S)
+            codes = list(answer.values()) if isinstance(answer, dict) else [answer]
+            wrong = [code for code in codes if code != OK]
+            if not wrong:
+                return
+            final = [code for code in wrong if code is not None and code not in ADMIN_RETRIES]
+            refused = next((code for code in (*final, *wrong) if code is not None), refused)
+            if final:
+                break
+        raise self._refusal(refused, began, "the offsets of ")
 
     def delete(self, partitions: Mapping[str, Iterable[int]]) -> None:
-        """See `delete_offsets`."""
-        delete_offsets(self.client, self.name, partitions)
+        """Delete the committed offsets of these partitions, and of no others. The group must have no members.
 
+        Raises KafkaError (EOS_KAFKA_REFUSED).
+        """
+        asked = {topic: list(numbers) for topic, numbers in partitions.items()}
+        topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in asked.items()]
+        values = {"group_id": self.name, "topics": topics}
+        began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
+        for _ in retrying(TIMEOUT_S):
+            answer, code = _of_coordinator(self.client, self.name, OFFSET_DELETE, values, _TRY_S)
+            answer = _whole(answer, asked)
+            code = code if answer is None else _code(answer)
+            if code in (OK, Code.GROUP_ID_NOT_FOUND):
+                return
+            if answer is None or code in COORDINATOR_MOVED:
+                self.client.forget([self.name], CoordinatorKind.GROUP)
+            if code not in ADMIN_RETRIES:
+                break
+        raise self._refusal(code, began, "an end of the offsets of ")
 
-def active_members(
-    client: BrokerClient, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
-) -> list[str]:
-    """Return the members of a group, each as "client id at host"; empty if the group has no members or does not exist.
-    For a group of Kafka Streams' protocol (KIP-1071), one entry with the group's state. ``to_commit``: also check that
-    this user may commit offsets for the group.
-
-    Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED, EOS_UNAUTHORIZED, EOS_GROUP_UNSUITABLE).
-    """
-    flags = {"include_authorized_operations": to_commit}
-    described: DescribedGroup | DescribedConsumerGroup | None
-    values: dict[str, Any] = {"groups": [group], **flags}
-    described = _ask(client, group, DESCRIBE_GROUPS, values, timeout_s, lambda answer: _of(group, answer.groups))
-    if described is None and client.supports(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
-        values = {"group_ids": [group], **flags}
-        described = _ask(
-            client, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: _of(group, answer.groups)
-        )
-    if described is None and client.supports(LIST_GROUPS.api, LIST_GROUPS.last):
-        return _members_by_state(client, group, timeout_s)
-    members = described.members if described is not None else ()
-    return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
+    def _refusal(self, code: int, began: float, of: str) -> EosError:
+        waited_s = system.monotonic() - began
+        return group_refusal(self.client.bootstrap_servers, self.name, code, waited_s, of=of)
 
 
 def _of(group: str, listed: Iterable[D]) -> D | None:
@@ -112,11 +168,11 @@ def _whole(found: P | None, asked: Mapping[str, Iterable[int]] | None) -> P | No
     return found if partition_codes(found.topics, asked) is not None else None
 
 
-def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> list[str]:
+def _members_by_state(client: BrokerClient, group: str) -> list[str]:
     """Return the members of a group that neither DescribeGroups nor ConsumerGroupDescribe knows, by the state in
     ListGroups."""
     values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
-    listed = _ask(client, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
+    listed = _ask(client, group, LIST_GROUPS, values, TIMEOUT_S, lambda answer: answer)
     listed_group = _of(group, listed.groups if listed is not None else ())
     if listed_group is None:
         return []
@@ -130,77 +186,6 @@ def _members_by_state(client: BrokerClient, group: str, timeout_s: float) -> lis
         )
     empty = listed_group.group_state in _WITHOUT_MEMBERS
     return [] if empty else [f"members of a {kind} group, which is {listed_group.group_state}"]
-
-
-def committed_offsets(
-    client: BrokerClient,
-    group: str,
-    partitions: Mapping[str, Iterable[int]] | None,
-    timeout_s: float = TIMEOUT_S,
-    *,
-    isolation: Isolation = "read_committed",
-) -> PartitionOffsets:
-    """Return the group's committed offsets for these partitions, or for all (None); partitions without one are left
-    out.
-
-    With ``read_committed``, it waits for open transactions that may commit newer offsets. Raises as `active_members`.
-    """
-    asked = None if partitions is None else {topic: list(numbers) for topic, numbers in partitions.items()}
-    topics = None if asked is None else [{"name": topic, "partition_indexes": p} for topic, p in asked.items()]
-    values = {
-        "groups": [{"group_id": group, "topics": topics}],
-        "require_stable": isolation == "read_committed",
-    }
-    fetched = _ask(
-        client, group, OFFSET_FETCH, values, timeout_s, lambda answer: _whole(_of(group, answer.groups), asked)
-    )
-    result: PartitionOffsets = {}
-    for topic in fetched.topics if fetched is not None else ():
-        for p in topic.partitions:
-            if p.committed_offset >= 0:
-                result.setdefault(topic.name, {})[p.partition_index] = p.committed_offset
-    return result
-
-
-def commit_offsets(client: BrokerClient, group: str, offsets: PartitionOffsets, timeout_s: float = TIMEOUT_S) -> None:
-    """Commit offsets, without leader epochs, for a group that has no members. Raises KafkaError (EOS_KAFKA_REFUSED)."""
-    began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
-    for _ in retrying(timeout_s):
-        answer = offset_commit(client, group, offsets, _TRY_S)
-        codes = list(answer.values()) if isinstance(answer, dict) else [answer]
-        wrong = [code for code in codes if code != OK]
-        if not wrong:
-            return
-        final = [code for code in wrong if code is not None and code not in ADMIN_RETRIES]
-        refused = next((code for code in (*final, *wrong) if code is not None), refused)
-        if final:
-            break
-    raise group_refusal(client.bootstrap_servers, group, refused, system.monotonic() - began, of="the offsets of ")
-
-
-def delete_offsets(
-    client: BrokerClient, group: str, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
-) -> None:
-    """Delete the committed offsets of these partitions, and of no others. The group must have no members.
-
-    Raises KafkaError (EOS_KAFKA_REFUSED).
-    """
-    asked = {topic: list(numbers) for topic, numbers in partitions.items()}
-    topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in asked.items()]
-    values = {"group_id": group, "topics": topics}
-    began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
-    for _ in retrying(timeout_s):
-        answer, code = _of_coordinator(client, group, OFFSET_DELETE, values, _TRY_S)
-        answer = _whole(answer, asked)
-        code = code if answer is None else _code(answer)
-        if code in (OK, Code.GROUP_ID_NOT_FOUND):
-            return
-        if answer is None or code in COORDINATOR_MOVED:
-            client.forget([group], CoordinatorKind.GROUP)
-        if code not in ADMIN_RETRIES:
-            break
-    waited_s = system.monotonic() - began
-    raise group_refusal(client.bootstrap_servers, group, code, waited_s, of="an end of the offsets of ")
 
 
 def _ask(

@@ -137,12 +137,12 @@ def topic_partitions(client: BrokerClient, topics: Iterable[str], timeout_s: flo
     return {name: topic.partitions for name, topic in describe_topics(client, topics, timeout_s).items()}
 
 
-def describe_topic(client: BrokerClient, topic: str, timeout_s: float = TIMEOUT_S) -> DescribedTopic:
+def describe_topic(client: BrokerClient, topic: str) -> DescribedTopic:
     """Return a topic's metadata: also the replicas of its partitions, and the operations that this user may do.
 
     Raises as `describe_topics`.
     """
-    return _metadata(client, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
+    return _metadata(client, [topic], TIMEOUT_S, include_topic_authorized_operations=True)[topic]
 
 
 def topic_of(described: DescribedTopic) -> Topic:
@@ -170,9 +170,9 @@ def names_near(client: BrokerClient, topic: str) -> list[str]:
     return difflib.get_close_matches(topic, [name for name in names if name != topic], n=2)
 
 
-def cluster_id(client: BrokerClient, timeout_s: float = TIMEOUT_S) -> str:
+def cluster_id(client: BrokerClient) -> str:
     """Return the cluster's id; empty if brokers have none. Raises ConnectionFailed."""
-    return client.metadata([], timeout_s).cluster_id or ""
+    return client.metadata([], TIMEOUT_S).cluster_id or ""
 
 
 def cluster_heard(client: BrokerClient) -> str:
@@ -235,18 +235,11 @@ def epoch_ends(
     return _ask(client, list(epochs), ask, timeout_s, name=lambda partition: f"{partition[0]}-{partition[1]}")
 
 
-def offsets_at(
-    client: BrokerClient,
-    times: Mapping[str, Mapping[int, int]],
-    isolation: Isolation = "read_committed",
-    timeout_s: float = TIMEOUT_S,
-) -> PartitionOffsets:
+def offsets_at(client: BrokerClient, times: Mapping[str, Mapping[int, int]]) -> PartitionOffsets:
     """Return the first offset whose record has this timestamp (milliseconds since 1970) or a later one; `NO_OFFSET` if
-    there is none.
-
-    With ``read_committed``, records beyond the last stable offset do not count. Raises as `describe_topics`.
+    there is none. Records beyond the last stable offset do not count. Raises as `describe_topics`.
     """
-    return offsets_and_epochs_at(client, times, isolation, timeout_s)[0]
+    return offsets_and_epochs_at(client, times)[0]
 
 
 def offsets_and_epochs_at(
@@ -255,7 +248,8 @@ def offsets_and_epochs_at(
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
 ) -> tuple[PartitionOffsets, PartitionOffsets]:
-    """Return the offsets of `offsets_at`, and the leader epochs of the records there, -1 where there is none."""
+    """Return the offsets of `offsets_at`, and the leader epochs of the records there, -1 where there is none. With
+    ``read_uncommitted``, records beyond the last stable offset count, too."""
     found = _ask_offsets(client, flat(times), isolation, timeout_s)
     offsets = {partition: there.offset for partition, there in found.items()}
     return nested(offsets), nested({partition: there.leader_epoch for partition, there in found.items()})

@@ -16,7 +16,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32, i32Timedelta
 
 from spark_eos.errors import EosError, KafkaError
-from spark_eos.kafka.admin.groups import active_members
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
@@ -109,14 +109,14 @@ def test_a_streams_group(kafka, client, topic, group):
     """While it runs, nobody may commit for it or move it; when it has ended, it is as one of consumers."""
     name, member = topic(1), str(uuid.uuid4())
     heartbeat(client, streams(group, member, JOINS, name))
-    (found,) = active_members(broker_client(kafka), group)
+    (found,) = ConsumerGroup(broker_client(kafka), group).active_members()
     assert "streams" in found
     with pytest.raises(KafkaError, match="EOS_GROUP_ACTIVE"):
         check_group(broker_client(kafka), group)
     with pytest.raises(EosError, match="EOS_GROUP_ACTIVE"):
         GroupMover(group, broker_client(kafka), broker_client(kafka)).move()
     heartbeat(client, streams(group, member, LEAVES, name))
-    wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")
+    wait_for(lambda: ConsumerGroup(broker_client(kafka), group).active_members() == [], "the end of the member")
     check_group(broker_client(kafka), group)
 
 
@@ -138,8 +138,8 @@ def test_groups_of_consumers(protocol, kafka, client, topic, group):
     """Members have names; a group that nobody knows has none."""
     if protocol == "consumer" and not client.supports(68, 1):
         pytest.skip("these brokers know no groups of this protocol")
-    assert active_members(broker_client(kafka), group) == []
+    assert ConsumerGroup(broker_client(kafka), group).active_members() == []
     with consuming(kafka.bootstrap_servers, group, topic(1), protocol):
-        (found,) = active_members(broker_client(kafka), group)
+        (found,) = ConsumerGroup(broker_client(kafka), group).active_members()
         assert found.startswith("one at ")
-    wait_for(lambda: active_members(broker_client(kafka), group) == [], "the end of the member")
+    wait_for(lambda: ConsumerGroup(broker_client(kafka), group).active_members() == [], "the end of the member")

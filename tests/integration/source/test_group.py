@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from spark_eos.base.log import logger
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.source import group as module
@@ -111,7 +112,7 @@ def test_a_report_is_not_waited_for(group, monkeypatch):
         ended.append(over.is_set())
         raise TimeoutError("no answer")
 
-    monkeypatch.setattr(module, "committed_offsets", silent)
+    monkeypatch.setattr(ConsumerGroup, "committed", silent)
     report = GroupReport(BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})), group)
     for offset in range(100):
         report.reach({"t": {0: offset}})

@@ -11,7 +11,7 @@ import pytest
 from spark_eos.base import retry
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, flat, nested
 from spark_eos.errors import TopicError
-from spark_eos.kafka.admin import groups
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.ledger import own_topics
@@ -50,8 +50,8 @@ class Admin:
         patch.setattr(diagnosis, "end_offsets", self._end_offsets)
         patch.setattr(own_topics, "own_topics", lambda *_: {})
         patch.setattr(bounds, "logger", SimpleNamespace(info=lambda *_: None))
-        patch.setattr(groups, "active_members", lambda *_, **__: [])
-        patch.setattr(groups, "committed_offsets", self._committed)
+        patch.setattr(ConsumerGroup, "active_members", lambda *_, **__: [])
+        patch.setattr(ConsumerGroup, "committed", self._committed)
         patch.setattr(range_reader, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "cluster_id", lambda _: CLUSTER_ID)
         patch.setattr(readable, "describe_topics", self.describe_topics)

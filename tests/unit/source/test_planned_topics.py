@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import CheckpointError, DataLossError
-from spark_eos.kafka.admin import groups
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
@@ -152,8 +152,8 @@ def test_a_topic_that_comes_while_offsets_are_asked_for_is_there_in_all_or_in_no
         return begins(*given)
 
     monkeypatch.setattr(watch, "begin_offsets", slowly)
-    monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
-    monkeypatch.setattr(groups, "committed_offsets", lambda *_: {"t": {0: 150}, "other": {0: 200}})
+    monkeypatch.setattr(ConsumerGroup, "active_members", lambda *_, **__: [])
+    monkeypatch.setattr(ConsumerGroup, "committed", lambda *_: {"t": {0: 150}, "other": {0: 200}})
     options = {"subscribePattern": ".*", "startingOffsets": start, "kafka.group.id": "g"}
     initial = cluster.reader(fail=True, **options).initialOffset()
     assert (initial["t"], initial["other"]) == ({"0": 150}, {"0": 200})

@@ -25,7 +25,7 @@ def members(patch: pytest.MonkeyPatch, kind: str, state: str, name: str = "g") -
     group = ListedGroup(group_id=name, protocol_type="", group_state=state, group_type=kind)
     listed = ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=(group,))
     patch.setattr(groups, "_ask", lambda _client, _group, request, *_: listed if request is LIST_GROUPS else None)
-    return groups.active_members(SimpleNamespace(supports=lambda *_: True), "g")
+    return groups.ConsumerGroup(SimpleNamespace(supports=lambda *_: True), "g").active_members()
 
 
 @pytest.mark.parametrize("state", STREAMS_STATES)
@@ -90,12 +90,12 @@ def test_what_an_answer_leaves_out_is_not_done(answer):
     """It counts as no answer, and the coordinator is looked up anew."""
     whole = coded({0: 0, 1: 0})
     for ask in (
-        lambda client: groups.commit_offsets(client, "g", BOTH),
-        lambda client: groups.delete_offsets(client, "g", BOTH),
-        lambda client: groups.committed_offsets(client, "g", BOTH) or None,
+        lambda group: group.commit(BOTH),
+        lambda group: group.delete(BOTH),
+        lambda group: group.committed(BOTH) or None,
     ):
         client: Any = Coordinator(answer, whole)
-        assert ask(client) in (None, {"t": {0: 5, 1: 5}})
+        assert ask(groups.ConsumerGroup(client, "g")) in (None, {"t": {0: 5, 1: 5}})
         assert client.answers == [whole] and client.forgotten == 1
         with pytest.raises(KafkaError):
             short(ask, answer)
@@ -108,26 +108,26 @@ def short(ask: Callable[[Any], object], answer: Any) -> None:
     """Ask as often as fits into no time at all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(groups, "retrying", lambda _: iter([None]))
-        ask(Coordinator(answer))
+        ask(groups.ConsumerGroup(Coordinator(answer), "g"))  # type: ignore[arg-type]
 
 
 def test_the_offsets_of_another_group_are_not_taken():
     """As of no group, which would begin where a query without offsets begins."""
     client: Any = Coordinator(coded({0: 0, 1: 0}, group="h", offset=9), coded({0: 0, 1: 0}))
-    assert groups.committed_offsets(client, "g", BOTH) == {"t": {0: 5, 1: 5}}
+    assert groups.ConsumerGroup(client, "g").committed(BOTH) == {"t": {0: 5, 1: 5}}
 
 
 def test_a_group_refused_as_a_whole_has_no_partitions():
     """So that its code is told, and not silence."""
     with pytest.raises(KafkaError) as caught:
-        groups.committed_offsets(Coordinator(coded({}, code=30)), "g", BOTH)  # type: ignore[arg-type]
+        groups.ConsumerGroup(Coordinator(coded({}, code=30)), "g").committed(BOTH)  # type: ignore[arg-type]
     assert caught.value.condition == "EOS_UNAUTHORIZED"
 
 
 def refused(codes: Mapping[int, int]) -> KafkaError:
     """The error of a commit that is answered so."""
     with pytest.raises(KafkaError) as caught:
-        short(lambda client: groups.commit_offsets(client, "g", {"t": dict.fromkeys(codes, 5)}), coded(codes))
+        short(lambda group: group.commit({"t": dict.fromkeys(codes, 5)}), coded(codes))
     return caught.value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import EosError, stop
-from spark_eos.kafka.admin import groups
+from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror import offsets
@@ -43,11 +43,11 @@ class Clusters:
         monkeypatch.setattr(offsets, "begin_offsets", lambda _, places: self._at(self.begins, places))
         monkeypatch.setattr(offsets, "end_offsets", lambda _, places, *__: self._at(self.ends, places))
         topics[MAP] = SimpleNamespace(id="map-id", partitions=9)
-        monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
+        monkeypatch.setattr(ConsumerGroup, "active_members", lambda *_, **__: [])
         monkeypatch.setattr(offsets, "cluster_id", lambda _: CLUSTER)
         monkeypatch.setattr(offsets, "origins_from", lambda *_: self.origins)
-        monkeypatch.setattr(groups, "committed_offsets", self._commits)
-        monkeypatch.setattr(groups, "commit_offsets", lambda _, __, moved: self.moved.update(moved))
+        monkeypatch.setattr(ConsumerGroup, "committed", lambda _, places: self._commits(places))
+        monkeypatch.setattr(ConsumerGroup, "commit", lambda _, moved: self.moved.update(moved))
 
     def _at(self, known: Mapping[str, int], places: Mapping[str, Any]) -> dict[str, dict[int, int]]:
         ends = {MAP: {p: len(rows) for p, rows in enumerate(self.log.rows)}}
@@ -56,7 +56,7 @@ class Clusters:
             for name, numbers in places.items()
         }
 
-    def _commits(self, _: Any, __: Any, places: Any) -> dict[str, Mapping[int, int]]:
+    def _commits(self, places: Any) -> dict[str, Mapping[int, int]]:
         if places:
             return {}
         return {"in": self._committed if isinstance(self._committed, Mapping) else next(self._committed)}
@@ -79,10 +79,10 @@ def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypa
     clusters.log.write(entry(0, 9))
     found = iter([{}, {"out": {0: 7}}])
 
-    def committed(client, group, places):
-        return next(found) if client is TARGET else {"in": {0: 3}}
+    def committed(group, places):
+        return next(found) if group.client is TARGET else {"in": {0: 3}}
 
-    monkeypatch.setattr(groups, "committed_offsets", committed)
+    monkeypatch.setattr(ConsumerGroup, "committed", committed)
     assert clusters.refusal().condition == "EOS_MIRROR_GROUP_REFUSED"
     found = iter([{"out": {0: 5}}, {"out": {0: 7}}])
     with (
@@ -98,7 +98,7 @@ def test_a_group_that_has_read_at_the_target(monkeypatch):
     clusters = Clusters(monkeypatch, {0: 3})
     clusters.log.write(entry(0, 9))
     there = {TARGET: {"out": {0: 7}}, SOURCE: {"in": {0: 3}}}
-    monkeypatch.setattr(groups, "committed_offsets", lambda client, *_: there[client])
+    monkeypatch.setattr(ConsumerGroup, "committed", lambda group, _: there[group.client])
     assert clusters.refusal().entry == "EOS_MIRROR_GROUP_REFUSED.has_offsets"
     with reading(clusters.log, clusters.origins):
         GroupMover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
@@ -130,8 +130,8 @@ def test_what_fails_after_the_group_was_moved(refused, monkeypatch):
         raise stop(refused, **fields, **members, waited_s=1.0)
 
     if "ACTIVE" in refused:
-        monkeypatch.setattr(groups, "active_members", lambda *_, **__: fail() if clusters.moved else [])
-    monkeypatch.setattr(groups, "delete_offsets", fail)
+        monkeypatch.setattr(ConsumerGroup, "active_members", lambda *_, **__: fail() if clusters.moved else [])
+    monkeypatch.setattr(ConsumerGroup, "delete", fail)
     with (
         reading(clusters.log, clusters.origins),
         pytest.raises(EosError, match=r"was moved.*not deleted") as caught,
@@ -192,7 +192,7 @@ def test_topics_that_went_to_one_topic(apply, monkeypatch):
     also = MapEntry(SourcePartition(CLUSTER, "also-id", 0), "also", 0, 9, "out", "out-id", (OffsetRun(0, 40, 9),))
     clusters.log.write(entry(0, 9), also)
     at = {"in": {0: 5}, "also": {0: 5}}
-    monkeypatch.setattr(groups, "committed_offsets", lambda _, __, places: {} if places else at)
+    monkeypatch.setattr(ConsumerGroup, "committed", lambda _, places: {} if places else at)
     with (
         reading(clusters.log, clusters.origins),
         pytest.raises(EosError, match=r"out-0.*: 45 by also, 5 by in") as caught,

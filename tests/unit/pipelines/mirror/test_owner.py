@@ -75,7 +75,9 @@ class Site:
             "make_map": lambda *_: None,
             "make_ledger": lambda *_: 8,
             "held_partition": lambda *_: None,
-            "QueryOperator": SimpleNamespace(with_ledger=lambda _kafka, _ledger, _prefix, query: _Operator(self, query)),
+            "QueryOperator": SimpleNamespace(
+                with_ledger=lambda _kafka, _ledger, _prefix, query: _Operator(self, query)
+            ),
             "check_positions": self._check,
             "Checkpoint": lambda location, _: SimpleNamespace(query_id=lambda: location[1:] or None),
             "describe_topics": lambda _, names, **__: {n: Topic(f"{n}-id", 1, internal=False) for n in names},
