@@ -106,7 +106,7 @@ NAMES = {
     "protocol.extra": ("FeatureRecords", "Kind", "Reported"),
     "protocol.head": ("Decision", "Digest", "Written"),
     "protocol.task": ("TaskReport",),
-    "sink.attempt": ("Attempt", "Part", "RowWriter"),
+    "sink.attempt": ("Attempt", "RowWriter", "WriteStats"),
     "sink.counting": ("CountingIterator",),
     "sink.job": ("Identity", "RowSource"),
     "sink.job_write": ("write_by_job",),
