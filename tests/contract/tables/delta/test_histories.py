@@ -15,7 +15,7 @@ from spark_eos.pipelines.tables.delta import memory, table
 from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 from spark_eos.pipelines.tables.delta.evolution import DeltaAddition
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
-from tests.unit.pipelines.tables.delta.histories import History, Wrong
+from tests.contract.tables.delta.histories import History, Wrong
 
 SCHEDULES = 25
 #: Within so many histories each mistake has to show.

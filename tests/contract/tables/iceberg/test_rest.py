@@ -26,12 +26,12 @@ from spark_eos.pipelines.deadline import Overdue
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
+from tests.contract.tables.test_committing import FIRST, SECOND, THIRD
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.servers.rest_catalog import SHORT_S, Fault, RestIceberg, serving, soon_overdue
 from tests.support.tables.delta_files import QUERY, micro_batch
 from tests.support.tables.table_kinds import FOREIGN, beside_others, committed, expected, files_of
 from tests.support.waiting import wait_for
-from tests.unit.pipelines.tables.test_committing import FIRST, SECOND, THIRD
 
 SILENT = ("hung", "dripping")
 LARGE = bytes(8 << 20)
