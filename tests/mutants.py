@@ -35,7 +35,7 @@ ROOMS = (
     *("spark_eos/pipelines/copy", "spark_eos/pipelines/tables"),
 )
 #: What ``make check`` runs.
-TESTS = ("tests/unit", "tests/simulation", "tests/wire")
+TESTS = ("tests/unit", "tests/contract", "tests/simulation", "tests/wire")
 _TESTS_OF_A_LINE = 150
 _TIME_LIMIT_S = 180
 _MEMORY = 8 << 30

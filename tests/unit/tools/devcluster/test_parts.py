@@ -3,7 +3,8 @@
 import errno
 import socket
 import threading
-from unittest.mock import Mock, call
+from unittest import mock
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -188,7 +189,7 @@ def test_a_topic_that_the_broker_refuses_is_named(code):
         _create_topics(create, [NewTopic("a_b", 1)])
     create.side_effect = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
     _create_topics(create, [NewTopic("a_b", 1)])
-    assert create.call_args_list == [call("a_b", 1)] * 2
+    assert create.call_args_list == [mock.call("a_b", 1)] * 2
 
 
 def test_each_version_of_kafka_has_its_logging_and_its_tools():
