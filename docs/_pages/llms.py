@@ -8,9 +8,10 @@ from _pages.code import ROOT
 
 INTRODUCTION = """# spark-eos
 
-> Exactly-once Kafka source and sink for PySpark Structured Streaming: `format("eos-kafka")`. Pure Python on PySpark's
-> Data Source API, without any jars. Each micro-batch is written in Kafka transactions that are committed by a single
-> decision of the driver, together with the consumer offsets of the input.
+> Exactly-once Kafka source and sink for PySpark Structured Streaming: `format("eos-kafka")`. Python on PySpark's Data
+> Source API, without any jars. Each micro-batch is written in Kafka transactions. The driver first records, in one
+> step, which of them are to be committed, and the input's offsets for a consumer group that you name; then it commits
+> them.
 
 Where a query stops, its error has a name such as `EOS_TOPIC_MISSING`: see stopped.md."""
 

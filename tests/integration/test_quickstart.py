@@ -101,7 +101,7 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
 def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
     """As in an editor or from cron: the script runs by the environment's Python, and Spark starts another one. It says
     so in a hundred lines of stack, of an error that is none of PySpark's."""
-    (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))
+    (script,) = (text for _, text in newcomer.blocks if text.startswith("# upper.py"))
     (newcomer.folder / "elsewhere.py").write_text(script.replace('"checkpoint"', '"elsewhere"'))
     bin_folder, _, path = newcomer.environ["PATH"].partition(os.pathsep)
     others = newcomer.folder / "others"
@@ -114,26 +114,26 @@ def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
     assert re.fullmatch(said, done.stderr.splitlines()[-1])
 
 
-def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
+def test_the_script_of_the_readme_writes_what_is_there_and_what_comes(
     with_cli: Bare, cluster, topic, view, write, tmp_path
 ):
-    """By the commands that stand before it, until Ctrl-C, which ends it without a word of Spark or Python."""
-    (_, commands), (_, script) = _BLOCK.findall(README)
-    install, start, export, run = commands.splitlines()
-    assert [install, start] == [
+    """By the commands of two terminals, until Ctrl-C, which ends it without a word of Spark or Python."""
+    (_, script), (_, first), (_, second) = _BLOCK.findall(README)
+    assert first.splitlines() == [
         "pip install '.[cli]'",
-        "spark-eos devcluster --port 9092 --topic flights:4 --topic copies:4",
+        "spark-eos devcluster --port 9092 --topic flights:4 --topic shouted:4",
     ]
-    flights, copies = topic(4), topic(4)
-    names = {"localhost:9092": cluster.bootstrap_servers, '"flights"': f'"{flights}"', '"copies"': f'"{copies}"'}
+    *settings, run = second.splitlines()
+    flights, shouted = topic(4), topic(4)
+    names = {"localhost:9092": cluster.bootstrap_servers, '"flights"': f'"{flights}"', '"shouted"': f'"{shouted}"'}
     for written, here in names.items():
         assert script.count(written) == 1
         script = script.replace(written, here)
-    (tmp_path / "copies.py").write_text(script)
+    (tmp_path / script.split(maxsplit=2)[1]).write_text(script)
     write(flights, "before", partition=0, key="k")
     with (tmp_path / "log").open("w") as log:
         query = subprocess.Popen(
-            ["bash", "-c", f"{export}; exec {run}"],
+            ["bash", "-c", "\n".join([*settings, f"exec {run}"])],
             cwd=tmp_path,
             env=with_cli.environ(),
             stdout=log,
@@ -141,15 +141,15 @@ def test_the_script_of_the_readme_copies_what_is_there_and_what_comes(
             start_new_session=True,
         )
     try:
-        wait_for(lambda: len(view.rows(copies, committed=True)) == 1, "the row that was there", PROGRAM_S)
+        wait_for(lambda: len(view.rows(shouted, committed=True)) == 1, "the row that was there", PROGRAM_S)
         write(flights, "after", partition=3, key="k")
-        wait_for(lambda: len(view.rows(copies, committed=True)) == 2, "the row that came")
+        wait_for(lambda: len(view.rows(shouted, committed=True)) == 2, "the row that came")
         os.killpg(query.pid, signal.SIGINT)  # as a terminal does
         assert query.wait(PROGRAM_S) == 0
     finally:
         if query.poll() is None:
             os.killpg(query.pid, signal.SIGKILL)
             query.wait()
-    assert [row.value for row in view.rows(copies, committed=True)] == [b"BEFORE", b"AFTER"]
+    assert [row.value for row in view.rows(shouted, committed=True)] == [b"BEFORE", b"AFTER"]
     others = [line for line in (tmp_path / "log").read_text().splitlines() if " spark-eos: " not in line]
     assert others in ([], [INCUBATOR]), "Spark was to be quiet"
