@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 import yaml
 
 from spark_eos.errors import conditions
+from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
+from spark_eos.protocol.head_codec import encode
 
 ROOT = Path(__file__).parents[2]
 MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
@@ -91,6 +94,18 @@ def test_design_and_rooms_name_files_that_exist() -> None:
         for name in re.findall(r"`([\w/]+(?:\.py|/))`", page.read_text()):
             folders = (page.parent, ROOT / "spark_eos", ROOT)
             assert any((folder / name).exists() for folder in folders), f"{page.relative_to(ROOT)}: {name}"
+
+
+def test_the_head_in_the_tour_is_written_as_heads_are() -> None:
+    """Its names are those of a head and its decision, and its transaction begins as the ledger has it."""
+    (shown,) = re.findall(r'^```\n(\{"run".*?)^```$', (ROOT / "docs" / "tour.md").read_text(), re.MULTILINE | re.DOTALL)
+    name = re.findall(r'"(spark-eos-[^"]+)"', shown)[0]
+    written = Written(0, Pair(name, 1042, 0), 12, 8831, Probe("shouted", 2, 388))
+    decision = Decision(7, 0, 4, 48, 1190, {"flights": {"0": 412}}, (written,), group="copier")
+    head = json.loads(encode(Head("2f0f7c0e", 3, ("9b1e4d20", "c07d5a11"), 5, decision)))
+    row = json.dumps(head["decision"]["written"][0][:6], separators=(",", ":"), ensure_ascii=False).removesuffix("]")
+    assert f'"written":[{row},' in shown.replace("8831…", "8831")
+    assert set(re.findall(r'"([a-z_]+)":', shown)) <= head.keys() | head["decision"].keys() | {"flights"}
 
 
 def test_every_page_is_in_the_index() -> None:
