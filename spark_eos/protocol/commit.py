@@ -102,7 +102,7 @@ def commit(
        taken ahead, one read is enough: a later taker fences our publication, and an earlier holder can publish no more.
     2. A batch that is decided already is compared. Its transactions without a verdict are settled, and lost ones are
        replaced by their repair. A group that is set only now gets its offsets.
-    3. Verify that the brokers still hold the tasks' transactions; others that are open are leftovers.
+    3. Check that the brokers still hold the tasks' transactions; others that are open are leftovers.
     4. Decide: publish the new head, with the consumer offsets, the extra, and the starts of earlier decisions that
        are not verified yet.
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
@@ -130,7 +130,7 @@ def commit(
                         return CommitReport(
                             0, True, clock.lap(), rows=decision.rows, decision=decision, unverified=unverified
                         )
-                    # 3. Verify
+                    # 3. Check the tasks' transactions
                     prepared = _prepare(ports, batch, taken, decision, verified, clock)
                     if prepared is None:
                         continue
