@@ -1,4 +1,4 @@
-"""Counts how many of a sample of small mistakes the tests of ``make check`` notice: ``python -m tests.mutants``.
+"""Counts how many of a sample of small mistakes the tests without Java and brokers notice: ``python -m tests.mutants``.
 
 A mistake (a mutant) is one change in a function of `ROOMS`: another comparison, `and` for `or`, another number, a call
 or a value that is left out. The tests run once under coverage, which tells who runs each line; each mutant is then put
@@ -34,7 +34,7 @@ ROOMS = (
     *("spark_eos/protocol", "spark_eos/sink", "spark_eos/source", "spark_eos/ledger", "spark_eos/kafka"),
     *("spark_eos/pipelines/copy", "spark_eos/pipelines/tables"),
 )
-#: What ``make check`` runs.
+#: What needs neither Java nor a broker.
 TESTS = ("tests/unit", "tests/contract", "tests/simulation", "tests/wire")
 _TESTS_OF_A_LINE = 150
 _TIME_LIMIT_S = 180
