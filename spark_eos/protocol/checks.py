@@ -27,7 +27,7 @@ from spark_eos.protocol.head import (
     Verdict,
 )
 from spark_eos.protocol.names import INGESTS
-from spark_eos.protocol.status import HALTED, Start, Status, halted, marked
+from spark_eos.protocol.status import HALTED, Start, Status, halted, stopping_mark
 
 #: Offsets longer than this as JSON, of some 250 partitions, do not fit into an error's text.
 OFFSETS_CHARS = 4_000
@@ -184,7 +184,7 @@ def check_missing(head: Head) -> None:
 def check_halts(head: Head | None, topic: str | None) -> None:
     """Raise Superseded or ProtocolStop where the head bears a mark that this start must not get past. ``topic``: where
     it is to write to; None where a column says so."""
-    status = None if head is None else marked(head, topic)
+    status = None if head is None else stopping_mark(head, topic)
     if status is not None:
         raise stop_of(status, head, Start(None, topic=topic))
 

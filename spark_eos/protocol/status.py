@@ -79,7 +79,7 @@ def status(head: Head | None, start: Start) -> Status:
     if head is None:
         first = start.batch in (None, 0, start.begin_at) or start.in_foreach_batch
         return Status.WRITES if first else Status.HEAD_MISSING
-    return marked(head, start.topic) or _replaced(head, start) or at_batch(head, start.batch)
+    return stopping_mark(head, start.topic) or _replaced(head, start) or at_batch(head, start.batch)
 
 
 def at_end(head: Head | None, done: int | None) -> Status | None:
@@ -96,7 +96,7 @@ def at_end(head: Head | None, done: int | None) -> Status | None:
     return None if done is None or (last is not None and last.batch >= done) else Status.HEADS_LOST
 
 
-def marked(head: Head, topic: str | None = ANY_TOPIC) -> Status | None:
+def stopping_mark(head: Head, topic: str | None = ANY_TOPIC) -> Status | None:
     """Return the first of the head's marks that stops every start."""
     marks = head.marks
     if marks.missing is not None:

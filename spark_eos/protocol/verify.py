@@ -194,15 +194,15 @@ def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
 
 @contextmanager
 def marking(ports: Ports, run: str) -> Iterator[None]:
-    """Mark missing rows in the head, as by `marked`, if the block raises an error of them."""
+    """Mark missing rows in the head, as by `with_missing_marked`, if the block raises an error of them."""
     try:
         yield
     except ProtocolStop as error:
-        marked(ports, run, error)
+        with_missing_marked(ports, run, error)
         raise
 
 
-def marked(ports: Ports, run: str, error: ProtocolStop) -> ProtocolStop:
+def with_missing_marked(ports: Ports, run: str, error: ProtocolStop) -> ProtocolStop:
     """Mark missing rows that an error reports in the head, and return the error. If marking fails, the next start finds
     them in the log."""
     if missing_in(error) is not None:

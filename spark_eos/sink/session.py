@@ -19,7 +19,7 @@ from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.commit import CommitReport, take_ahead
 from spark_eos.protocol.head import Decision, TransactionStarts
 from spark_eos.protocol.ports import Ports, Term
-from spark_eos.protocol.verify import Verified, marked, starts_of, verify_visible
+from spark_eos.protocol.verify import Verified, starts_of, verify_visible, with_missing_marked
 
 #: Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor.
 AHEAD_DELAY_S = 0.05
@@ -103,7 +103,7 @@ class Session:
                 return verify_visible(self.ports, starts, wait_for_others=wait_for_others)
             except ProtocolStop as error:
                 logger.error("%s", error)
-                raise marked(self.ports, run, error) from None
+                raise with_missing_marked(self.ports, run, error) from None
 
         blocked = self._pool.submit(verify)
         self._verification = _Verification(run, decision, starts, blocked)

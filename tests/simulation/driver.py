@@ -12,7 +12,7 @@ from spark_eos.protocol.commit import BATCH, CommitReport, commit, complete, tak
 from spark_eos.protocol.head import TransactionStarts
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport
-from spark_eos.protocol.verify import Verified, marked, starts_of, verify_last, verify_visible
+from spark_eos.protocol.verify import Verified, starts_of, verify_last, verify_visible, with_missing_marked
 
 from .ledger import QUERY
 from .operator import abort_broken, abort_undecided
@@ -304,7 +304,7 @@ class Driver:
             try:
                 taking.waiting = verify_visible(own, {**waiting, **starts_of(report.decision)})
             except ProtocolStop as error:
-                taking.error = marked(own, self.run, error)
+                taking.error = with_missing_marked(own, self.run, error)
                 return
             with contextlib.suppress(EosError):
                 taking.term = take_ahead(own, self.run)

@@ -155,7 +155,7 @@ def test_a_micro_batch_is_dropped():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark runs what is about to be dropped."""
-    patch.setattr("spark_eos.protocol.status.marked", lambda head, topic: None)
+    patch.setattr("spark_eos.protocol.status.stopping_mark", lambda head, topic: None)
 
 
 def _unchecked(patch: pytest.MonkeyPatch) -> None:

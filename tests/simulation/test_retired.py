@@ -151,7 +151,7 @@ def test_a_retired_query_decides_nothing(kind, schedules):
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark: the retired query goes on as after an abort."""
-    patch.setattr("spark_eos.protocol.status.marked", lambda head, topic: None)
+    patch.setattr("spark_eos.protocol.status.stopping_mark", lambda head, topic: None)
 
 
 def _unsettled(patch: pytest.MonkeyPatch) -> None:

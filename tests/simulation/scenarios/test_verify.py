@@ -14,7 +14,14 @@ from spark_eos.protocol.commands import hand_over, retire, settle_decided, settl
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.head import NOBODY, Decision, Successor, Verdict
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.verify import Verified, marked, starts_of, unverified_starts, verify_last, verify_visible
+from spark_eos.protocol.verify import (
+    Verified,
+    starts_of,
+    unverified_starts,
+    verify_last,
+    verify_visible,
+    with_missing_marked,
+)
 from tests.simulation.by_hand import OUTPUT, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 
@@ -48,7 +55,7 @@ def test_a_young_transaction_that_was_aborted_in_its_partition_is_told(brokers: 
     assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*OUTPUT, 0)
     assert "spark-eos verify" in error.hint
     assert not error.restart_helps
-    assert marked(brokers.ports(), "r1", error) is error
+    assert with_missing_marked(brokers.ports(), "r1", error) is error
     before = brokers.heads
     brokers.taken_by_retention()
     stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1)))
@@ -66,7 +73,7 @@ def test_nothing_is_noted_by_a_run_that_was_replaced(brokers: Brokers):
     error = stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
     stopped(MISSING, lambda: brokers.open("r2", 1))
     before = brokers.heads
-    marked(brokers.ports(), "another", error)
+    with_missing_marked(brokers.ports(), "another", error)
     assert brokers.heads == before
 
 
@@ -355,7 +362,7 @@ def test_other_errors_are_not_noted(brokers: Brokers):
     brokers.open("r1")
     before = brokers.heads
     error = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
-    assert marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
+    assert with_missing_marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
     assert brokers.heads == before
 
 

@@ -40,7 +40,9 @@ def idle(monkeypatch):
     monkeypatch.setattr(module, "take_ahead", lambda ports, run: f"the ledger for {run}")
     monkeypatch.setattr(module, "sweep", sweep)
     monkeypatch.setattr(module, "verify_visible", lambda ports, places, **_: state.look(places))
-    monkeypatch.setattr(module, "marked", lambda ports, run, error: state.noted.append((run, error)) or error)
+    monkeypatch.setattr(
+        module, "with_missing_marked", lambda ports, run, error: state.noted.append((run, error)) or error
+    )
     state.look, state.noted = lambda places: {}, []
     state.session = Session(None, None, None)
     return state
