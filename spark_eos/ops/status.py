@@ -18,8 +18,7 @@ from spark_eos.ops.query_states import query_states, with_parts
 from spark_eos.ops.state import CheckpointState, QueryState, describe, name_of
 from spark_eos.ops.table_state import TableState
 from spark_eos.pipelines.copy.ranges import CopiedFrom, copied_by, ranges_of
-from spark_eos.protocol.checks import as_json as offsets_as_json
-from spark_eos.protocol.checks import is_visible
+from spark_eos.protocol.checks import is_visible, offsets_text
 from spark_eos.protocol.head import NOBODY, BatchWrite, Decision, Head, Verdict
 
 
@@ -271,7 +270,7 @@ def _decision_as_text(head: Head) -> Iterator[str]:
     counts = ", ".join(f"{n} {outcomes.get(outcome, outcome)}" for outcome, n in _counts(last).items() if n)
     yield f"decided     micro-batch {last.batch}: {last.rows:,} row(s), transactions: {counts or 'none'}"
     if last.offsets is not None:
-        yield f"offsets     {offsets_as_json(last.offsets)}" + (f" (group {last.group})" if last.group else "")
+        yield f"offsets     {offsets_text(last.offsets)}" + (f" (group {last.group})" if last.group else "")
 
 
 _OPEN_HEADINGS = ("decided", "micro-batch", "run", "state", "open for", "time-out", "producer", "transactional id")

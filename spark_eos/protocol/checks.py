@@ -33,7 +33,7 @@ from spark_eos.protocol.status import HALTED, Start, Status, halted, stopping_ma
 OFFSETS_CHARS = 4_000
 
 
-def as_json(offsets: Offsets) -> str:
+def offsets_text(offsets: Offsets) -> str:
     """Return offsets as the option `startingOffsets` takes them; a count where they are too many to print."""
     text = json.dumps({topic: _by_number(partitions) for topic, partitions in sorted(offsets.items())})
     if len(text) <= OFFSETS_CHARS:
@@ -61,7 +61,7 @@ def end_offsets_hint(decision: Decision) -> str:
     """Say where the input of the decided micro-batch ended: offsets for 'startingOffsets', or the file that has
     them."""
     if decision.offsets is not None:
-        return f"its input ended at the offsets {as_json(decision.offsets)}"
+        return f"its input ended at the offsets {offsets_text(decision.offsets)}"
     return (
         f"the offsets where its input ended are in offsets/{decision.batch} of the checkpoint that decided it, as "
         "'offsets.group.id' was not set"

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from spark_eos.errors import EosError, stop
-from spark_eos.protocol.checks import as_json, is_unknown_here, is_visible, new_checkpoint_hint
+from spark_eos.protocol.checks import is_unknown_here, is_visible, new_checkpoint_hint, offsets_text
 from spark_eos.protocol.extra import Kind, kinds_differ
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Verdict, Written
 from spark_eos.protocol.task import MicroBatch, TaskReport
@@ -45,7 +45,7 @@ def compare(batch: MicroBatch, last: Decision) -> None:
         compared = []
     unlike = [f"{name}: decided {was}, now {now}" for name, was, now in compared if was != now]
     if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
-        unlike.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
+        unlike.append(f"offsets: decided {offsets_text(last.offsets)}, now {offsets_text(batch.offsets)}")
     if unlike:
         raise _rows_diverged(batch, last, "; ".join(unlike))
 

@@ -11,8 +11,8 @@ from spark_eos.errors import Diverged, phrase
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (
     OFFSETS_CHARS,
-    as_json,
     checkpoint_behind,
+    offsets_text,
     stop_of,
     superseded,
 )
@@ -39,15 +39,15 @@ def decided(*verdicts: Verdict | None, offsets: Offsets | None = ENDS, batch: in
 
 def test_offsets_are_what_the_option_takes():
     """Topics by name, partitions by number; the option's own parser reads them."""
-    assert as_json({"b": {"10": 3, "9": 1}, "a": {"0": 0}}) == '{"a": {"0": 0}, "b": {"9": 1, "10": 3}}'
+    assert offsets_text({"b": {"10": 3, "9": 1}, "a": {"0": 0}}) == '{"a": {"0": 0}, "b": {"9": 1, "10": 3}}'
 
 
 def test_offsets_of_very_many_partitions_are_counted():
     """An error's text is to be read."""
     few: Offsets = {"flights": {str(p): 10**12 for p in range(150)}}
     many: Offsets = {"flights": {str(p): 10**12 for p in range(10_000)}}
-    assert json.loads(as_json(few)) == few
-    assert as_json(many) == "those of 10000 partitions, too many to print"
+    assert json.loads(offsets_text(few)) == few
+    assert offsets_text(many) == "those of 10000 partitions, too many to print"
     assert len(str(checkpoint_behind(decided(COMMITTED, offsets=few), 3))) < OFFSETS_CHARS + 1_000
 
 
