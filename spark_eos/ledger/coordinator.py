@@ -86,11 +86,12 @@ class TransactionCoordinator:
         raise _silent("describe", missing)
 
     def ongoing(
-        self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
+        self, *, before: int | None = None, generation_and_slot: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
         states = [State.ONGOING, State.EMPTY] if empty else [State.ONGOING]
         listed = self._listed(self._pattern, states, only_matching=False)
-        own = [name for name, _ in listed if is_task_name(self._prefix, self._query, name, before=before, of=of)]
+        fits = partial(is_task_name, self._prefix, self._query, before=before, generation_and_slot=generation_and_slot)
+        own = [name for name, _ in listed if fits(name)]
         return [described for described in self.describe(own).values() if described.state in states]
 
     def of_ledger(self) -> Description | None:

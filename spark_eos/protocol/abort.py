@@ -215,7 +215,7 @@ def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
     head = _last_of(ports, run, batch)
     if head is None:
         return None
-    listed = [*ports.coordinator.ongoing(of=(head.generation, batch % SLOTS), empty=head.two_phase)]
+    listed = [*ports.coordinator.ongoing(generation_and_slot=(head.generation, batch % SLOTS), empty=head.two_phase)]
     if head.two_phase:
         listed += ports.coordinator.ongoing(before=head.generation, empty=True)
     head = _last_of(ports, run, batch)

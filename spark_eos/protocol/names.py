@@ -74,12 +74,12 @@ def names_of(queries: Iterable[str] = ()) -> str:
 
 
 def is_task_name(
-    prefix: str, query: str, name: str, *, before: int | None = None, of: tuple[int, int] | None = None
+    prefix: str, query: str, name: str, *, before: int | None = None, generation_and_slot: tuple[int, int] | None = None
 ) -> bool:
     """Return whether this is the id of a task of the query; with ``before``, of a generation before that one; with
-    ``of``, of this generation and slot."""
+    ``generation_and_slot``, of these."""
     task = parse_task_name(prefix, query, name)
-    if task is None or (of is not None and (task.generation, task.slot) != of):
+    if task is None or (generation_and_slot is not None and (task.generation, task.slot) != generation_and_slot):
         return False
     return before is None or task.generation < before
 

@@ -141,10 +141,10 @@ class Coordinator(Protocol):
         ...
 
     def ongoing(
-        self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
+        self, *, before: int | None = None, generation_and_slot: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
         """Return every Ongoing transaction of a task of this query; with ``before``, only of generations before that
-        one; with ``of``, only of this generation and slot. With ``empty`` also the ids under which nothing is open yet,
+        one; with ``generation_and_slot``, only of these. With ``empty`` also the ids under which nothing is open yet,
         of an attempt that has not written anything."""
         ...
 

@@ -198,11 +198,12 @@ class SimulatedCoordinator:
         raise _silent("describe")
 
     def ongoing(
-        self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
+        self, *, before: int | None = None, generation_and_slot: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
         states = (State.ONGOING, State.EMPTY) if empty else (State.ONGOING,)
         (listed,) = self._listed(states)
-        own = [name for name in listed if is_task_name(PREFIX, self._query, name, before=before, of=of)]
+        fits = partial(is_task_name, PREFIX, self._query, before=before, generation_and_slot=generation_and_slot)
+        own = [name for name in listed if fits(name)]
         return [found for found in self.describe(own).values() if found.state in states]
 
     def of_ledger(self) -> Description | None:

@@ -314,7 +314,9 @@ def clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         ledger.SimulatedCoordinator,
         "ongoing",
-        lambda self, *, before=None, of=None, empty=False: ongoing(self, of=of, empty=empty),
+        lambda self, *, before=None, generation_and_slot=None, empty=False: ongoing(
+            self, generation_and_slot=generation_and_slot, empty=empty
+        ),
     )
 
 
@@ -377,7 +379,9 @@ def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
     def once(ports: Any, run: str, batch: int) -> None:
         head = abort_module._last_of(ports, run, batch)
         if head is not None:
-            abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
+            abort_module.abort_all(
+                ports, {d.pair for d in ports.coordinator.ongoing(generation_and_slot=(head.generation, batch % 2))}
+            )
 
     patch.setattr(driver, "sweep", once)
 

@@ -25,10 +25,14 @@ def _by_prefix(patch: pytest.MonkeyPatch) -> None:
     """What begins as the query's transactional ids do, and ends as those of a task, is taken for its own."""
     tail = re.compile(r".*-(\d+)-\d+-([01])(?:-\d+)?(?:-r\d+)?")
 
-    def sloppy(prefix: str, query: str, name: str, *, before: Any = None, of: Any = None) -> bool:
+    def sloppy(prefix: str, query: str, name: str, *, before: Any = None, generation_and_slot: Any = None) -> bool:
         match = tail.fullmatch(name)
         generation, slot = (int(match[1]), int(match[2])) if match is not None else (0, 0)
-        return match is not None and of in (None, (generation, slot)) and (before is None or generation < before)
+        return (
+            match is not None
+            and generation_and_slot in (None, (generation, slot))
+            and (before is None or generation < before)
+        )
 
     patch.setattr(ledger, "is_task_name", sloppy)
 

@@ -50,7 +50,9 @@ def test_an_attempt_that_begins_after_everybody_has_looked(quantum, monkeypatch)
     monkeypatch.setattr(
         ledger.SimulatedCoordinator,
         "ongoing",
-        lambda self, *, before=None, of=None, empty=False: ongoing(self, before=before, of=of),
+        lambda self, *, before=None, generation_and_slot=None, empty=False: ongoing(
+            self, before=before, generation_and_slot=generation_and_slot
+        ),
     )
     assert _held(quantum, two_phase=True)  # for ever
 
