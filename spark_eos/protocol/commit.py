@@ -17,7 +17,7 @@ from spark_eos.protocol.checks import (
     left_behind,
     superseded,
 )
-from spark_eos.protocol.end import BeginTimes, began_ms, check_expiry, find_broken, settle, valid_for_ms
+from spark_eos.protocol.end import BeginTimes, check_expiry, find_broken, latest_begin_ms, settle, valid_for_ms
 from spark_eos.protocol.extra import FeatureRecords, next_extra
 from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, TransactionStarts, Verdict
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
@@ -349,7 +349,7 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
             if problem is not None:
                 return problem
             assert described is not None
-            starts[pair] = began_ms(ports.now_ms(), report.began_ms, described.started_ms)
+            starts[pair] = latest_begin_ms(ports.now_ms(), report.began_ms, described.started_ms)
     return find_broken(ports, batch, starts) or starts
 
 

@@ -432,7 +432,7 @@ def lost_while_it_is_open(patch: pytest.MonkeyPatch) -> None:
 
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
-    patch.setattr(commit_module, "began_ms", lambda now, began, started: began)
+    patch.setattr(commit_module, "latest_begin_ms", lambda now, began, started: began)
     nobody_looks_back(patch)
 
 
