@@ -14,7 +14,7 @@ from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import SinkOptions
-from spark_eos.sink.preflight import check_cluster
+from spark_eos.sink.preflight import check_sink_cluster
 
 from .lines import say
 
@@ -45,7 +45,7 @@ def output_check(sink: SinkOptions) -> Check:
     topics = [f"the topic {sink.topic}" if sink.topic else "the brokers' settings"]
     topics += [f"the dead-letter topic {sink.dead_letters}"] if sink.dead_letters else []
     topics += [f"the group {sink.group_id}"] if sink.group_id else []
-    return Check(f"{', '.join(topics)}, to write there", lambda: check_cluster(broker_client(sink.kafka), sink))
+    return Check(f"{', '.join(topics)}, to write there", lambda: check_sink_cluster(broker_client(sink.kafka), sink))
 
 
 class Silence:

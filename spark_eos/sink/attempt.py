@@ -31,7 +31,7 @@ from spark_eos.protocol.task import (
 )
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
-from spark_eos.sink.outputs import check_outputs
+from spark_eos.sink.outputs import check_not_reserved
 from spark_eos.sink.row_offsets import row_offsets
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
@@ -120,7 +120,7 @@ class RowWriter:
         letters = self._options.dead_letters  # where any row may go
         described = self.look_up(topics if letters is None else [*topics, letters])
         if self._options.topic is None:  # the driver has looked at the option's topic
-            check_outputs(self.client, described, ledger=self._options.ledger_topic)
+            check_not_reserved(self.client, described, ledger=self._options.ledger_topic)
         for topic, max_bytes in limits(self.client, self._options, topics).items():
             self.producer.limit(topic, max_bytes)
 

@@ -16,7 +16,7 @@ _FRESH_S = 30.0
 _looked_at: dict[tuple[KafkaProperties, str, str], float] = {}
 
 
-def check_outputs(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:
+def check_not_reserved(client: BrokerClient, topics: dict[str, Topic], *, ledger: str) -> None:
     """Raise TopicError (EOS_TOPIC_RESERVED) where one of these is not for rows."""
     now, kafka = time.monotonic(), client.properties
     for key in [key for key, at in _looked_at.copy().items() if now - at >= _FRESH_S]:

@@ -83,12 +83,12 @@ def preflight(client: BrokerClient, options: SinkOptions, *, dated: bool = False
 
 @ttl_cache(FRESH_S, maxsize=16)
 def _of_cluster(client: BrokerClient, options: SinkOptions, *, dated: bool) -> Facts:
-    broker, dead_letter_partitions = check_cluster(client, options, dated=dated)
+    broker, dead_letter_partitions = check_sink_cluster(client, options, dated=dated)
     partitions = ledger_partitions(client, options.ledger_topic, broker)
     return Facts(transaction_timeout(options, broker), partitions, this_driver(), dead_letter_partitions)
 
 
-def check_cluster(client: BrokerClient, options: SinkOptions, *, dated: bool = False) -> tuple[BrokerConfig, int]:
+def check_sink_cluster(client: BrokerClient, options: SinkOptions, *, dated: bool = False) -> tuple[BrokerConfig, int]:
     """Check the options against the brokers, the topics of rows and dead letters, and the group. Writes nothing.
     Returns the configuration of a broker, and the dead-letter topic's number of partitions, 0 without one. Raises
     EosError."""

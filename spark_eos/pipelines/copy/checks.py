@@ -10,7 +10,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import invalid_option, missing_option, stop
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.pipelines.copy.plan import CopyPlan, OnMalformed
-from spark_eos.sink.outputs import check_outputs
+from spark_eos.sink.outputs import check_not_reserved
 from spark_eos.spi import (
     BrokerClient,
     SinkOptions,
@@ -172,7 +172,7 @@ def check_targets(client: BrokerClient, plan: CopyPlan, ranges: Iterable[OffsetR
     if not highest:
         return
     there = describe_topics(client, sorted(highest))
-    check_outputs(client, there, ledger=plan.sink.ledger_topic)
+    check_not_reserved(client, there, ledger=plan.sink.ledger_topic)
     for target, r in highest.items():
         if r.partition >= there[target].partitions:
             raise stop(

@@ -24,7 +24,7 @@ from spark_eos.pipelines.mirror.offset_map import (
     write_origin,
 )
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan
-from spark_eos.sink.outputs import check_outputs
+from spark_eos.sink.outputs import check_not_reserved
 from spark_eos.spi import Topic, describe_topics
 
 #: Settings that a new target takes from its source. For all others, the target brokers' defaults apply.
@@ -133,7 +133,7 @@ class TargetTopics:
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
         known = origins(self._target, self._plan.targets.map)
         there = self._existing({self._plan.target(name) for name in new}, known)
-        check_outputs(self._target, there, ledger=self._plan.sink.ledger_topic)
+        check_not_reserved(self._target, there, ledger=self._plan.sink.ledger_topic)
         for name, topic in new.items():
             self._check_not_recreated(name, topic, there.get(self._plan.target(name)), known)
             made = self._create_or_grow(name, topic.partitions, there.get(self._plan.target(name)))

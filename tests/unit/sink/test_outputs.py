@@ -25,7 +25,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def check(*names: str) -> None:
-    outputs.check_outputs(CLIENT, {name: Topic(f"id of {name}", 1, internal=False) for name in names}, ledger="own")
+    outputs.check_not_reserved(
+        CLIENT, {name: Topic(f"id of {name}", 1, internal=False) for name in names}, ledger="own"
+    )
 
 
 def test_a_topic_is_looked_into_once_in_half_a_minute(looks: SimpleNamespace):
