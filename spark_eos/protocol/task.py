@@ -160,16 +160,12 @@ def check_held(pair: Pair, described: Description | None, *, two_phase: bool = F
     )
 
 
-#: The offset of the first record, for each partition, (topic, number), that a transaction was written to.
-Firsts = Mapping[TopicPartition, int]
-
-
-def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
+def check_begins(pair: Pair, firsts: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int]) -> None:
     """Raise Unclear unless the transaction begins, in each partition, with the task's first record there.
 
-    ``firsts`` are by the answers that the producer had, ``begins`` by the partitions' leaders. Where they differ, the
-    transaction was ended and has begun once more, and its first rows are gone: an operator has aborted it in that
-    partition, or, where EndTxn does not fence, as a whole, and the attempt's next request has opened it again.
+    The offsets ``firsts`` are by the answers that the producer had, ``begins`` by the partitions' leaders. Where they
+    differ, the transaction was ended and has begun once more, and its first rows are gone: an operator has aborted it
+    in that partition, or, where EndTxn does not fence, as a whole, and the attempt's next request has opened it again.
     """
     unlike = sorted(place for place, first in firsts.items() if begins.get(place) != first)
     if unlike:
@@ -189,7 +185,7 @@ def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
         )
 
 
-def check_ends(pair: Pair, lasts: Firsts, ends: Iterable[Probe]) -> None:
+def check_ends(pair: Pair, lasts: Mapping[TopicPartition, int], ends: Iterable[Probe]) -> None:
     """Raise Unclear where the transaction does not end, in a partition, with the task's last record there.
 
     ``lasts``: the sequence number of that record for each partition, as far as it is known; ``ends`` is by the
