@@ -23,7 +23,7 @@ from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.checks import check_halts
 from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Write
-from spark_eos.sink.commit import Commit, all_received
+from spark_eos.sink.commit import Ending, all_received
 from spark_eos.sink.job import Identity, Message, RowSource, SinkJob, is_in_foreach_batch
 from spark_eos.sink.session import session_for
 from spark_eos.spark.tracebacks import hidden_traceback
@@ -70,7 +70,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit on the driver: see `Commit.commit`."""
+        """Commit on the driver: see `Ending.commit`."""
         with self._naming_itself():
             received = all_received(messages, self._batch, Message)
             if isinstance(self._write, ForeachBatchWrite):
@@ -89,8 +89,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
     def _identity(self, partition: int, attempt: int) -> Identity:
         return Identity(self._write.query_id, self._run, self._batch, partition, attempt)
 
-    def _ending(self) -> Commit:
-        return Commit(
+    def _ending(self) -> Ending:
+        return Ending(
             self._client,
             self._options,
             self._job.facts.ledger_partitions,

@@ -41,7 +41,7 @@ def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kin
 
 
 @dataclass(frozen=True)
-class Commit:
+class Ending:
     """One micro-batch that is to be committed or aborted.
 
     ``query``: the id by which the ledger knows the query. ``name``: of the micro-batch, for the log. ``rows``: where
@@ -69,7 +69,7 @@ class Commit:
         session = self._session()
         batch = self._micro_batch(received, session.ports)
         events = self._commit_events()
-        with events.commit(batch, received):
+        with events.around(batch, received):
             ahead = session.stop_background_work(self.run)
             report = commit(session.ports, batch, ahead, session.verified(self.run))
             self._finish(session, report)

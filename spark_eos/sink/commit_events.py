@@ -29,7 +29,7 @@ class CommitEvents:
     sink: str | None = None
 
     @contextmanager
-    def commit(self, batch: MicroBatch, received: Sequence[Message]) -> Iterator[None]:
+    def around(self, batch: MicroBatch, received: Sequence[Message]) -> Iterator[None]:
         """Emit an event when the commit begins, as every task has reported, and one if it raises."""
         if self.events:
             self.events.tell("prepared", **self._of(batch), **_of_tasks(received))

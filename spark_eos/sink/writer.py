@@ -17,7 +17,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions
-from spark_eos.sink.commit import Commit, all_received
+from spark_eos.sink.commit import Ending, all_received
 from spark_eos.sink.commit_events import aborted
 from spark_eos.sink.job import Identity, Message, RowSource, SinkJob
 from spark_eos.sink.preflight import this_driver
@@ -61,7 +61,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit on the driver: see `Commit.commit`."""
+        """Commit on the driver: see `Ending.commit`."""
         received = all_received(messages, batchId, Message)
         first = received[0]
         self._ending(first.query, first.run, batchId, first.facts.ledger_partitions).commit(received)
@@ -81,9 +81,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         except Exception as error:
             logger.warning("batch=%d could not be aborted: %s", batchId, error)
 
-    def _ending(self, query: str, run: str, batch: int, ledger_partitions: int) -> Commit:
+    def _ending(self, query: str, run: str, batch: int, ledger_partitions: int) -> Ending:
         name = f"query={query} batch={batch}"
-        return Commit(
+        return Ending(
             self._client, self._options, ledger_partitions, query, run, batch, name, self._rows, events=self._events
         )
 
