@@ -85,15 +85,15 @@ class RowWriter:
         self.topic_ids |= {name: topic.id for name, topic in described.items() if topic.id != NO_TOPIC_ID}
         return described
 
-    def write(self, columns: RowBatch) -> WriteStats:
+    def write(self, rows: RowBatch) -> WriteStats:
         """Give the rows to the producer. Raises RowError, TopicError, and the errors of the producer's `write`."""
-        self._check_topics(columns)
-        check_partitions(columns, columns.topic, self.partitions)
-        for topic, oldest_ms in columns.oldest_by_topic().items():
+        self._check_topics(rows)
+        check_partitions(rows, rows.topic, self.partitions)
+        for topic, oldest_ms in rows.oldest_by_topic().items():
             self.check_age(topic, oldest_ms)
-        for topic, fields in columns.by_topic():
+        for topic, fields in rows.by_topic():
             self.producer.write(topic, self.partitions[topic], **fields)
-        return WriteStats(columns.rows, columns.digest(self._digest_by), columns.oldest_ms)
+        return WriteStats(rows.rows, rows.digest(self._digest_by), rows.oldest_ms)
 
     def check_age(self, topic: str, oldest_ms: int | None) -> None:
         """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep: see `check_age`."""
@@ -103,13 +103,13 @@ class RowWriter:
         """See `row_offsets`."""
         return row_offsets(self.producer, topic, partition)
 
-    def _check_topics(self, columns: RowBatch) -> None:
+    def _check_topics(self, rows: RowBatch) -> None:
         """Check that topics exist before a row is written: the client would wait for them, or create a misspelt one."""
         if self._ahead_at is not None and time.monotonic() - self._ahead_at > AHEAD_S:
             self.partitions.clear()
             self.topic_ids.clear()
         self._ahead_at = None
-        topics = [columns.topic] if columns.topics is None else columns.topics
+        topics = [rows.topic] if rows.topics is None else rows.topics
         unknown = set(topics) - self.partitions.keys()
         if unknown:
             names = sorted(topic for topic in unknown if topic is not None)
