@@ -395,10 +395,6 @@ def _publish(batch: MicroBatch, taken: _Taken, decision: Decision, unverified: T
 # Batch writes
 
 
-#: The one micro-batch of a batch write.
-BATCH = 0
-
-
 def complete(ports: Ports, run: str) -> None:
     """Publish that all of the job is committed: its decision without transactions, with rows and digest alone.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import EosError, ProtocolStop, TopicError
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, clear_late, sweep
-from spark_eos.protocol.commit import BATCH, CommitReport, commit, complete, take_ahead
+from spark_eos.protocol.commit import CommitReport, commit, complete, take_ahead
 from spark_eos.protocol.head import TransactionStarts
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport
@@ -23,6 +23,9 @@ from .world import Actor, Killed, Violation
 
 if TYPE_CHECKING:
     from .spark import Query
+
+#: The one micro-batch of a batch write.
+BATCH = 0
 
 #: For so long the driver does not look again at how many partitions the ledger has.
 FACTS_MS = 30_000

@@ -9,7 +9,7 @@ import pytest
 
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.abort import abort, clear_late, note_unwritten
-from spark_eos.protocol.commit import BATCH, commit, complete
+from spark_eos.protocol.commit import commit, complete
 from spark_eos.protocol.head import NOBODY, BatchWrite, Decision, ForeachBatchWrite, Head, Pair
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
@@ -18,6 +18,7 @@ from spark_eos.protocol.task import check_target, check_time
 from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer, Refused
 from tests.simulation.codes import NOT_AVAILABLE
+from tests.simulation.driver import BATCH
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply
