@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import EosError, Unclear, stop
 from spark_eos.protocol.abort import abort_all
+from spark_eos.protocol.age import BeginTimes, check_expiry, find_broken, latest_begin_ms, valid_for_ms
 from spark_eos.protocol.checks import (
     check_missing,
     check_none_lost,
@@ -17,7 +18,7 @@ from spark_eos.protocol.checks import (
     left_behind,
     superseded,
 )
-from spark_eos.protocol.end import BeginTimes, check_expiry, find_broken, latest_begin_ms, settle, valid_for_ms
+from spark_eos.protocol.end import settle
 from spark_eos.protocol.extra import FeatureRecords, next_extra
 from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, TransactionStarts, Verdict
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term

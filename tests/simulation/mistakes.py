@@ -15,6 +15,7 @@ from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.pipelines.copy.ranges import CopiedRanges
 from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol import age as age_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol import open as open_module
@@ -388,7 +389,8 @@ def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
 
 def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
     """A transaction that the coordinator has committed is taken for visible."""
-    patch.setattr(end_module, "find_held", lambda *_: ({}, []))
+    for module in (age_module, end_module):
+        patch.setattr(module, "find_held", lambda *_: ({}, []))
     patch.setattr(end_module, "check_visible", lambda *_, **__: None)
     nobody_looks_back(patch)
 

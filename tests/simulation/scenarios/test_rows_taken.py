@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Unclear
+from spark_eos.protocol.age import AGED_MS
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import AGED_MS, VALID_MS, abort_broken, settle
+from spark_eos.protocol.end import VALID_MS, abort_broken, settle
 from spark_eos.protocol.head import ForeachBatchWrite, Pair, Probe, Verdict
 from spark_eos.protocol.ports import Ports, State
 from tests.simulation.by_hand import BESIDE, OUTPUT, Brokers, meanwhile, on_brokers, stopped

@@ -1,4 +1,4 @@
-"""What is evidence of the outcome of a decided transaction, and how old one is."""
+"""What is evidence of the outcome of a decided transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.abort import abort_all
-from spark_eos.protocol.end import _described_end, _verdict, age_ms
+from spark_eos.protocol.end import _described_end, _verdict
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State, Visibility
 
@@ -111,24 +111,3 @@ def test_an_abort_is_by_the_version_of_now():
 
     assert not abort_all(Ports(), {PAIR, NEXT})
     assert asked == [({PAIR: PLAIN_END, NEXT: PLAIN_END}, False)]
-
-
-@pytest.mark.parametrize(
-    ("by_task", "by_coordinator", "passed", "age"),
-    [
-        (5_000, 4_900, 7_000, 5_000),
-        (5_000, 3_604_900, 7_000, 5_000),  # the broker's clock is an hour behind
-        (5_000, -3_595_100, 7_000, 5_000),  # the broker's clock is an hour ahead
-        (-3_595_000, -3_595_100, 7_000, 0),  # the driver's clock is an hour behind
-        (3_605_000, 3_604_900, 7_000, 7_000),  # the driver's clock is an hour ahead
-        (3_605_000, 4_900, 7_000, 7_000),  # the executor's clock is an hour behind
-        (-3_595_000, 4_900, 7_000, 4_900),  # the executor's clock is an hour ahead
-        (3_605_000, 3_604_900, 3_607_000, 3_605_000),  # it is old
-        (5_000, 4_900, 3_607_000, 5_000),  # the stages before took an hour
-        (3_605_000, 3_604_900, None, 3_605_000),
-        (-1, 0, None, 0),
-    ],
-)
-def test_a_clock_that_is_off_does_not_make_a_transaction_old(by_task, by_coordinator, passed, age):
-    """The longest time that can be; one that cannot be is that of a clock."""
-    assert age_ms(by_task, by_coordinator, passed) == age
