@@ -1,6 +1,6 @@
 """One attempt of one task from its first row on: rows into its transaction, which it hands over, open.
 
-Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or ranges of offsets (`spark_eos.copy`).
+The rows come from Spark (`spark_eos.sink.task`), or from ranges of offsets (`spark_eos.pipelines.copy.task`).
 """
 
 from __future__ import annotations
