@@ -6,13 +6,15 @@ The rows come from Spark (`spark_eos.sink.task`), or from ranges of offsets (`sp
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from spark_eos.base import failpoints
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import TopicPartition
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
 from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.admin.topics import NO_TOPIC_ID, Topic, describe_topics
 from spark_eos.kafka.net.client import BrokerClient
@@ -41,6 +43,8 @@ _LEADERS_S = 10.0
 
 #: Seconds for which an answer from before the first row is used: partitions may have been added since.
 AHEAD_S = 2.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -252,13 +256,14 @@ class Attempt:
     def _checked_begin(self, pair: Pair, partitions: Iterable[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """Return where the transaction begins in one of its partitions; in each of them, it begins with the first
         record that was acknowledged there."""
-        firsts = dict(self._producer.firsts())
-        probes = self._begins(pair, {*partitions, *firsts})
+        firsts, coordinator = dict(self._producer.firsts()), self._session.coordinator
+        every = {*partitions, *firsts}
+        probes = _insist(lambda: coordinator.begins(pair, every), pair, every)
         begins = {(probe.topic, probe.partition): probe.offset for probe in probes}
-        for partition, offset in begins.items():
-            if partition not in firsts and self._is_first(pair, partition, offset):
-                firsts[partition] = offset
-        check_begins(pair, {partition: firsts.get(partition, -1) for partition in {*partitions, *firsts}}, begins)
+        for at, offset in begins.items():
+            if at not in firsts and _insist(partial(coordinator.is_first, pair, *at, offset), pair, [at]):
+                firsts[at] = offset
+        check_begins(pair, {at: firsts.get(at, -1) for at in every}, begins)
         return self._probe(probes), tuple(probes)
 
     def _probe(self, begins: Sequence[Probe]) -> Probe:
@@ -270,28 +275,15 @@ class Attempt:
         every = list(partitions)
         return [partition for partition in every if partition[0] not in self._aside] or every
 
-    def _begins(self, pair: Pair, partitions: set[TopicPartition]) -> Sequence[Probe]:
-        for _ in retrying(_LEADERS_S):
-            begins = self._session.coordinator.begins(pair, partitions)
-            if begins is not None:
-                return begins
-        raise _not_found(pair, partitions)
-
-    def _is_first(self, pair: Pair, partition: TopicPartition, offset: int) -> bool:
-        for _ in retrying(_LEADERS_S):
-            first = self._session.coordinator.is_first(pair, *partition, offset)
-            if first is not None:
-                return first
-        raise _not_found(pair, [partition])
-
     def _first_record(self, pair: Pair, partitions: Iterable[TopicPartition]) -> Probe:
-        lasting = self._lasting(partitions)
-        for _ in retrying(_LEADERS_S):
-            probe = self._session.coordinator.first_record(pair, lasting)
-            if probe is not None:
-                return probe
-        raise _not_found(pair, lasting)
+        lasting, ask = self._lasting(partitions), self._session.coordinator.first_record
+        return _insist(lambda: ask(pair, lasting), pair, lasting)
 
 
-def _not_found(pair: Pair, partitions: Iterable[TopicPartition]) -> EosError:
-    return stop("EOS_TRANSACTION_NOT_FOUND", transactional_id=pair.id, where=f"no leader of {partitions} knows it")
+def _insist(ask: Callable[[], T | None], pair: Pair, partitions: Iterable[TopicPartition]) -> T:
+    """Ask leaders about the transaction until there is an answer. Raises Unclear."""
+    for _ in retrying(_LEADERS_S):
+        answer = ask()
+        if answer is not None:
+            return answer
+    raise stop("EOS_TRANSACTION_NOT_FOUND", transactional_id=pair.id, where=f"no leader of {partitions} knows it")
