@@ -17,7 +17,6 @@ from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.retention import check_age
 from spark_eos.kafka.admin.topics import NO_TOPIC_ID, Topic, describe_topics
-from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.options.parse import SinkOptions
@@ -66,12 +65,11 @@ class WriteStats:
 
 
 class RowWriter:
-    """Gives Arrow batches of the sink's columns to a producer. ``client``: of the cluster that they go to.
-    ``digest_by``: how rows are digested. ``partitions`` and ``topic_ids``: of the topics, as they were before their
-    first row."""
+    """Gives Arrow batches of the sink's columns to a producer. ``digest_by``: how rows are digested. ``client``: of the
+    cluster that they go to. ``partitions`` and ``topic_ids``: of the topics, as they were before their first row."""
 
-    def __init__(self, options: SinkOptions, producer: ArrowProducer, client: BrokerClient, digest_by: Digest) -> None:
-        self.client, self.producer, self._options, self._digest_by = client, producer, options, digest_by
+    def __init__(self, options: SinkOptions, producer: ArrowProducer, digest_by: Digest) -> None:
+        self.client, self.producer, self._options, self._digest_by = producer.client, producer, options, digest_by
         self.partitions: dict[str, int] = {}
         self.topic_ids: dict[str, str] = {}
         self._ahead_at: float | None = None

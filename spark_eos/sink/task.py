@@ -138,7 +138,7 @@ class Task:
         producer.init()
         if self.job.write is not None:
             self._check_not_aborted(assignment, producer)
-        writer = RowWriter(options, producer, self.session.client, assignment.digest_by)
+        writer = RowWriter(options, producer, assignment.digest_by)
         return Attempt(self.job, self.session, self.identity, assignment, writer, aside)
 
     def _check_not_aborted(self, assignment: Assignment, producer: ArrowProducer) -> None:

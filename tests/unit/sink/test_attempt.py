@@ -48,7 +48,7 @@ class Rows:
     """A task's producer, which sends what it has taken when it is flushed. ``untold``: first offsets
     are not known, as where brokers answered that they had the batches already."""
 
-    refused = 0
+    client, refused = BrokerClient(JOB.options.kafka), 0
 
     def __init__(self, brokers: Brokers, head: Head, *, untold: bool = False) -> None:
         self.endtxn_version = brokers.ports().coordinator.endtxn_version()
@@ -107,7 +107,7 @@ class Task:
         )
         identity, assignment = Identity(QUERY, "r1", 0, 0, 0), assign(self.head, 0, 0, 0)
         try:
-            writer = RowWriter(JOB.options, self.producer, session.client, assignment.digest_by)
+            writer = RowWriter(JOB.options, self.producer, assignment.digest_by)
             return Attempt(JOB, session, identity, assignment, writer).write(iter(parts))
         finally:
             assert self.producer.closed

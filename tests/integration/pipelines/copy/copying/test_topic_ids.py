@@ -48,7 +48,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     source = stream_options({**options, "subscribe": name})
     plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = begin()
-    writer = RowWriter(plan.sink, producer, broker_client(kafka), Digest.BATCHES)
+    writer = RowWriter(plan.sink, producer, Digest.BATCHES)
     reading = readable.ReadableRanges.in_task(source, "", {name: before[name].id})
     parts = task.Parts(plan, reading, writer)
     with raises("EOS_SOURCE_RECREATED"):
