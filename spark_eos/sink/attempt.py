@@ -90,7 +90,7 @@ class RowWriter:
     def write(self, rows: RowBatch) -> WriteStats:
         """Give the rows to the producer. Raises RowError, TopicError, and the errors of the producer's `write`."""
         self._check_topics(rows)
-        check_partitions(rows, rows.topic, self.partitions)
+        check_partitions(rows, self.partitions)
         for topic, oldest_ms in rows.oldest_by_topic().items():
             self.check_age(topic, oldest_ms)
         for topic, fields in rows.by_topic():

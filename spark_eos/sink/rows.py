@@ -102,12 +102,12 @@ class RowBatch:
             yield topic, dict(zip(some.schema.names, some.columns, strict=True))
 
 
-def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int]) -> None:
+def check_partitions(rows: RowBatch, counts: Mapping[str, int]) -> None:
     """Check that all partitions in the column exist. Raises RowError."""
     if rows.partition_column is None:
         return
-    if topic is not None:
-        groups = [(topic, rows.partition_column)]
+    if rows.topic is not None:
+        groups = [(rows.topic, rows.partition_column)]
     else:
         names = pa.array(rows.topics, pa.string())
         groups = [(t, rows.partition_column.filter(pc.equal(names, t))) for t in set(rows.topics or ())]

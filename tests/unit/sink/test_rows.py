@@ -182,19 +182,19 @@ def test_partitions_must_exist(topic, partition, fits):
     rows = batch([FULL, FULL | {"partition": partition}], topic)
     counts = {"t1": 4, "t2": 9}
     if fits:
-        check_partitions(rows, topic, counts)
+        check_partitions(rows, counts)
         return
     with pytest.raises(RowError, match=f"partition {partition} of topic t1, which has 4") as caught:
-        check_partitions(rows, topic, counts)
+        check_partitions(rows, counts)
     assert caught.value.condition == "EOS_ROW_INVALID"
 
 
 def test_partitions_are_those_of_each_rows_own_topic():
     """The wider topic does not excuse the narrower one."""
     wide, narrow = FULL | {"topic": "wide", "partition": 8}, FULL | {"topic": "narrow", "partition": 2}
-    check_partitions(batch([wide, narrow]), None, {"wide": 9, "narrow": 3})
+    check_partitions(batch([wide, narrow]), {"wide": 9, "narrow": 3})
     with pytest.raises(RowError, match="partition 2 of topic narrow, which has 2"):
-        check_partitions(batch([wide, narrow]), None, {"wide": 9, "narrow": 2})
+        check_partitions(batch([wide, narrow]), {"wide": 9, "narrow": 2})
 
 
 def test_the_earliest_timestamp_is_told():
