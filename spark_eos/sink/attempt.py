@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_eos.base import failpoints
 from spark_eos.base.retry import retrying
@@ -31,11 +31,12 @@ from spark_eos.protocol.task import (
     check_owner,
 )
 from spark_eos.sink.dead_letters import limits
-from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.outputs import check_not_reserved
 from spark_eos.sink.row_offsets import row_offsets
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
-from spark_eos.sink.session import Session
+
+if TYPE_CHECKING:
+    from spark_eos.sink.task import Task
 
 #: Seconds for which leaders are tried that do not say where the transaction begins.
 _LEADERS_S = 10.0
@@ -132,16 +133,10 @@ class Attempt:
     compacted: so that the outcome of the transaction is looked up in others."""
 
     def __init__(
-        self,
-        job: SinkJob,
-        session: Session,
-        identity: Identity,
-        assignment: Assignment,
-        writer: RowWriter,
-        aside: frozenset[str] = frozenset(),
+        self, task: Task, assignment: Assignment, writer: RowWriter, aside: frozenset[str] = frozenset()
     ) -> None:
         self.writer = writer
-        self._job, self._session, self._identity = job, session, identity
+        self._job, self._session, self._identity = task.job, task.session, task.identity
         self._assignment, self._producer, self._aside = assignment, writer.producer, aside
         self._topics: tuple[str, ...] = ()
 

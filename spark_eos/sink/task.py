@@ -139,7 +139,7 @@ class Task:
         if self.job.write is not None:
             self._check_not_aborted(assignment, producer)
         writer = RowWriter(options, producer, assignment.digest_by)
-        return Attempt(self.job, self.session, self.identity, assignment, writer, aside)
+        return Attempt(self, assignment, writer, aside)
 
     def _check_not_aborted(self, assignment: Assignment, producer: ArrowProducer) -> None:
         """Raise where the batch write was aborted meanwhile. Spark aborts while it still kills tasks, and perhaps

@@ -24,6 +24,7 @@ from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session
 from spark_eos.sink.spark_rows import SparkRows
+from spark_eos.sink.task import Task as SinkTask
 from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import PREFIX, QUERY, SimulatedCoordinator
@@ -105,10 +106,10 @@ class Task:
             ports,
             Coordinator(brokers.world, brokers.cluster, ports.coordinator.endtxn_version),
         )
-        identity, assignment = Identity(QUERY, "r1", 0, 0, 0), assign(self.head, 0, 0, 0)
+        own, assignment = SinkTask(JOB, Identity(QUERY, "r1", 0, 0, 0), session), assign(self.head, 0, 0, 0)
         try:
             writer = RowWriter(JOB.options, self.producer, assignment.digest_by)
-            return Attempt(JOB, session, identity, assignment, writer).write(iter(parts))
+            return Attempt(own, assignment, writer).write(iter(parts))
         finally:
             assert self.producer.closed
 

@@ -33,11 +33,12 @@ def test_a_transaction_that_no_leader_knows_is_not_handed_over(monkeypatch):
     def first_record(pair: Pair, places: Any) -> None:
         asked.append((pair, list(places)))
 
-    own: Any = SimpleNamespace(coordinator=SimpleNamespace(first_record=first_record))
+    session = SimpleNamespace(coordinator=SimpleNamespace(first_record=first_record))
+    own: Any = SimpleNamespace(job=None, identity=None, session=session)
     nothing: Any = None
     pair, places = Pair("name-of-a-task", 1, 0), [("out", 0)]
     with pytest.raises(Unclear, match="name-of-a-task") as caught:
-        Attempt(nothing, own, nothing, nothing, SimpleNamespace(producer=None))._first_record(pair, places)
+        Attempt(own, nothing, SimpleNamespace(producer=None))._first_record(pair, places)
     assert caught.value.condition == "EOS_TRANSACTION_NOT_FOUND"
     assert asked == [(pair, places)] * 3
 
