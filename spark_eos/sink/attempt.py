@@ -177,17 +177,16 @@ class Attempt:
         digest %= 1 << DIGEST_BITS
         written = self._hand_over(rows, letters, digest, began_ms)
         failpoints.reach("prepare.prepared")
-        timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
             self._assignment.work,
             partition,
             rows,
             digest,
             written,
-            began_ms,
-            timeout_ms,
-            by,
-            oldest_ms,
+            began_ms=began_ms,
+            timeout_ms=self._job.facts.transaction_timeout_ms,
+            digest_by=by,
+            oldest_ms=oldest_ms,
             bytes=size,
             topics=self._topics,
             dropped=dropped,
