@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
@@ -21,31 +21,16 @@ from fastcrc.crc32 import iso_hdlc
 
 from spark_eos.protocol.head import DIGEST_BITS, Digest
 
+if TYPE_CHECKING:
+    from spark_eos.sink.rows import RowBatch
+
 #: Stands for a null until its hash is replaced.
 _ABSENT = b""
 #: Bytes of a field from which a view of it costs less than a copy.
 _WORTH_A_VIEW = 400
 
 
-class ColumnarRows(Protocol):
-    """Columns of rows; a missing column is None. ``topic`` is for all rows if ``topics`` is None. ``encoded_headers``
-    are encoded as in records. ``places``: a number for each row, by its position in the source, if that is known."""
-
-    rows: int
-    topic: str | None
-    topics: list[str] | None
-    key: pa.Array | None
-    partition_column: pa.Array | None
-    timestamp_column: pa.Array | None
-    headers_column: pa.Array | None
-    value: pa.Array
-    places: np.ndarray | None
-
-    @property
-    def encoded_headers(self) -> pa.Array | None: ...
-
-
-def digest(rows: ColumnarRows, by: Digest) -> int:
+def digest(rows: RowBatch, by: Digest) -> int:
     """Return the sum, of `DIGEST_BITS` bits, over everything that the user gave."""
     return _WAYS[by](rows) % (1 << DIGEST_BITS)
 
@@ -57,7 +42,7 @@ _ODD = 0x9E3779B97F4A7C15
 _FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11)]
 
 
-def _sum_of_rows(rows: ColumnarRows) -> int:
+def _sum_of_rows(rows: RowBatch) -> int:
     """Sum 64-bit hashes of rows: a CRC of each field, times its column's factor, added and mixed.
 
     Mixing is not linear, so that rows that swap fields do not make up for each other; a sum of plain CRCs misses one
@@ -80,7 +65,7 @@ def _sum_of_rows(rows: ColumnarRows) -> int:
     return int(hashes.sum()) if len(hashes) == rows.rows else int(hashes[0]) * rows.rows
 
 
-def _chunked(rows: ColumnarRows) -> int:
+def _chunked(rows: RowBatch) -> int:
     """Hash a whole chunk, with the position of its first row, at a tenth of the cost of a hash for each row: for rows
     that are always cut into the same chunks (`spark_eos.pipelines.copy.transforming`)."""
     names = pa.array([rows.topic or ""] if rows.topics is None else rows.topics, pa.string())
@@ -98,7 +83,7 @@ def _chunked(rows: ColumnarRows) -> int:
     return int.from_bytes(blake2b(summary.encode(), digest_size=DIGEST_BITS // 8).digest())
 
 
-def _encoded_headers(rows: ColumnarRows) -> pa.Array | None:
+def _encoded_headers(rows: RowBatch) -> pa.Array | None:
     """Return the encoded headers; null where a row has no list of headers, which is not an empty list."""
     encoded = rows.encoded_headers
     if rows.headers_column is None or encoded is None or not rows.headers_column.null_count:
@@ -127,14 +112,14 @@ def _both(data: memoryview) -> tuple[int, ...]:
     return crc32c(plain), iso_hdlc(plain)
 
 
-def _of_headers(rows: ColumnarRows) -> np.ndarray:
+def _of_headers(rows: RowBatch) -> np.ndarray:
     if rows.headers_column is None or rows.encoded_headers is None:
         return _nulls()
     hashes = _crcs(crc32c, _present(rows.encoded_headers), rows.rows)
     return _with_nulls(rows.headers_column, hashes)
 
 
-def _of_topics(rows: ColumnarRows) -> np.ndarray:
+def _of_topics(rows: RowBatch) -> np.ndarray:
     if rows.topics is None:
         return np.array([_crc_of_text(rows.topic or "")], np.uint64)
     names = pa.array(rows.topics, pa.string()).dictionary_encode()
@@ -195,4 +180,4 @@ def _crc_of_text(text: str) -> int:
     return crc32c(text.encode())
 
 
-_WAYS: Mapping[Digest, Callable[[ColumnarRows], int]] = {Digest.ROWS: _sum_of_rows, Digest.CHUNKS: _chunked}
+_WAYS: Mapping[Digest, Callable[[RowBatch], int]] = {Digest.ROWS: _sum_of_rows, Digest.CHUNKS: _chunked}

@@ -24,7 +24,7 @@ _SHOWN = 60
 
 
 class RowBatch:
-    """One Arrow batch of the sink's columns, as a producer takes them, and their digest.
+    """One Arrow batch of the sink's columns, as a producer takes them, and their digest. A missing one is None.
 
     ``topic`` is the topic for all rows, or None if there is a column for it. ``places``: a number for each row, by its
     position in the source, if that is known.
