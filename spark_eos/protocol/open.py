@@ -25,7 +25,6 @@ def open_run(
     run: str,
     batch: int,
     *,
-    endtxn_version: int,
     begin_at: int | None = None,
     driver: str = "",
     prefix: str = "",
@@ -57,7 +56,7 @@ def open_run(
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
-    start = _OpenRun(run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, write, topic)
+    start = _OpenRun(run, batch, begin_at, driver, prefix, partitioner, two_phase, write, topic)
     try:
         return _open(ports, start)
     except Unclear as unclear:
@@ -72,7 +71,6 @@ class _OpenRun:
 
     run: str
     batch: int
-    endtxn_version: int
     begin_at: int | None
     driver: str
     prefix: str
@@ -187,15 +185,16 @@ def _settled(ports: Ports, last: Decision) -> Decision:
 
 def _successor(ports: Ports, head: Head | None, start: _OpenRun) -> Head:
     """Return the head to publish, with the last decision settled."""
+    version = ports.coordinator.endtxn_version()
     if head is None:
         # Where a ledger was lost, transactions that were begun before have generations of earlier runs, as ever.
         begins = start.batch == start.begin_at
         before = ports.coordinator.generations(thorough=True).begun if begins else 0
-        new = Head(start.run, 1 + before, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)
+        new = Head(start.run, 1 + before, (), version, driver=start.driver, partitioner=start.partitioner)
         if begins and start.batch:
             new = replace(new, decision=Decision.without_rows(start.batch - 1, None, start.partitioner))
     else:
-        new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
+        new = head.succeeded_by(start.run, version, start.driver)
     new = replace(new, write=_write_of(start, new), opened_ms=ports.now_ms())
     new = replace(new, prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
     new = new if start.topic is None else new.with_topics([start.topic])

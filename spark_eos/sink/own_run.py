@@ -61,7 +61,6 @@ def open_own_run(options: WriteOptions) -> OwnRun:
                 session.ports,
                 run,
                 head.decision.batch if head is not None and head.decision is not None else 0,
-                endtxn_version=session.coordinator.endtxn_version(),
                 prefix=sink.prefix,
                 partitioner=sink.partitioner or DEFAULT_PARTITIONER,
                 two_phase=sink.two_phase,

@@ -93,7 +93,6 @@ class Task:
             self.session.ports,
             identity.run,
             identity.batch,
-            endtxn_version=self.session.coordinator.endtxn_version(),
             begin_at=options.ledger_begin,
             driver=self.job.facts.driver,
             prefix=options.prefix,

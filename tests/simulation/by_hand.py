@@ -50,7 +50,7 @@ class Brokers:
         write: Write | None = None,
     ) -> Head:
         own = own or self.ports()
-        return open_run(own, run, batch, endtxn_version=5, begin_at=begin_at, prefix=PREFIX, write=write)
+        return open_run(own, run, batch, begin_at=begin_at, prefix=PREFIX, write=write)
 
     def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
         """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""

@@ -118,7 +118,6 @@ def _opened(task: Task, own: Ports) -> Head:
         own,
         driver.run,
         task.batch,
-        endtxn_version=own.coordinator.endtxn_version(),
         driver=driver.application.name,
         prefix=PREFIX,
         partitioner=driver.library.partitioner,

@@ -147,7 +147,7 @@ class Sink:
         if head is not None and head.run == run:
             return head
         own = self.brokers.ports()
-        return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, write=SINK)
+        return open_run(own, run, batch, prefix=PREFIX, write=SINK)
 
     def _prepared(self, head: Head, batch: int) -> MicroBatch:
         """What a task writes. Where the micro-batch is decided, and nothing known to be lost, it only counts."""

@@ -259,7 +259,6 @@ def _opened(driver: _Driver, batch: int) -> Head:
         ports,
         run,
         batch,
-        endtxn_version=ports.coordinator.endtxn_version(),
         driver=run,
         prefix=scene.prefix,
         two_phase=driver.two_phase,

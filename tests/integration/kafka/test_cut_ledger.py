@@ -49,7 +49,7 @@ class Query:
 
     def open(self, run: str, batch: int) -> Head:
         own = self.ports()
-        return open_run(own, run, batch, endtxn_version=own.coordinator.endtxn_version(), prefix=PREFIX)
+        return open_run(own, run, batch, prefix=PREFIX)
 
     def decide(self, head: Head, batch: int) -> None:
         """A micro-batch of one row."""

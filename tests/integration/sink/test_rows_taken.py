@@ -48,7 +48,7 @@ class Query:
 
     def open(self, run: str) -> Head:
         prefix = self.options.prefix
-        return open_run(self.own.ports, run, 0, endtxn_version=5, prefix=prefix)
+        return open_run(self.own.ports, run, 0, prefix=prefix)
 
     def prepared(self, head: Head, began_ms: int) -> MicroBatch:
         """A row in each partition, in one open transaction."""

@@ -83,7 +83,7 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
     options = options_of(guarded.cluster, out, **{"transactionalIdPrefix": "mine"})
     query = str(uuid.uuid4())
     own = session_of(options, query)
-    head = open_run(own.ports, "r", 0, endtxn_version=5, prefix="mine", two_phase=True)
+    head = open_run(own.ports, "r", 0, prefix="mine", two_phase=True)
     name = task_name("mine", query, TaskId(1, 0, 0))
     prepared = prepare(options, name)
     decide(own, head, prepared)

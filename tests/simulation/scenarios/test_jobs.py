@@ -30,11 +30,11 @@ FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, write=SINK)
 
 def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
     """One write of several within foreachBatch."""
-    return open_run(brokers.ports(), run, batch, endtxn_version=5, prefix=PREFIX, write=SINK)
+    return open_run(brokers.ports(), run, batch, prefix=PREFIX, write=SINK)
 
 
 def open_job(brokers: Brokers, run: str, job: BatchWrite = JOB) -> Head:
-    return open_run(brokers.ports(), run, BATCH, endtxn_version=5, prefix=PREFIX, write=job)
+    return open_run(brokers.ports(), run, BATCH, prefix=PREFIX, write=job)
 
 
 class Forgetful:
@@ -42,7 +42,7 @@ class Forgetful:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.ongoing, self.begin_ongoing = coordinator.ongoing, coordinator.begin_ongoing
-        self.of_ledger = coordinator.of_ledger
+        self.of_ledger, self.endtxn_version = coordinator.of_ledger, coordinator.endtxn_version
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         assert not ids
@@ -146,7 +146,7 @@ def test_a_job_that_is_completed_asks_the_brokers_for_nothing(brokers: Brokers):
     decision = brokers.ports().ledger.read().decision
     assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
     own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
-    head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, write=JOB)
+    head = open_run(own, "r2", BATCH, prefix=PREFIX, write=JOB)
     again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
     assert commit(own, again).replayed
     before = brokers.heads

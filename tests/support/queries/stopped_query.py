@@ -39,7 +39,7 @@ class Left:
         client = broker_client(self.kafka)
         assert create_topic(client, self.ledger, 1, 1, {"cleanup.policy": "compact"}) == ""
         self.ports, self.coordinator = query_ports(client, LedgerAddress(self.ledger, 1, PREFIX), self.query)
-        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, write=job)
+        self.head = open_run(self.ports, RUN, 0, prefix=PREFIX, write=job)
         self.opened: list[Transaction] = []
         view.wait_for_markers(self.query)
 
