@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import EosError, ProtocolStop, Unclear, stop
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, clear_listed, close, undecided
-from spark_eos.protocol.checks import (
-    stop_of,
-)
+from spark_eos.protocol.checks import stop_of
 from spark_eos.protocol.end import settle
 from spark_eos.protocol.head import BatchWrite, Decision, ForeachBatchWrite, Head, Pair, Verdict, Write
 from spark_eos.protocol.ports import NotPublished, Ports, Term
@@ -20,27 +18,35 @@ from spark_eos.protocol.take import agrees, is_newest, was_published
 from spark_eos.protocol.verify import head_with_verdicts, mark_missing
 
 
-def open_run(
-    ports: Ports,
-    run: str,
-    batch: int,
-    *,
-    begin_at: int | None = None,
-    driver: str = "",
-    prefix: str = "",
-    partitioner: str = DEFAULT_PARTITIONER,
-    two_phase: bool = False,
-    write: Write | None = None,
-    topic: str | None = None,
-) -> Head:
-    """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
+@dataclass(frozen=True)
+class NewRun:
+    """Run of a query that is to open. ``batch``: the micro-batch that it writes first.
 
-    ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
-    that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
-    that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
-    begins transactions that never expire. ``write``: the write, where it is no streaming query. A batch write keeps
-    the topic that was decided. A write within foreachBatch may begin with any micro-batch, and Spark may have passed
-    one that was not written. ``topic``: where all rows go, if an option says so.
+    A ledger that does not know the query begins with micro-batch 0, or with ``begin_at``. ``driver`` names the Spark
+    application of the run, for an abort that knows no more than its own. ``prefix`` is that of the transactional ids; a
+    query keeps it for good. ``partitioner`` is for a query that begins here. ``two_phase``: the run begins transactions
+    that never expire. ``write``: the write, where it is no streaming query. A batch write keeps the topic that was
+    decided. A write within foreachBatch may begin with any micro-batch, and Spark may have passed one that was not
+    written. ``topic``: where all rows go, if an option says so.
+    """
+
+    id: str
+    batch: int
+    begin_at: int | None = None
+    driver: str = ""
+    prefix: str = ""
+    partitioner: str = DEFAULT_PARTITIONER
+    two_phase: bool = False
+    write: Write | None = None
+    topic: str | None = None
+
+    @property
+    def in_foreach_batch(self) -> bool:
+        return isinstance(self.write, ForeachBatchWrite)
+
+
+def open_run(ports: Ports, run: NewRun) -> Head:
+    """Publish the run as the owner of the query, before it writes its micro-batch; returns its head.
 
     Open transactions that are not decided may hide the outcome of the last decision in the log, with two-phase commit
     for ever. Then the query is closed, these are aborted, and all is tried once more.
@@ -56,59 +62,39 @@ def open_run(
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
-    start = _OpenRun(run, batch, begin_at, driver, prefix, partitioner, two_phase, write, topic)
     try:
-        return _open(ports, start)
+        return _open(ports, run)
     except Unclear as unclear:
         if unclear.condition != "EOS_OUTCOME_UNCLEAR" or not _cleared(ports, run):
             raise
-    return _open(ports, start)
+    return _open(ports, run)
 
 
-@dataclass(frozen=True)
-class _OpenRun:
-    """The arguments of `open_run`."""
-
-    run: str
-    batch: int
-    begin_at: int | None
-    driver: str
-    prefix: str
-    partitioner: str
-    two_phase: bool
-    write: Write | None
-    topic: str | None
-
-    @property
-    def in_foreach_batch(self) -> bool:
-        return isinstance(self.write, ForeachBatchWrite)
-
-
-def _open(ports: Ports, start: _OpenRun) -> Head:
+def _open(ports: Ports, run: NewRun) -> Head:
     ports.ledger.check_topic()
     for _ in ports.retrying():
-        head = _checked(ports, ports.ledger.read(), start)
-        if head is not None and head.run == start.run:
+        head = _checked(ports, ports.ledger.read(), run)
+        if head is not None and head.run == run.id:
             return head
-        first = head is None and start.batch != start.begin_at
+        first = head is None and run.batch != run.begin_at
         if first and was_published(ports):
-            head = _checked(ports, ports.ledger.read(), start)
+            head = _checked(ports, ports.ledger.read(), run)
             if head is None:
-                raise _lost(start)
+                raise _lost(run)
         if not agrees(ports, head, ports.coordinator.of_ledger()):
             continue
         term = ports.ledger.take()
-        head = _checked(ports, term.read(), start)
+        head = _checked(ports, term.read(), run)
         # Taking the ledger ends the evidence of its own id. Between the look and this, there may have been a decision,
         # in a ledger that is lost by now; unless somebody else has taken it since, and begun.
-        if first and was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
-            raise _lost(start)
-        if head is not None and head.run == start.run:
+        if first and was_published(ports) and _checked(ports, ports.ledger.read(), run) is None:
+            raise _lost(run)
+        if head is not None and head.run == run.id:
             return head
         if head is not None and not is_newest(ports, head):
             continue
         ports.reach("open.taken")
-        new = _succeeding(ports, term, head, start)
+        new = _succeeding(ports, term, head, run)
         ports.reach("open.settled")
         try:
             term.publish(new)
@@ -121,10 +107,10 @@ def _open(ports: Ports, start: _OpenRun) -> Head:
     raise stop("EOS_LEDGER_BUSY")
 
 
-def _succeeding(ports: Ports, term: Term, head: Head | None, start: _OpenRun) -> Head:
+def _succeeding(ports: Ports, term: Term, head: Head | None, run: NewRun) -> Head:
     """Return the head to publish. Where rows of the last decision are missing, mark them in its own head and raise."""
     try:
-        return _successor(ports, head, start)
+        return _successor(ports, head, run)
     except ProtocolStop as error:
         with suppress(NotPublished):
             if head is not None:
@@ -132,21 +118,21 @@ def _succeeding(ports: Ports, term: Term, head: Head | None, start: _OpenRun) ->
         raise
 
 
-def _lost(start: _OpenRun) -> EosError:
-    if start.write is not None:
+def _lost(run: NewRun) -> EosError:
+    if run.write is not None:
         return stop("EOS_LEDGER_HEAD_LOST.write")
-    risk = f"micro-batch {start.batch}, at which its checkpoint is, may be decided"
-    return stop("EOS_LEDGER_HEAD_LOST.query", batch=start.batch, risk=risk)
+    risk = f"micro-batch {run.batch}, at which its checkpoint is, may be decided"
+    return stop("EOS_LEDGER_HEAD_LOST.query", batch=run.batch, risk=risk)
 
 
-def _cleared(ports: Ports, run: str) -> bool:
+def _cleared(ports: Ports, run: NewRun) -> bool:
     """Abort open and undecided transactions of runs before this one; False where there were none. Until a run opens the
     query again, it is closed, so that none of them can be decided."""
     for _ in ports.retrying():
         head = ports.ledger.read()
         if head is None:
             return False
-        if head.run == run:
+        if head.run == run.id:
             return True  # by another task of this run
         listed = undecided(ports, head)
         if not listed:
@@ -158,16 +144,16 @@ def _cleared(ports: Ports, run: str) -> bool:
     return False
 
 
-def _write_of(start: _OpenRun, before: Head) -> Write | None:
+def _write_of(run: NewRun, before: Head) -> Write | None:
     """Return the write. Decided rows of a batch write went to the topic of its earlier run."""
-    if isinstance(start.write, BatchWrite) and isinstance(before.write, BatchWrite) and before.decision is not None:
+    if isinstance(run.write, BatchWrite) and isinstance(before.write, BatchWrite) and before.decision is not None:
         return before.write
-    return start.write or before.write
+    return run.write or before.write
 
 
-def _checked(ports: Ports, head: Head | None, start: _OpenRun) -> Head | None:
+def _checked(ports: Ports, head: Head | None, run: NewRun) -> Head | None:
     """Return the head, unless a start with it stops."""
-    judged = Start(start.batch, start.run, start.prefix, start.topic, start.begin_at, start.in_foreach_batch)
+    judged = Start(run.batch, run.id, run.prefix, run.topic, run.begin_at, run.in_foreach_batch)
     action = status(head, judged)
     if action is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
         head = replace(head, decision=_settled(ports, head.decision))
@@ -183,29 +169,29 @@ def _settled(ports: Ports, last: Decision) -> Decision:
     return last.judged(settle(ports, last.written))
 
 
-def _successor(ports: Ports, head: Head | None, start: _OpenRun) -> Head:
+def _successor(ports: Ports, head: Head | None, run: NewRun) -> Head:
     """Return the head to publish, with the last decision settled."""
     version = ports.coordinator.endtxn_version()
     if head is None:
         # Where a ledger was lost, transactions that were begun before have generations of earlier runs, as ever.
-        begins = start.batch == start.begin_at
+        begins = run.batch == run.begin_at
         before = ports.coordinator.generations(thorough=True).begun if begins else 0
-        new = Head(start.run, 1 + before, (), version, driver=start.driver, partitioner=start.partitioner)
-        if begins and start.batch:
-            new = replace(new, decision=Decision.without_rows(start.batch - 1, None, start.partitioner))
+        new = Head(run.id, 1 + before, (), version, driver=run.driver, partitioner=run.partitioner)
+        if begins and run.batch:
+            new = replace(new, decision=Decision.without_rows(run.batch - 1, None, run.partitioner))
     else:
-        new = head.succeeded_by(start.run, version, start.driver)
-    new = replace(new, write=_write_of(start, new), opened_ms=ports.now_ms())
-    new = replace(new, prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
-    new = new if start.topic is None else new.with_topics([start.topic])
+        new = head.succeeded_by(run.id, version, run.driver)
+    new = replace(new, write=_write_of(run, new), opened_ms=ports.now_ms())
+    new = replace(new, prefix=run.prefix, two_phase=run.two_phase or new.two_phase)
+    new = new if run.topic is None else new.with_topics([run.topic])
     last = new.decision
     if last is None:
         return new
-    behind = last.batch < start.batch
-    verdicts = verdicts_of(ports, last, passed=behind and not start.in_foreach_batch)
+    behind = last.batch < run.batch
+    verdicts = verdicts_of(ports, last, passed=behind and not run.in_foreach_batch)
     new = head_with_verdicts(ports, new, verdicts)
-    if at_batch(new, start.batch) is Status.CHECKPOINT_AHEAD:
-        raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(start.batch, in_foreach_batch=start.in_foreach_batch))
+    if at_batch(new, run.batch) is Status.CHECKPOINT_AHEAD:
+        raise stop_of(Status.CHECKPOINT_AHEAD, new, Start(run.batch, in_foreach_batch=run.in_foreach_batch))
     return new
 
 

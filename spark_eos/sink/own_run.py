@@ -18,7 +18,7 @@ from spark_eos.ledger.reader import LedgerReader
 from spark_eos.ledger.record_forms import OwnTopic
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.head import Decision, ForeachBatchWrite
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.sink.ledger_topic import make_ledger
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session_for
@@ -56,18 +56,17 @@ def open_own_run(options: WriteOptions) -> OwnRun:
     session = session_for(client, sink, facts.ledger_partitions, write.query_id)
     for _ in session.ports.retrying():
         head = session.ports.ledger.read()
+        new = NewRun(
+            run,
+            head.decision.batch if head is not None and head.decision is not None else 0,
+            prefix=sink.prefix,
+            partitioner=sink.partitioner or DEFAULT_PARTITIONER,
+            two_phase=sink.two_phase,
+            write=write,
+            topic=sink.topic,
+        )
         try:
-            opened = open_run(
-                session.ports,
-                run,
-                head.decision.batch if head is not None and head.decision is not None else 0,
-                prefix=sink.prefix,
-                partitioner=sink.partitioner or DEFAULT_PARTITIONER,
-                two_phase=sink.two_phase,
-                write=write,
-                topic=sink.topic,
-            )
-            return OwnRun(client, write.query_id, opened.decision)
+            return OwnRun(client, write.query_id, open_run(session.ports, new).decision)
         except ProtocolStop as error:
             if error.condition != "EOS_CHECKPOINT_BEHIND":  # another run has decided since the read
                 raise

@@ -19,7 +19,7 @@ from spark_eos.kafka.producer.refusals import DeadLetterTopic
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
 from spark_eos.protocol.head import DIGEST_BITS, NOBODY, BatchWrite, Digest, Head
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name
 from spark_eos.sink.attempt import Attempt, RowWriter, WriteStats
 from spark_eos.sink.job import Identity, SinkJob
@@ -89,8 +89,7 @@ class Task:
                 raise superseded(identity.run, head)
             _warn(self.job.options, identity, head)
         options = self.job.options
-        return open_run(
-            self.session.ports,
+        new = NewRun(
             identity.run,
             identity.batch,
             begin_at=options.ledger_begin,
@@ -101,6 +100,7 @@ class Task:
             write=self.job.write,
             topic=options.topic,
         )
+        return open_run(self.session.ports, new)
 
     def assign(self, head: Head, digest_by: Digest = Digest.ROWS, repairs: bool | None = None) -> Assignment:
         """Return the work of this attempt. See `spark_eos.protocol.task.assign`."""

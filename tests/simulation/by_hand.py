@@ -15,7 +15,7 @@ from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Pair, Probe, Write, Written
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from tests.support.models.dying_driver import Killed, kill
@@ -50,7 +50,7 @@ class Brokers:
         write: Write | None = None,
     ) -> Head:
         own = own or self.ports()
-        return open_run(own, run, batch, begin_at=begin_at, prefix=PREFIX, write=write)
+        return open_run(own, NewRun(run, batch, begin_at=begin_at, prefix=PREFIX, write=write))
 
     def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
         """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""

@@ -13,7 +13,7 @@ from spark_eos.pipelines.copy.ranges import CopiedFrom, ranges_to_read, reported
 from spark_eos.protocol.end import VALID_MS
 from spark_eos.protocol.head import BatchWrite, Digest, Head, Probe, Written
 from spark_eos.protocol.names import TaskId
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import (
     Assignment,
@@ -114,8 +114,7 @@ def _opened(task: Task, own: Ports) -> Head:
         if task.attempt.partition == 0:
             break
     driver = task.driver
-    return open_run(
-        own,
+    new = NewRun(
         driver.run,
         task.batch,
         driver=driver.application.name,
@@ -126,6 +125,7 @@ def _opened(task: Task, own: Ports) -> Head:
         begin_at=driver.begin_at,
         topic=driver.topic,
     )
+    return open_run(own, new)
 
 
 def _check_job(task: Task, own: Ports, head: Head) -> None:

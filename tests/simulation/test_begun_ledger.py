@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spark_eos.protocol import verify as verify_module
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 
 from . import invariants
 from . import task as tasks
@@ -35,8 +35,8 @@ ABORTED = Fault(0, Strike.ABORTED_IN_PLACE, 0, "commit.decided")
 def _whichever_micro_batch(patch: pytest.MonkeyPatch) -> None:
     """``ledger.begin`` is a switch."""
 
-    def opened(own: Any, run: str, batch: int, *, begin_at: int | None, **more: Any) -> Any:
-        return open_run(own, run, batch, begin_at=None if begin_at is None else batch, **more)
+    def opened(own: Any, run: NewRun) -> Any:
+        return open_run(own, run if run.begin_at is None else replace(run, begin_at=run.batch))
 
     patch.setattr(tasks, "open_run", opened)
 

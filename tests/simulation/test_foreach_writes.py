@@ -17,7 +17,7 @@ from spark_eos.protocol import task as task_module
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, ForeachBatchWrite, Head
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.take import taking
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
@@ -147,7 +147,7 @@ class Sink:
         if head is not None and head.run == run:
             return head
         own = self.brokers.ports()
-        return open_run(own, run, batch, prefix=PREFIX, write=SINK)
+        return open_run(own, NewRun(run, batch, prefix=PREFIX, write=SINK))
 
     def _prepared(self, head: Head, batch: int) -> MicroBatch:
         """What a task writes. Where the micro-batch is decided, and nothing known to be lost, it only counts."""

@@ -24,7 +24,7 @@ from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.head import DIGEST_BITS, Head
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink import two_phase
@@ -255,11 +255,4 @@ def _opened(driver: _Driver, batch: int) -> Head:
     head = ports.ledger.read()
     if head is not None and head.run == run:
         return head
-    return open_run(
-        ports,
-        run,
-        batch,
-        driver=run,
-        prefix=scene.prefix,
-        two_phase=driver.two_phase,
-    )
+    return open_run(ports, NewRun(run, batch, driver=run, prefix=scene.prefix, two_phase=driver.two_phase))

@@ -19,7 +19,7 @@ from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Written
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.tools.devcluster import DevCluster
@@ -49,7 +49,7 @@ class Query:
 
     def open(self, run: str, batch: int) -> Head:
         own = self.ports()
-        return open_run(own, run, batch, prefix=PREFIX)
+        return open_run(own, NewRun(run, batch, prefix=PREFIX))
 
     def decide(self, head: Head, batch: int) -> None:
         """A micro-batch of one row."""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_eos.protocol.head import NOBODY
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import State
 from tests.support.queries.stopped_query import AT_ONCE, PREFIX
 
@@ -27,7 +27,7 @@ def test_a_query_goes_on_after_a_command_that_was_not_told_its_prefix(by, left, 
         assert left.recover("--abort-only", "--yes") == 0
     assert left.state(prepared) is State.COMPLETE_ABORT
     assert left.ports.ledger.read().run == NOBODY
-    assert open_run(left.ports, "the next run", 0, prefix=PREFIX).generation == 3
+    assert open_run(left.ports, NewRun("the next run", 0, prefix=PREFIX)).generation == 3
     left.view.wait_for_markers(left.query)
     assert left.status() == 0
 

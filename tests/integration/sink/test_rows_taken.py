@@ -21,7 +21,7 @@ from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.sink.session import Session
@@ -48,7 +48,7 @@ class Query:
 
     def open(self, run: str) -> Head:
         prefix = self.options.prefix
-        return open_run(self.own.ports, run, 0, prefix=prefix)
+        return open_run(self.own.ports, NewRun(run, 0, prefix=prefix))
 
     def prepared(self, head: Head, began_ms: int) -> MicroBatch:
         """A row in each partition, in one open transaction."""

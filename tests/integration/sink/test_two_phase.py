@@ -16,7 +16,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.sink import two_phase
 from spark_eos.sink.session import Session
 from tests.support.judges.kafka_view import write
@@ -83,7 +83,7 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
     options = options_of(guarded.cluster, out, **{"transactionalIdPrefix": "mine"})
     query = str(uuid.uuid4())
     own = session_of(options, query)
-    head = open_run(own.ports, "r", 0, prefix="mine", two_phase=True)
+    head = open_run(own.ports, NewRun("r", 0, prefix="mine", two_phase=True))
     name = task_name("mine", query, TaskId(1, 0, 0))
     prepared = prepare(options, name)
     decide(own, head, prepared)

@@ -12,7 +12,7 @@ from spark_eos.protocol.abort import abort, clear_late, note_unwritten
 from spark_eos.protocol.commit import commit, complete
 from spark_eos.protocol.head import NOBODY, BatchWrite, Decision, ForeachBatchWrite, Head, Pair
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
 from spark_eos.protocol.task import check_target, check_time
 from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
@@ -30,11 +30,11 @@ FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, write=SINK)
 
 def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
     """One write of several within foreachBatch."""
-    return open_run(brokers.ports(), run, batch, prefix=PREFIX, write=SINK)
+    return open_run(brokers.ports(), NewRun(run, batch, prefix=PREFIX, write=SINK))
 
 
 def open_job(brokers: Brokers, run: str, job: BatchWrite = JOB) -> Head:
-    return open_run(brokers.ports(), run, BATCH, prefix=PREFIX, write=job)
+    return open_run(brokers.ports(), NewRun(run, BATCH, prefix=PREFIX, write=job))
 
 
 class Forgetful:
@@ -146,7 +146,7 @@ def test_a_job_that_is_completed_asks_the_brokers_for_nothing(brokers: Brokers):
     decision = brokers.ports().ledger.read().decision
     assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
     own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
-    head = open_run(own, "r2", BATCH, prefix=PREFIX, write=JOB)
+    head = open_run(own, NewRun("r2", BATCH, prefix=PREFIX, write=JOB))
     again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
     assert commit(own, again).replayed
     before = brokers.heads

@@ -25,7 +25,7 @@ from spark_eos.protocol.head import (
     Unfinished,
     Verdict,
 )
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import State
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import PREFIX, QUERY
@@ -164,7 +164,7 @@ def test_the_one_topic_of_a_replay(brokers: Brokers):
     assert begin(own, mark, OFFSETS, head).marks.topic == "copies"
 
     def opened(run: str, topic: str | None) -> Head:
-        return open_run(own, run, 1, prefix=PREFIX, topic=topic)
+        return open_run(own, NewRun(run, 1, prefix=PREFIX, topic=topic))
 
     for wrong in ("another", None):
         stopped("EOS_REPLAY_OTHER_TOPIC", lambda wrong=wrong: opened("r1", wrong))
@@ -179,7 +179,7 @@ def test_a_replay_to_no_name_binds_its_query_all_the_same(brokers: Brokers):
     begin(own, mark, OFFSETS, intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX)))
     stopped(
         "EOS_REPLAY_OTHER_TOPIC",
-        lambda: open_run(own, "r1", 1, prefix=PREFIX, topic="copies"),
+        lambda: open_run(own, NewRun("r1", 1, prefix=PREFIX, topic="copies")),
     )
 
 
@@ -190,7 +190,7 @@ def test_writes_within_foreach_batch_begin_anywhere(brokers: Brokers):
     intended = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
     begun = begin(own, UNFINISHED, OFFSETS, intended)
     assert (begun.decision, begun.write) == (None, sink)
-    head = open_run(own, "r1", 7, prefix=PREFIX, write=sink)
+    head = open_run(own, NewRun("r1", 7, prefix=PREFIX, write=sink))
     assert (head.write, head.marks) == (sink, Marks())
 
 

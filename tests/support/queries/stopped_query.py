@@ -17,7 +17,7 @@ from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.protocol.head import BatchWrite, Decision, Written
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.open import open_run
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import State
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
@@ -39,7 +39,7 @@ class Left:
         client = broker_client(self.kafka)
         assert create_topic(client, self.ledger, 1, 1, {"cleanup.policy": "compact"}) == ""
         self.ports, self.coordinator = query_ports(client, LedgerAddress(self.ledger, 1, PREFIX), self.query)
-        self.head = open_run(self.ports, RUN, 0, prefix=PREFIX, write=job)
+        self.head = open_run(self.ports, NewRun(RUN, 0, prefix=PREFIX, write=job))
         self.opened: list[Transaction] = []
         view.wait_for_markers(self.query)
 
