@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import abort, clear_late
 from spark_eos.protocol.commit import CommitReport, commit, complete
-from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Pair, Write
+from spark_eos.protocol.head import BatchWrite, ForeachBatchWrite, Write
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.commit_events import CommitEvents
@@ -95,10 +95,18 @@ class Ending:
             left = clear_late(session.ports)
         return len(left)
 
-    def decided(self) -> Collection[Pair]:
-        """Return the transactions of the query's last decision, by the ledger. Raises EosError."""
-        head = self._session().ports.ledger.read()
-        return head.decision.pairs if head is not None and head.decision is not None else ()
+    def tell_aborted(self, received: Sequence[object], left: int) -> None:
+        """Emit the event of a micro-batch that was given up. ``left``: transactions that stay open for now. Those of
+        the last decision are not aborted: a commit that raised any error may have decided before. Raises EosError."""
+        if not self.events:
+            return
+        pairs = {w.pair for message in received if isinstance(message, Message) and (w := message.report.written)}
+        head = self._session().ports.ledger.read() if pairs else None
+        if head is not None and head.decision is not None:
+            pairs -= head.decision.pairs
+        self.events.tell(
+            "aborted", query=self.query, sink=None, run=self.run, batch=self.batch, transactions=len(pairs), open=left
+        )
 
     def _session(self) -> Session:
         return session_for(self.client, self.options, self.ledger_partitions, self.query)

@@ -4,14 +4,13 @@ secrets."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spark_eos.base.metrics_events import Events
 from spark_eos.errors import EosError, TransactionLost
 from spark_eos.protocol.commit import CommitReport
-from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.job import Message
@@ -79,24 +78,6 @@ class CommitEvents:
             "batch": batch.id,
             "rows": batch.rows if rows is None else rows,
         }
-
-
-def aborted(
-    events: Events,
-    query: str,
-    run: str,
-    batch: int,
-    received: Sequence[object],
-    left: int,
-    decided: Callable[[], Collection[Pair]],
-) -> None:
-    """Emit the event of a micro-batch that was given up. ``left``: transactions that stay open for now. ``decided``
-    reads the transactions of the last decision, which are not aborted: a commit that raised any error may have decided
-    before."""
-    if events:
-        written = [message.report.written for message in received if isinstance(message, Message)]
-        pairs = {one.pair for one in written if one is not None}.difference(decided() if any(written) else ())
-        events.tell("aborted", query=query, sink=None, run=run, batch=batch, transactions=len(pairs), open=left)
 
 
 def _of_tasks(received: Sequence[Message]) -> dict[str, object]:

@@ -18,7 +18,6 @@ from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink.commit import Ending, all_received
-from spark_eos.sink.commit_events import aborted
 from spark_eos.sink.job import Identity, Message, RowSource, SinkJob
 from spark_eos.sink.preflight import this_driver
 from spark_eos.sink.session import session_for
@@ -77,7 +76,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             ending = self._ending(query, run, batchId, partitions)
             left = ending.abort()
             logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, left)
-            aborted(self._events, query, run, batchId, messages, left, ending.decided)
+            ending.tell_aborted(messages, left)
         except Exception as error:
             logger.warning("batch=%d could not be aborted: %s", batchId, error)
 
