@@ -77,9 +77,8 @@ class Ending:
         took_s = time.perf_counter() - began
         events.committed(batch, received, report, took_s)
         self._log(batch, received, report, took_s)
-        reports = batch.reports
-        size, dropped = sum(one.bytes for one in reports), sum(one.dropped for one in reports)
-        self.rows.committed(self.batch, report.rows, size, dropped, sum(one.read for one in reports))
+        size = sum(one.bytes for one in batch.reports)
+        self.rows.committed(self.batch, report.rows, size, batch.dropped, batch.read)
         return report
 
     def abort(self, look_again_s: Sequence[float] = ()) -> int:
