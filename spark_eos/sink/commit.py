@@ -31,12 +31,13 @@ M = TypeVar("M", bound=WriterCommitMessage)
 
 def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kind: type[M]) -> list[M]:
     """Return every task's message; of one task at least, as Spark gives one to a write without partitions
-    (SPARK-23271), so that it is known that there was nothing to write. Raises ProtocolStop when one is missing: its
-    rows would be left out of the commit."""
+    (SPARK-23271), so that it is known that there was nothing to write. Raises ProtocolStop when one is missing, or
+    all are: rows would be left out of the commit."""
     received = [message for message in messages if isinstance(message, kind)]
-    if len(received) < len(messages):
-        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, kind)]
-        raise stop("EOS_TASK_SILENT", batch=batch, count=len(silent), tasks=len(messages), silent=", ".join(silent))
+    if len(received) < len(messages) or not received:
+        numbers = [str(n) for n, message in enumerate(messages) if not isinstance(message, kind)]
+        silent = ", ".join(numbers) or "all of them"
+        raise stop("EOS_TASK_SILENT", batch=batch, count=len(numbers), tasks=len(messages), silent=silent)
     return received
 
 

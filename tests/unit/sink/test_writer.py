@@ -29,10 +29,10 @@ def writer(events: Events | None = None) -> EosKafkaStreamWriter:
     return EosKafkaStreamWriter(NOWHERE, SparkRows(columns), events or Events())
 
 
-@pytest.mark.parametrize("messages", [[MESSAGE, None], [None, MESSAGE], [None, None]])
+@pytest.mark.parametrize("messages", [[MESSAGE, None], [None, MESSAGE], [None, None], []])
 def test_a_task_that_has_not_reported_stops_the_commit(messages):
     """Its rows would be missing from the decision, and nobody would look for them again."""
-    with pytest.raises(ProtocolStop, match=f"{messages.count(None)} of its 2 tasks") as caught:
+    with pytest.raises(ProtocolStop, match=f"{messages.count(None)} of its {len(messages)} tasks") as caught:
         writer().commit(messages, 7)
     assert caught.value.condition == "EOS_TASK_SILENT"
     assert caught.value.restart_helps

@@ -12,7 +12,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from spark_eos.base import failpoints
 from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
-from spark_eos.errors import stop
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.task import TableMessage, run_task
 from spark_eos.pipelines.tables.commit import Outcome
@@ -46,8 +45,6 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         `spark_eos.pipelines.tables.target.Target.commit`."""
         began = time.perf_counter()
         received = all_received(messages, batchId, TableMessage)
-        if not received:
-            raise stop("EOS_TASK_SILENT", batch=batchId, count=0, tasks=0, silent="all of them")
         failpoints.reach("table.entered")
         plan = self._plan
         batch = RangeBatch(received[0].query, batchId, tuple(r for message in received for r in message.ranges))
