@@ -50,7 +50,7 @@ class QueryOperator:
 
     def is_settled(self, head: Head) -> bool:
         """Return whether no run can decide anything more, and every decided micro-batch has an outcome."""
-        waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
+        waits = head.decision is not None and head.decision.waiting
         return head.run == NOBODY and not waits and not undecided(self._ports, head)
 
     def recover(self, judged: Head) -> Ended:

@@ -76,7 +76,7 @@ def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: boo
 
     Only their ids distinguish them: a broker that failed to fence one (Kafka 4.0.0) describes it at the next epoch.
     """
-    waiting = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
+    waiting = {w.pair.id for w in head.decision.waiting} if head.decision else set()
     ongoing = ports.coordinator.ongoing(before=before, empty=empty or head.two_phase)
     return {d.pair for d in ongoing if d.pair.id not in waiting}
 

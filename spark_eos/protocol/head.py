@@ -172,6 +172,11 @@ class Decision:
         return tuple(w for w in self.written if w.verdict is Verdict.LOST)
 
     @property
+    def waiting(self) -> tuple[Written, ...]:
+        """The transactions without a verdict: they may only be committed."""
+        return tuple(w for w in self.written if w.verdict is None)
+
+    @property
     def pairs(self) -> frozenset[Pair]:
         return frozenset(w.pair for w in self.written)
 
@@ -182,8 +187,7 @@ class Decision:
 
 def is_waiting(decision: Decision | None, transactional_id: str) -> bool:
     """Return whether the transaction of this id is decided and has no verdict yet: then it may only be committed."""
-    written = decision.written if decision is not None else ()
-    return any(w.pair.id == transactional_id and w.verdict is None for w in written)
+    return decision is not None and any(w.pair.id == transactional_id for w in decision.waiting)
 
 
 # Writes that are no stream's

@@ -120,8 +120,7 @@ def _unreadable(data: bytes, error: Exception) -> EosError:
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
-    open_ones = [w for w in decision.written if w.verdict is None]
-    with_begins = sum(len(w.begins) for w in open_ones) <= _MOST_BEGINS
+    with_begins = sum(len(w.begins) for w in decision.waiting) <= _MOST_BEGINS
     return _plain(decision) | {
         "digest_by": decision.digest_by.value,
         "extra": None if decision.extra is None else _extra_to_json(decision.extra),

@@ -203,4 +203,4 @@ def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Ver
     except Unclear:
         if not passed:
             raise
-        return {w.pair: Verdict.COMMITTED for w in last.written if w.verdict is None}
+        return {w.pair: Verdict.COMMITTED for w in last.waiting}

@@ -134,8 +134,7 @@ def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Co
     this is: the first one's transaction may be prepared, and even decided, and taking its name would abort it. So a
     name in the head's decision is not taken either, while it has no verdict.
     """
-    written = head.decision.written if head.decision is not None else ()
-    waiting = {w.pair.id for w in written if w.verdict is None}
+    waiting = {w.pair.id for w in head.decision.waiting} if head.decision is not None else set()
     while True:
         name = task_name(prefix, query, task)
         if name not in waiting:

@@ -47,8 +47,7 @@ def starts_of(decision: Decision | None) -> TransactionStarts:
     transaction."""
     if decision is None:
         return {}
-    own = (w for w in decision.written if w.verdict is None)
-    return {(w.pair, probe): decision.batch for w in own for probe in w.begins or (w.probe,)}
+    return {(w.pair, probe): decision.batch for w in decision.waiting for probe in w.begins or (w.probe,)}
 
 
 def unverified_starts(head: Head) -> TransactionStarts:
