@@ -64,4 +64,4 @@ class QueryOperator:
     def retire(self, seen: Decision | None, successor: str = "", checkpoint: str = "") -> bool:
         """Retire the query in favour of its successor, which has this checkpoint, or for good; False where it has
         decided something since its last decision was ``seen``. See `hand_over`."""
-        return hand_over(self._ports, Successor(successor, checkpoint), SettledState(seen), self.prefix)
+        return hand_over(self._ports, Successor(successor, checkpoint), seen, self.prefix)

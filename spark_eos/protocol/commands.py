@@ -446,9 +446,9 @@ def settled_state(ports: Ports) -> SettledState:
     return SettledState(decision, successor is not None, "" if successor is None else successor.query)
 
 
-def hand_over(ports: Ports, successor: Successor, seen: SettledState, prefix: str) -> bool:
-    """Retire the query in favour of its successor, as long as it has decided nothing since it was ``seen``. False where
-    it has: then it goes on, unless somebody else has retired it since.
+def hand_over(ports: Ports, successor: Successor, seen: Decision | None, prefix: str) -> bool:
+    """Retire the query in favour of its successor, as long as it has decided nothing since its last decision was
+    ``seen``, settled. False where it has: then it goes on, unless somebody else has retired it since.
 
     1. Take the ledger, and read: from here on, its previous holder can decide nothing more.
     2. Verify committed transactions that could not be verified yet, as nobody else ever would.
@@ -461,12 +461,12 @@ def hand_over(ports: Ports, successor: Successor, seen: SettledState, prefix: st
     """
     for term, newest in taking(ports):
         head = newest or _first_head(ports, prefix)
-        as_seen = is_same(head.decision, seen.decision)
+        as_seen = is_same(head.decision, seen)
         if head.marks.successor is None:
             check_not_halted(head)
             if not as_seen:
                 return False
-            verdicts = {w.pair: w.verdict for w in seen.decision.written if w.verdict} if seen.decision else {}
+            verdicts = {w.pair: w.verdict for w in seen.written if w.verdict} if seen else {}
             judged = head_with_verdicts(ports, head, verdicts, wait_for_others=True)
             marks = replace(head.marks, successor=successor)
             retired = replace(judged.closed(by_operator=True), marks=marks)

@@ -123,7 +123,7 @@ class TakenOver(Retired):
         for _ in own.retrying():
             seen = settled_state(own)
             self.run.world.sleep(READS_MS)
-            if hand_over(own, Successor(f"taker {self.run.world.step}", "/new"), seen, PREFIX):
+            if hand_over(own, Successor(f"taker {self.run.world.step}", "/new"), seen.decision, PREFIX):
                 self.done.append(seen)
                 return
 
@@ -166,7 +166,7 @@ def _unasked(patch: pytest.MonkeyPatch) -> None:
 
 
 def _whatever_was_seen(own, successor, seen, prefix):
-    return commands.hand_over(own, successor, settled_state(own), prefix)
+    return commands.hand_over(own, successor, settled_state(own).decision, prefix)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ HEIR = Successor("another", "/new")
 
 def taken(brokers: Brokers, seen: SettledState | None = None) -> bool:
     own = brokers.ports()
-    return hand_over(own, HEIR, settled_state(own) if seen is None else seen, PREFIX)
+    return hand_over(own, HEIR, (seen or settled_state(own)).decision, PREFIX)
 
 
 @on_brokers
@@ -64,7 +64,7 @@ def test_a_decision_since_the_look_and_another_taker_first(brokers: Brokers, fir
     (left,) = brokers.prepared(brokers.ports().ledger.read(), number + 1).pairs
     other = brokers.ports("mirror.retired", kill)
     with pytest.raises(Killed):
-        hand_over(other, Successor("a third", "/third"), settled_state(brokers.ports()), PREFIX)
+        hand_over(other, Successor("a third", "/third"), settled_state(brokers.ports()).decision, PREFIX)
     before = brokers.heads
     assert not taken(brokers, seen)
     assert brokers.heads == before
@@ -88,7 +88,7 @@ def test_killed_when_it_was_published(brokers: Brokers):
     """Whoever does it again ends what is left open."""
     batch = brokers.prepared(brokers.open("r1"))
     with pytest.raises(Killed):
-        hand_over(brokers.ports("mirror.retired", kill), HEIR, SettledState(None), PREFIX)
+        hand_over(brokers.ports("mirror.retired", kill), HEIR, None, PREFIX)
     (pair,) = batch.pairs
     assert brokers.state(pair) is State.ONGOING
     assert taken(brokers)
@@ -108,7 +108,7 @@ def test_closed_by_an_operator_for_good(brokers: Brokers):
     """`spark-eos mirror position` does not know who goes on."""
     commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
     own = brokers.ports()
-    assert hand_over(own, Successor("", ""), settled_state(own), PREFIX)
+    assert hand_over(own, Successor("", ""), settled_state(own).decision, PREFIX)
     error = stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1))
     assert "mirror position" in error.message
     assert not error.restart_helps

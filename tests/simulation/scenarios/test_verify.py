@@ -254,14 +254,14 @@ def test_who_retires_a_query_waits_for_the_places_in_its_head(brokers: Brokers):
     two_decisions(brokers)
     heir, own = Successor("another", "/new"), brokers.ports()
     for retires in (
-        lambda: hand_over(own, heir, settled_state(own), PREFIX),
+        lambda: hand_over(own, heir, settled_state(own).decision, PREFIX),
         lambda: retire(own, QUERY, heir),
     ):
         stopped("EOS_OUTCOME_UNCLEAR", retires)
         assert brokers.ports().ledger.read().marks.successor is None
     other.end(commit=True)
     stopped(MISSING, lambda: retire(own, QUERY, heir))
-    stopped(MISSING, lambda: hand_over(own, heir, settled_state(own), PREFIX))
+    stopped(MISSING, lambda: hand_over(own, heir, settled_state(own).decision, PREFIX))
     assert brokers.ports().ledger.read().marks.successor is None
 
 
