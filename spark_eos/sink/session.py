@@ -61,7 +61,7 @@ class Session:
     def start_background_work(self, run: str, batch: int, report: CommitReport) -> None:
         """Verify, after a commit, that it is visible, take the ledger ahead for the run's next commit, and abort
         transactions that late attempts leave open until then."""
-        self._begin_verification(run, report)
+        self._verify(run, report.decision, self._starts(report))
         taking = self._take_ahead(run)
         self._busy.clear()
         self._sweeper = threading.Thread(target=self._sweep, args=(run, batch, taking), name="eos sweep", daemon=True)
@@ -88,15 +88,12 @@ class Session:
                 return
             clean = 0 if left else clean + 1
 
-    def _begin_verification(
-        self, run: str, report: CommitReport, *, wait_for_others: bool = False
-    ) -> Future[TransactionStarts]:
-        """Verify, in the background, the commit and the starts that were blocked before."""
-        starts = {**self._blocked, **report.unverified, **starts_of(report.decision)}
-        return self._verify(run, report.decision, starts, wait_for_others)
+    def _starts(self, report: CommitReport) -> TransactionStarts:
+        """Return the starts to verify after a commit: its own, and those that were blocked before."""
+        return {**self._blocked, **report.unverified, **starts_of(report.decision)}
 
     def _verify(
-        self, run: str, decision: Decision | None, starts: TransactionStarts, wait_for_others: bool = False
+        self, run: str, decision: Decision | None, starts: TransactionStarts, *, wait_for_others: bool = False
     ) -> Future[TransactionStarts]:
         def verify() -> TransactionStarts:
             try:
@@ -119,7 +116,7 @@ class Session:
         """Verify the commit and wait for the result, as no other commit follows that could. Raises ProtocolStop
         as `verify_visible` does; the next commit of this process then verifies anew."""
         try:
-            self._begin_verification(run, report, wait_for_others=wait_for_others).result()
+            self._verify(run, report.decision, self._starts(report), wait_for_others=wait_for_others).result()
         except BaseException:
             self._verification = None
             raise
