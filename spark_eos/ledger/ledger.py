@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -69,49 +69,45 @@ class KafkaLedger:
         return KafkaTerm(self._client, producer, version, self._reader, self._group)
 
 
+@dataclass(frozen=True)
 class KafkaTerm:
     """The ledger after it was taken: good for reads and one publication. ``producer``: the one that took it;
     ``version``: of EndTxn for its transaction."""
 
-    def __init__(
-        self, client: BrokerClient, producer: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
-    ) -> None:
-        self._client, self._producer, self._version, self._reader, self._group = (
-            client,
-            producer,
-            version,
-            reader,
-            group,
-        )
+    client: BrokerClient
+    producer: Pair
+    version: int
+    reader: LedgerReader
+    group: GroupOffsets | None
 
     def read(self) -> Head | None:
-        return self._reader.read()
+        return self.reader.read()
 
     def publish(self, head: Head, offsets: Offsets | None = None, records: FeatureRecords | None = None) -> None:
-        partition = self._reader.partition
-        head = replace(head, committed_as=self._producer.committed_by(self._version))
+        partition = self.reader.partition
+        head = replace(head, committed_as=self.producer.committed_by(self.version))
         offset = self._write(head, offsets, records)
         error = self._end(commit=True)
         if error != OK:
             raise NotPublished("no answer" if error is None else name_of(error))
-        self._reader.published(partition, offset, head)
+        self.reader.published(partition, offset, head)
 
     def _write(self, head: Head, offsets: Offsets | None, records: FeatureRecords | None) -> int:
         """Write the records, the head and the group's offsets in the transaction. Returns the head's offset. An error
         here means that nothing was committed; NotPublished means that another attempt may succeed."""
-        sender = Sender(self._client, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
-        sender.begin(self._producer, self._version)
+        sender = Sender(self.client, self.producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
+        sender.begin(self.producer, self.version)
         try:
             if records is not None and records.records:
                 partition = records.topic, records.partition
                 self._deliver(sender, partition, self._sealed(*zip(*records.records, strict=True)))
                 failpoints.reach("commit.noted")
             offset = self._write_head(sender, head)
-            if self._group is not None and offsets is not None:
-                self._group.send(self._producer, self._version, offsets, head.run, TRANSACTION_MS / 1000)
+            if self.group is not None and offsets is not None:
+                self.group.send(self.producer, self.version, offsets, head.run, TRANSACTION_MS / 1000)
             return offset
         except BaseException:
-            sender.abort(self._producer)
+            sender.abort(self.producer)
             raise
         finally:
             sender.close()
@@ -119,13 +115,13 @@ class KafkaTerm:
     def _write_head(self, sender: Sender, head: Head) -> int:
         """Write the head. Returns its offset; raises NotPublished if there are records between it and the end that was
         read."""
-        for number, value in self._reader.to_write(head, self._producer.epoch):
-            partition = self._reader.topic, number
-            self._deliver(sender, partition, self._sealed([self._reader.query.encode()], [value]))
+        for number, value in self.reader.to_write(head, self.producer.epoch):
+            partition = self.reader.topic, number
+            self._deliver(sender, partition, self._sealed([self.reader.query.encode()], [value]))
             offset = sender.offsets.get(partition, -1)
             if offset < 0:
                 raise NotPublished("no broker has told where it was written")
-            if not self._reader.follows(number, offset):
+            if not self.reader.follows(number, offset):
                 raise NotPublished("what was read was not the newest head")
         return offset
 
@@ -146,10 +142,10 @@ class KafkaTerm:
 
     def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
         """Yield records for one partition, encoded as record batches."""
-        encoder = Encoder(self._producer.producer_id, self._producer.epoch, "gzip")
+        encoder = Encoder(self.producer.producer_id, self.producer.epoch, "gzip")
         times = np.full(len(keys), int(1000 * system.time_of_day()))
         rows = Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)
         return (sealed for _, sealed in encoder.encode(rows, [len(keys)], [0]))
 
     def _end(self, commit: bool) -> int | None:
-        return end_own_txn(self._client, astuple(self._producer), commit, TRANSACTION_MS / 1000, self._version)
+        return end_own_txn(self.client, astuple(self.producer), commit, TRANSACTION_MS / 1000, self.version)

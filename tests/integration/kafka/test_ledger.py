@@ -77,9 +77,9 @@ def head(n: int, decision: Decision | None = None) -> Head:
 def published_beside(writer: KafkaLedger, newest: Head) -> None:
     """Without a look at what others have written meanwhile, which would wait for their transactions."""
     term = writer.take()
-    term._reader.follows = lambda *_: True
+    term.reader.follows = lambda *_: True
     term.publish(newest)
-    del term._reader.follows
+    del term.reader.follows
 
 
 def others(cluster: DevCluster, topic: str, count: int) -> None:
