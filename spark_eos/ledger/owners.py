@@ -68,7 +68,7 @@ class Cluster:
         """Return the ports of a query. ``prefix``: that of a query that has no head yet. Raises TopicError if the
         ledger cannot be read, and CommandError (EOS_PREFIX_MISMATCH)."""
         address = LedgerAddress(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
-        return query_ports(self.client, address, query, group)[0]
+        return query_ports(self.client, address, query, group)
 
     def prefix_of(self, query: str) -> str:
         """Return the prefix of the query's transactional ids: from its head; if that is missing or cannot be read, from

@@ -26,19 +26,14 @@ class LedgerAddress:
     prefix: str
 
 
-def query_ports(
-    client: BrokerClient, address: LedgerAddress, query: str, group: str | None = None
-) -> tuple[Ports, TransactionCoordinator]:
-    """Return the ports of a query, and its coordinator, which has more methods than the port, for tasks. ``group``: the
-    consumer group to which a decision's offsets are published."""
-    coordinator = TransactionCoordinator(client, address.prefix, query)
-    ports = Ports(
+def query_ports(client: BrokerClient, address: LedgerAddress, query: str, group: str | None = None) -> Ports:
+    """Return the ports of a query. ``group``: the consumer group to which a decision's offsets are published."""
+    return Ports(
         ledger=KafkaLedger(client, address.ledger, address.partitions, address.prefix, query, group),
-        coordinator=coordinator,
+        coordinator=TransactionCoordinator(client, address.prefix, query),
         data=RecordLookup(client),
         retrying=lambda: retrying(SETTLE_S),
         now_ms=lambda: int(system.time_of_day() * 1000),
         elapsed_ms=Elapsed(system.steady, system.time_of_day),
         reach=failpoints.reach,
     )
-    return ports, coordinator

@@ -168,5 +168,6 @@ class Session:
 def session_for(client: BrokerClient, options: SinkOptions, ledger_partitions: int, query: str) -> Session:
     """Return the process's session for a query, which is made at the first call."""
     address = LedgerAddress(options.ledger_topic, ledger_partitions, options.prefix)
-    ports, coordinator = query_ports(client, address, query, options.group_id)
-    return Session(client, ports, coordinator, two_phase=options.two_phase)
+    ports = query_ports(client, address, query, options.group_id)
+    assert isinstance(ports.coordinator, TransactionCoordinator)
+    return Session(client, ports, ports.coordinator, two_phase=options.two_phase)

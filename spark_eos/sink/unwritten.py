@@ -66,15 +66,15 @@ def _note(options: WriteOptions) -> None:
     assert write is not None
     client, key = broker_client(sink.kafka), write.query_id
     address = _ledger_of(client, sink)
-    ports, coordinator = query_ports(client, address, key)
+    ports = query_ports(client, address, key)
     head = ports.ledger.read()
     if head is not None and head.prefix != sink.prefix:  # the write failed because of that
-        ports, coordinator = query_ports(client, replace(address, prefix=head.prefix), key)
+        ports = query_ports(client, replace(address, prefix=head.prefix), key)
     first = Head(
         NOBODY,
         1,
         (),
-        coordinator.endtxn_version(),
+        ports.coordinator.endtxn_version(),
         prefix=sink.prefix,
         partitioner=sink.partitioner or DEFAULT_PARTITIONER,
         write=write,

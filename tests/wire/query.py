@@ -91,9 +91,8 @@ class _Driver:
         scene, group = self.scene, GROUP if self.scene.with_group else None
         place = LedgerAddress(scene.ledger, 2, scene.prefix)
         client = broker_client(scene.kafka)
-        ports, coordinator = query_ports(client, place, QUERY, group)
-        self.ports = replace(ports, reach=self._reach)
-        self.session = Session(client, self.ports, coordinator, two_phase=self.two_phase)
+        self.ports = replace(query_ports(client, place, QUERY, group), reach=self._reach)
+        self.session = Session(client, self.ports, self.ports.coordinator, two_phase=self.two_phase)
         options = SinkOptions(scene.kafka, scene.topic, prefix=scene.prefix, two_phase=self.two_phase)
         rows = SparkRows(Columns(key=False, topic=False, partition=True, headers=False, timestamp=False))
         self.job = SinkJob(options, Facts(TIMEOUT_MS, place.partitions, self.run), rows)

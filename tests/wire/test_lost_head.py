@@ -22,7 +22,7 @@ AWAY_S = 10.0
 
 def ports_of(stage: Stage) -> Ports:
     scene = stage.scene
-    return query_ports(broker_client(scene.kafka), LedgerAddress(scene.ledger, 2, scene.prefix), QUERY, None)[0]
+    return query_ports(broker_client(scene.kafka), LedgerAddress(scene.ledger, 2, scene.prefix), QUERY, None)
 
 
 def lost_head(stage: Stage) -> str:

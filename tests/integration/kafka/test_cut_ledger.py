@@ -45,7 +45,7 @@ class Query:
         assert create_topic(client, OUT, 1, 1, {}) == ""
 
     def ports(self) -> Ports:
-        return query_ports(broker_client(self.kafka), LedgerAddress(LEDGER, 1, PREFIX), self.id)[0]
+        return query_ports(broker_client(self.kafka), LedgerAddress(LEDGER, 1, PREFIX), self.id)
 
     def open(self, run: str, batch: int) -> Head:
         own = self.ports()
@@ -53,7 +53,8 @@ class Query:
 
     def decide(self, head: Head, batch: int) -> None:
         """A micro-batch of one row."""
-        own, coordinator = query_ports(broker_client(self.kafka), LedgerAddress(LEDGER, 1, PREFIX), self.id)
+        own = self.ports()
+        coordinator = own.coordinator
         task = Transaction(self.kafka, OUT, task_name(PREFIX, self.id, TaskId(head.generation, 0, batch % 2)))
         probe = wait_for(lambda: coordinator.first_record(task.pair, [(OUT, 0)]), "the probe")
         written = Written(0, task.pair, 1, 1, probe, endtxn_version=coordinator.endtxn_version())

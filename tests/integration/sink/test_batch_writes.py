@@ -68,7 +68,7 @@ class Jobs:
     def head(self, job: str) -> Head:
         partitions = len(self.view.partitions(DEFAULT_LEDGER_TOPIC))
         place = LedgerAddress(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
-        ports, _ = query_ports(
+        ports = query_ports(
             broker_client(KafkaProperties({"bootstrap.servers": self.servers})), place, query_of_job(job)
         )
         head = ports.ledger.read()

@@ -38,7 +38,8 @@ class Left:
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
         client = broker_client(self.kafka)
         assert create_topic(client, self.ledger, 1, 1, {"cleanup.policy": "compact"}) == ""
-        self.ports, self.coordinator = query_ports(client, LedgerAddress(self.ledger, 1, PREFIX), self.query)
+        self.ports = query_ports(client, LedgerAddress(self.ledger, 1, PREFIX), self.query)
+        self.coordinator = self.ports.coordinator
         self.head = open_run(self.ports, NewRun(RUN, 0, prefix=PREFIX, write=job))
         self.opened: list[Transaction] = []
         view.wait_for_markers(self.query)
