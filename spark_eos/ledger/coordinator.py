@@ -53,6 +53,47 @@ _ANSWERS: dict[int, EndTxnAnswer] = {
 }
 
 
+def describe(client: BrokerClient, ids: Collection[str]) -> Mapping[str, Description]:
+    """Describe these transactional ids; ids that the coordinators do not know are left out. Raises EosError."""
+    descriptions: dict[str, Description] = {}
+    missing = set(ids)
+    last: dict[str, str] = {}
+    delay = Waiting("describing transactions")
+    for _ in retrying(RETRY_S):
+        coordinators, errors = client.coordinators(missing, LOOK_UP_S)
+        for name, code in errors.items():
+            if code in UNAUTHORIZED:
+                raise init_error(name, 0, Cause.from_code(code))
+        for state in describe_at(client, coordinators):
+            if state.error_code == OK:
+                descriptions[state.transactional_id] = _description(state)
+            if state.error_code in (OK, Code.TRANSACTIONAL_ID_NOT_FOUND):
+                missing.discard(state.transactional_id)
+            elif state.error_code in COORDINATOR_MOVED:
+                client.forget([state.transactional_id])
+            elif state.error_code in UNAUTHORIZED:
+                raise _refused("describe", state.transactional_id, state.error_code)
+            last[state.transactional_id] = meaning_of(state.error_code)
+        delay.over(*descriptions)
+        if not missing:
+            return descriptions
+        delay.note({name: last.get(name, "no answer from its coordinator") for name in sorted(missing)})
+    raise _silent("describe", missing)
+
+
+def list_ids(
+    client: BrokerClient, pattern: str, states: Iterable[State], *, only_matching: bool = False
+) -> list[tuple[str, str]]:
+    """Return transactional ids in these states that match the pattern, as (id, state). Raises ConnectionFailed if a
+    broker does not answer. ``only_matching``: leave out brokers that do not support patterns."""
+    names = [state.value for state in states]
+    for _ in retrying(RETRY_S):
+        listed = ids_by_state(client, pattern, names, only_matching=only_matching)
+        if listed is not None:
+            return listed
+    raise _silent("list", [pattern])
+
+
 class TransactionCoordinator:
     def __init__(self, client: BrokerClient, prefix: str, query: str) -> None:
         self._client = client
@@ -60,36 +101,13 @@ class TransactionCoordinator:
         self._ending = Waiting("ending transactions")
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
-        descriptions: dict[str, Description] = {}
-        missing = set(ids)
-        last: dict[str, str] = {}
-        delay = Waiting("describing transactions")
-        for _ in retrying(RETRY_S):
-            coordinators, errors = self._client.coordinators(missing, LOOK_UP_S)
-            for name, code in errors.items():
-                if code in UNAUTHORIZED:
-                    raise init_error(name, 0, Cause.from_code(code))
-            for state in describe_at(self._client, coordinators):
-                if state.error_code == OK:
-                    descriptions[state.transactional_id] = _description(state)
-                if state.error_code in (OK, Code.TRANSACTIONAL_ID_NOT_FOUND):
-                    missing.discard(state.transactional_id)
-                elif state.error_code in COORDINATOR_MOVED:
-                    self._client.forget([state.transactional_id])
-                elif state.error_code in UNAUTHORIZED:
-                    raise _refused("describe", state.transactional_id, state.error_code)
-                last[state.transactional_id] = meaning_of(state.error_code)
-            delay.over(*descriptions)
-            if not missing:
-                return descriptions
-            delay.note({name: last.get(name, "no answer from its coordinator") for name in sorted(missing)})
-        raise _silent("describe", missing)
+        return describe(self._client, ids)
 
     def ongoing(
         self, *, before: int | None = None, generation_and_slot: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
         states = [State.ONGOING, State.EMPTY] if empty else [State.ONGOING]
-        listed = self._listed(self._pattern, states, only_matching=False)
+        listed = list_ids(self._client, self._pattern, states)
         fits = partial(is_task_name, self._prefix, self._query, before=before, generation_and_slot=generation_and_slot)
         own = [name for name, _ in listed if fits(name)]
         return [described for described in self.describe(own).values() if described.state in states]
@@ -100,7 +118,7 @@ class TransactionCoordinator:
 
     def known(self) -> Collection[Description]:
         # Brokers that do not support patterns list all transactional ids: done only for a query without a head.
-        listed = self._listed(self._pattern, _LASTING, only_matching=False)
+        listed = list_ids(self._client, self._pattern, _LASTING)
         own = {name for name, _ in listed if is_name_of(self._prefix, self._query, name)}
         return self.describe(sorted({*own, *first_names(self._prefix, self._query)})).values()
 
@@ -109,23 +127,13 @@ class TransactionCoordinator:
         last_decided = newest(decided)
         pattern = tasks_since(self._prefix, self._query, max(since, last_decided + 1))
         states = (*_LASTING, State.EMPTY) if thorough else _LASTING
-        listed = self._listed(pattern, states, only_matching=not thorough)
+        listed = list_ids(self._client, pattern, states, only_matching=not thorough)
         committed = [name for name, state in listed if state in _COMMITTED]
         return Generations(newest(name for name, _ in listed), newest(committed), last_decided)
 
     @property
     def _pattern(self) -> str:
         return f"{re.escape(self._prefix)}-{self._query}-.*"
-
-    def _listed(self, pattern: str, states: Iterable[State], *, only_matching: bool) -> list[tuple[str, str]]:
-        """Return transactional ids in these states that match the pattern, as (id, state). Raises ConnectionFailed if a
-        broker does not answer. ``only_matching``: leave out brokers that do not support patterns."""
-        names = [state.value for state in states]
-        for _ in retrying(RETRY_S):
-            listed = ids_by_state(self._client, pattern, names, only_matching=only_matching)
-            if listed is not None:
-                return listed
-        raise _silent("list", [pattern])
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
         pool = ThreadPoolExecutor(1, "eos ongoing")

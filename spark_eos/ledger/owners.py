@@ -9,13 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from spark_eos.base.retry import retrying
 from spark_eos.errors import EosError, KafkaError, LedgerError, TopicError, Unauthorized, stop
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.errors import no_coordinator
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.requests.list_transactions import open_transactional_ids
-from spark_eos.ledger.coordinator import RETRY_S, TransactionCoordinator
+from spark_eos.ledger.coordinator import describe, list_ids
 from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.query import LedgerAddress, query_ports
@@ -165,10 +162,9 @@ def find(
 def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
     """Raise EosError if there may be open transactions although `find` returned none: brokers do not list transactional
     ids that this user may not describe, and no transaction has a prefix that no query uses (EOS_PREFIX_MISMATCH)."""
-    coordinator = TransactionCoordinator(cluster.client, "", "")
     if queries:
         with contextlib.suppress(TopicError, Unauthorized):  # without a ledger, no query has transactions
-            coordinator.describe([ledger_name(cluster.prefix_of(query), query) for query in queries])
+            describe(cluster.client, [ledger_name(cluster.prefix_of(query), query) for query in queries])
             return
     known = _prefixes_in_use(cluster)
     if known and cluster.prefix is not None and cluster.prefix not in known:
@@ -176,7 +172,7 @@ def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
             "EOS_PREFIX_MISMATCH.prefix", ledger=cluster.ledger, prefix=cluster.prefix, known=", ".join(sorted(known))
         )
     asked = known if cluster.prefix is None else {cluster.prefix}
-    coordinator.describe([ledger_name(prefix, str(uuid.UUID(int=0))) for prefix in asked or {DEFAULT_PREFIX}])
+    describe(cluster.client, [ledger_name(prefix, str(uuid.UUID(int=0))) for prefix in asked or {DEFAULT_PREFIX}])
 
 
 def _prefixes_in_use(cluster: Cluster) -> set[str]:
@@ -204,18 +200,13 @@ def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> li
 
 def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
     names = [name for name in _listed(cluster, queries, _OPEN) if _is_asked_for(cluster, name, queries)]
-    described = TransactionCoordinator(cluster.client, "", "").describe(names).values()
+    described = describe(cluster.client, names).values()
     return sorted((d for d in described if d.state in _OPEN), key=lambda d: (d.started_ms, d.pair.id))
 
 
 def _listed(cluster: Cluster, queries: Collection[str], states: Iterable[State]) -> list[str]:
     """Return transactional ids in these states that belong to these queries, or to any query."""
-    client, pattern = cluster.client, names_of(queries)
-    for _ in retrying(RETRY_S):
-        names = open_transactional_ids(client, pattern, [state.value for state in states])
-        if names is not None:
-            return names
-    raise no_coordinator("queries", RETRY_S)
+    return [name for name, _ in list_ids(cluster.client, names_of(queries), states)]
 
 
 def _is_asked_for(cluster: Cluster, name: str, queries: Collection[str]) -> bool:

@@ -36,12 +36,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
             self._prefixes[query] = found.prefix
         return found
 
-    def described(self: object, names: list[str]) -> dict[str, Description]:
+    def described(client: BrokerClient, names: list[str]) -> dict[str, Description]:
         return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, 1) for name in names}
 
     monkeypatch.setattr(Cluster, "head", head)
-    monkeypatch.setattr(owners, "open_transactional_ids", lambda client, pattern, states: there["ids"])
-    monkeypatch.setattr(owners.TransactionCoordinator, "describe", described)
+    monkeypatch.setattr(owners, "list_ids", lambda *_: [(name, "Ongoing") for name in there["ids"]])
+    monkeypatch.setattr(owners, "describe", described)
     return there
 
 
@@ -123,10 +123,10 @@ def test_a_new_query_waits_for_what_may_be_decided(asked, monkeypatch, why):
     own, other = (task_name("team-a", query, TaskId(1, 0, 0)) for query in (QUERY, OTHER))
     asked |= {"head": why, "ids": [own, other]}
 
-    def described(self: object, names: list[str]) -> dict[str, Description]:
+    def described(client: BrokerClient, names: list[str]) -> dict[str, Description]:
         return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, NEVER_MS, (("out", 0),)) for name in names}
 
-    monkeypatch.setattr(owners.TransactionCoordinator, "describe", described)
+    monkeypatch.setattr(owners, "describe", described)
     (found,) = decided_elsewhere(Cluster(CLIENT, "ledger"), "out", OTHER)
     assert (found.id, found.decided, found.unread) == (own, None, True)
     assert decided_elsewhere(Cluster(CLIENT, "ledger"), "out", QUERY) == []
