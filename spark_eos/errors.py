@@ -66,7 +66,7 @@ def _joined(row: dict[str, Any]) -> dict[str, Any]:
 
 def conditions() -> dict[str, dict[str, Any]]:
     """Each condition with its ``class``, where it is ``raised``, whether a ``restart`` helps, and its texts: either one
-    ``message`` and ``hint``, or a table of these two for each of its wordings."""
+    ``message`` and ``hint``, or a table of these two for each of its wordings, and ``about``, which is true for all."""
     return {name: row for name, row in _table().items() if name != "phrases"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -11,10 +11,10 @@ from spark_eos.errors import conditions
 
 INTRODUCTION = """# Errors
 
-All names of errors, with the message of those that have only one: `{names}` in braces are filled in. Message and hint
-of an error say the rest, [stopped.md](stopped.md) what to do when it has ended a query, and `spark_eos/conditions.toml`
-has every text. With one in italics, the same query continues when it is started again, at once or as soon as the
-cluster is healthy."""
+All names of errors, each with its message, or, where it has several, with what they have in common: `{names}` in
+braces are filled in. [stopped.md](stopped.md) says what to do when one has ended a query, and
+`spark_eos/conditions.toml` has every text. With one in italics, the same query continues when it is started again, at
+once or as soon as the cluster is healthy."""
 
 
 def page() -> str:
@@ -28,14 +28,7 @@ def page() -> str:
 
 def _item(name: str, row: Mapping[str, Any]) -> str:
     shown = f"*`{name}`*" if row.get("restart") else f"`{name}`"
-    messages = list(_messages(row))
-    return f"- {shown}" if len(messages) > 1 else f"- {shown}: {_sentence(messages[0])}"
-
-
-def _messages(row: Mapping[str, Any]) -> Iterator[str]:
-    for wording in (row, *row.values()):
-        if isinstance(wording, dict) and "message" in wording:
-            yield wording["message"]
+    return f"- {shown}: {_sentence(row.get('about') or row['message'])}"
 
 
 def _sentence(text: str) -> str:

@@ -111,6 +111,16 @@ def test_every_row_of_the_table_says_what_it_has_to():
         assert row.get("restart") in (None, True), name
 
 
+def test_a_condition_with_several_wordings_says_what_they_have_in_common():
+    """In a few words without parameters, as docs/errors.md has no message for it; one with a single message has none,
+    which would say the same twice."""
+    for name, row in errors.conditions().items():
+        several = "message" not in row
+        assert several == ("about" in row), f"{name}: `about` is for conditions with several wordings, and all of them"
+        if several:
+            assert re.fullmatch(r"[A-Z][^.:;{}]+", row["about"]) and len(row["about"].split()) <= 10, name
+
+
 def test_errors_are_made_by_the_table_only():
     """Else a message would not be in the tests above; what says an error again may copy it."""
     names = {cls.__name__ for cls in every_class()}
