@@ -11,8 +11,9 @@ and the reader (`spark_eos.source.reader`) and the simulation (``tests/simulatio
 
 Invariants:
 
-- A range begins at an offset that the offset log has, so a replay begins where the first attempt began. Offsets at
-  which reading starts or moves (a new query, a new partition, a log that was cut) are logged before they are read.
+- A range begins at an offset that the offset log has, or that a replay resolves to the same one (`start_is_fixed`), so
+  a replay begins where the first attempt began. Other offsets at which reading starts or moves (a new query, a new
+  partition, a log that was cut) are logged before they are read.
 - A partition moves back, or forward over offsets that were not read, only with a loss that is reported.
 - Offsets are used with the topic id, the cluster and the leader epochs that they were noted with, or not at all.
 - A loss is raised if ``failOnDataLoss`` is true. Otherwise it is always in the result.
@@ -66,8 +67,9 @@ class EpochSeen:
 class Run:
     """Memory of a run of the query from one plan to the next. The offset log has none of it.
 
-    ``begun``: the offset log has the position where the query begins. ``last_batch_s``: when the last micro-batch was
-    planned, by the clock of `BrokerState.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
+    ``begun``: a first micro-batch that reads nothing was planned, any micro-batch runs, or Spark has named a later
+    position than the initial one. ``last_batch_s``: when the last micro-batch was planned, by the clock of
+    `BrokerState.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
     """
 
     begun: bool = False
@@ -158,7 +160,8 @@ def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
 def next_batch(position: Position, look: BrokerState, options: SourceOptions) -> Plan[Next]:
     """Plan the micro-batch that begins at ``position``.
 
-    1. The first micro-batch of a query records where the query begins, and reads nothing.
+    1. The first micro-batch of a query records where the query begins, and reads nothing, unless it may be the only one
+       and its beginning is fixed (`start_is_fixed`).
     2. Topics that are gone or recreated, and logs that were truncated, move the offsets where reading continues.
     3. Limits bound how far the micro-batch reads, or make it wait for more.
     4. Partitions that are new, or are back, are added at the offset where their reading begins.

@@ -2,8 +2,8 @@
 
 A partition is added to the offset log at its first offset, in a micro-batch that reads none of its rows. It is read
 from the next micro-batch on. So every range begins at an offset in the log, and a replay begins where the first attempt
-began. This applies to the partitions of a new query (micro-batch 0 only records where the query begins, for any
-``startingOffsets``) and to partitions and topics that are added later.
+began. This applies to partitions and topics that are added later, and to those of a new query, with the exception that
+`spark_eos.source.plan.next_batch` names.
 """
 
 from __future__ import annotations

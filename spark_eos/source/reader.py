@@ -10,8 +10,8 @@ A Spark without admission control (4.1) calls latestOffset without saying where 
 will ask again: its triggers Once and AvailableNow are one micro-batch. There, a restart begins with partitions of an
 empty range at the last logged offset.
 
-A Python source does not know its checkpoint, so in the last case Spark calls initialOffset again. See
-`spark_eos.source.range_math` for why that skips and repeats nothing: micro-batch 0 reads nothing.
+A Python source does not know its checkpoint, so in the last case Spark calls initialOffset again. That skips and
+repeats nothing, as `spark_eos.source.plan.next_batch` lets micro-batch 0 read nothing, or only from a fixed beginning.
 """
 
 from __future__ import annotations
