@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.errors import missing_option, stop
+from spark_eos.errors import EosError, missing_option, stop
 from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
@@ -55,12 +55,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     values, options = _parsed(raw)
     job_id = values.pop("job_id", None)
     if values and job_id is not None:
-        raise stop(
-            "EOS_OPTION_CONFLICT.remove",
-            option="job.id",
-            given="set",
-            why="a write of spark_eos.batch_writer is named by its query, its micro-batch and its sink",
-        )
+        raise _job_id_refused("a write of spark_eos.batch_writer is named by its query, its micro-batch and its sink")
     if values:
         return _within(options, **values)
     if options.two_phase and job_id is None:
@@ -82,13 +77,12 @@ def own_write(raw: Mapping[str, str], write: ForeachBatchWrite, run: str, batch:
     """Parse the options of a micro-batch that a program writes itself. Raises OptionError."""
     values, options = _parsed(raw)
     if "job_id" in values:
-        raise stop(
-            "EOS_OPTION_CONFLICT.remove",
-            option="job.id",
-            given="set",
-            why="a write of spark_eos.batch_writer is named by its query, its micro-batch and its sink",
-        )
+        raise _job_id_refused("a query that a program writes itself, as an ingest does, is named by its name and topic")
     return WriteOptions(options, write, run, batch)
+
+
+def _job_id_refused(why: str) -> EosError:
+    return stop("EOS_OPTION_CONFLICT.remove", option="job.id", given="set", why=why)
 
 
 def _parsed(raw: Mapping[str, str]) -> tuple[dict[str, Any], SinkOptions]:
