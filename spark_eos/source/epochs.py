@@ -139,10 +139,10 @@ class LeaderEpochs:
             return False
         if answer.epoch == at.epoch and answer.end >= at.offset:
             return True
-        base, epoch = self._first_batch(partition, min(answer.end, at.offset - 1))
+        base, epoch = self._insist_on_first_batch(partition, min(answer.end, at.offset - 1))
         return base >= at.offset or (answer.end >= at.offset and epoch == at.epoch)
 
-    def _first_batch(self, partition: TopicPartition, offset: int) -> tuple[int, int]:
+    def _insist_on_first_batch(self, partition: TopicPartition, offset: int) -> tuple[int, int]:
         reason = ""
         for _ in retrying(self._ask.timeout_s):
             try:

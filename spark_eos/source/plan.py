@@ -5,9 +5,9 @@ questions: `initial_position`, `next_batch` and `readable` are generators that y
 (`spark_eos.source.questions`) and are sent the answer. So Kafka gets only the requests that the decision at hand needs,
 and the reader (`spark_eos.source.reader`) and the simulation (``tests/simulation/source``) run the same code::
 
-    position, a BrokerState, options ─→ next_batch ─→ Next(end, losses, …)
-                                  ↑      │
-                             answer      question        the reader asks the brokers, the simulation its model
+    position, a BatchInput, options ─→ next_batch ─→ Next(end, losses, …)
+                                 ↑      │
+                            answer      question        the reader asks the brokers, the simulation its model
 
 Invariants:
 
@@ -69,7 +69,7 @@ class Run:
 
     ``begun``: a first micro-batch that reads nothing was planned, any micro-batch runs, or Spark has named a later
     position than the initial one. ``last_batch_s``: when the last micro-batch was planned, by the clock of
-    `BrokerState.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
+    `BatchInput.time_s`. ``epochs``: for positions without a leader epoch in the offset log.
     """
 
     begun: bool = False
@@ -78,11 +78,13 @@ class Run:
 
 
 @dataclass(frozen=True)
-class BrokerState:
-    """Topics and ends before the first question. ``ends``: the last stable offset of each partition of ``topics``, or
-    its high watermark for a query that reads uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``:
-    topics and ends were read when the run began, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark lets
-    the micro-batch read; None if it wants all in one. ``only_batch``: Spark may never ask for another micro-batch.
+class BatchInput:
+    """Topics and ends before the first question, the memory of the run, and the limits of Spark.
+
+    ``ends``: the last stable offset of each partition of ``topics``, or its high watermark for a query that reads
+    uncommitted rows. ``time_s``: seconds by a monotonic clock. ``pinned``: topics and ends were read when the run
+    began, as for Trigger.AvailableNow. ``max_rows``: how many rows Spark lets the micro-batch read; None if it wants
+    all in one. ``only_batch``: Spark may never ask for another micro-batch.
     """
 
     topics: Topics
@@ -157,7 +159,7 @@ def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
 # The next micro-batch
 
 
-def next_batch(position: Position, look: BrokerState, options: SourceOptions) -> Plan[Next]:
+def next_batch(position: Position, look: BatchInput, options: SourceOptions) -> Plan[Next]:
     """Plan the micro-batch that begins at ``position``.
 
     1. The first micro-batch of a query records where the query begins, and reads nothing, unless it may be the only one
@@ -195,7 +197,7 @@ def next_batch(position: Position, look: BrokerState, options: SourceOptions) ->
     result = Next(None, run, losses=tuple(losses.reported), taken_up=taken_up)
     if still is None:
         return result
-    if (yield start.log_question) != start.diverged:  # as a partition has a new leader since
+    if (yield start.log_question) != start.log_answer:  # as a partition has a new leader since
         return replace(result, look_again=True)
     end, ids = still
     epochs = yield from _epochs_at(end, going)
@@ -221,16 +223,16 @@ def start_is_fixed(options: SourceOptions) -> bool:
 @dataclass(frozen=True)
 class _BatchStart:
     """Start of the next micro-batch. ``cut``: the partitions whose log was truncated and has grown again, by the
-    question ``log_question`` and its answer ``diverged``."""
+    question ``log_question`` and its answer ``log_answer``."""
 
     position: Position
     cut: Collection[TopicPartition]
     run: Run
     log_question: DivergedFrom
-    diverged: Mapping[TopicPartition, int]
+    log_answer: Mapping[TopicPartition, int]
 
 
-def _start(position: Position, look: BrokerState, options: SourceOptions, losses: _Losses) -> Plan[_BatchStart]:
+def _start(position: Position, look: BatchInput, options: SourceOptions, losses: _Losses) -> Plan[_BatchStart]:
     """Return where reading continues in the partitions that exist now. Others are reported as lost, and noted as
     left."""
     there = look.topics
@@ -241,23 +243,23 @@ def _start(position: Position, look: BrokerState, options: SourceOptions, losses
     ends = flat(look.ends)
     log_question = DivergedFrom(dict(at), dict(epochs))
     answer: Mapping[TopicPartition, int] = yield log_question
-    diverged = dict(answer)
+    cut = dict(answer)
     short = yield from _shorter(at, ends, options)
     for partition, high in short.items():
-        if diverged.get(partition, high) >= ends[partition]:  # nothing was written anew
+        if cut.get(partition, high) >= ends[partition]:  # nothing was written anew
             losses.report(data_loss(*partition, at[partition], high, range_math.ends_early(high)))
             # Earlier records have been read, though the look may lack them.
-            at[partition] = diverged.pop(partition, ends[partition])
+            at[partition] = cut.pop(partition, ends[partition])
             epochs.pop(partition, None)
-    for partition, offset in diverged.items():
+    for partition, offset in cut.items():
         losses.report(log_diverged(*partition, at[partition], offset, epochs.pop(partition)))
         at[partition] = offset
     position = replace(position, offsets=nested(at), epochs=nested(epochs))
-    return _BatchStart(position, diverged.keys(), run, log_question, answer)
+    return _BatchStart(position, cut.keys(), run, log_question, answer)
 
 
 def _known_epochs(
-    position: Position, at: Mapping[TopicPartition, int], look: BrokerState
+    position: Position, at: Mapping[TopicPartition, int], look: BatchInput
 ) -> Plan[tuple[dict[TopicPartition, int], Run]]:
     """Return the leader epochs of the records before ``at``, from the position, or from when this run first saw the
     offset. Epochs of an earlier topic of that name do not count."""
@@ -307,7 +309,7 @@ def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions)
     return short
 
 
-def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: BrokerState, options: SourceOptions) -> bool:
+def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: BatchInput, options: SourceOptions) -> bool:
     """Return whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
     least = options.min_offsets_per_trigger
     if least is None or look.pinned:
@@ -353,7 +355,7 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
 
 
 def _still_there(
-    position: Position, look: BrokerState, end: PartitionOffsets, options: SourceOptions, losses: _Losses
+    position: Position, look: BatchInput, end: PartitionOffsets, options: SourceOptions, losses: _Losses
 ) -> Plan[tuple[PartitionOffsets, TopicIds] | None]:
     """Return the end, and the topic ids to note with it, if ``look`` still describes the present topics: then the ends
     are theirs. None if nothing is to be read.

@@ -39,7 +39,7 @@ class RangesOfTask(InputPartition):
     tasks: int
 
     @classmethod
-    def given(cls, batches: Iterable[pa.RecordBatch]) -> RangesOfTask:
+    def parse(cls, batches: Iterable[pa.RecordBatch]) -> RangesOfTask:
         """Parse the result of `TaskRangeReader.read`, in a task of the sink."""
         rows = [pickle.loads(row) for batch in batches for row in batch.column(0).to_pylist()]
         return cls(tuple(range_ for range_, _ in rows), max((tasks for _, tasks in rows), default=1))
@@ -123,7 +123,7 @@ class KafkaRangeReader(TaskRangeReader, EosKafkaStreamReader):
         """
         logged = read_position(end)
         check_cluster(logged.cluster, cluster_id(self._client))
-        self._run_batch(start, end)
+        self._note_running(start, end)
         ranges = ranges_between(read_position(start), logged)
         if end == self._planned:
             self._readable(ranges, logged, planned_now=True)

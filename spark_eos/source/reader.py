@@ -44,7 +44,7 @@ from spark_eos.source.lag import LagWatch
 from spark_eos.source.losses import Losses, check_cluster
 from spark_eos.source.plan import (
     NO_LIMIT,
-    BrokerState,
+    BatchInput,
     Next,
     Run,
     initial_position,
@@ -185,7 +185,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
         before, after = read_position(start), read_position(end)
         check_cluster(before.cluster, after.cluster or "")
-        self._run_batch(start, end)
+        self._note_running(start, end)
         reads = self._readable(ranges_between(before, after), after, planned_now=end == self._planned)
         return range_math.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
@@ -221,7 +221,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the position with further marks for the offset log. For subclasses."""
         return position
 
-    def _run_batch(self, start: SparkOffset, end: SparkOffset) -> None:
+    def _note_running(self, start: SparkOffset, end: SparkOffset) -> None:
         """Note that Spark runs this micro-batch: the offset log has its end, and so the query's beginning."""
         if start == self._initial and end != self._planned:
             begin, logged = offset_log.from_spark(start), offset_log.from_spark(end)
@@ -245,7 +245,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lag.watch(ends):
             self._tell_lag(position, ends)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        look = BrokerState(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
+        look = BatchInput(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
         plan = answered(next_batch(position, look, self._options), self._answer)
         self._run = plan.run
         self._losses.report_all(plan.losses)

@@ -63,7 +63,7 @@ class TopicWatch:
         self._topics_until = 0.0
         self._ends: PartitionOffsets = {}
         self._ends_until = 0.0
-        self._heard_of: TopicIds = {}
+        self._known_ids: TopicIds = {}
         #: The newest epoch of each partition's leader, by all answers: no offset that was told may be of a later one.
         self._leaders: dict[TopicPartition, int] = {}
         self._epochs = LeaderEpochs(leaders_of(client, _PATIENCE_S))
@@ -73,8 +73,8 @@ class TopicWatch:
         """Return the topics that exist, at most 5 s old; with ``now``, as of this moment, even when they are pinned."""
         if not now and time.monotonic() < self._topics_until:
             return self._topics
-        current = self._look()
-        self._hear_of(current)
+        current = self._describe_selected()
+        self._note_topics(current)
         if self._pinned:
             return current
         if current != self._topics:
@@ -87,7 +87,7 @@ class TopicWatch:
         described = describe_topics(self.client, names, self._timeout_s, missing_ok=True)
         partitions = {name: list(range(topic.partitions)) for name, topic in described.items()}
         there = self._topics_of(partitions, described)
-        self._hear_of(there)
+        self._note_topics(there)
         return there
 
     def expect_all(self) -> None:
@@ -110,7 +110,7 @@ class TopicWatch:
             except (TopicError, Unauthorized):  # deleted within these five seconds
                 there = self.topics(now=True)
                 self._ends, epochs = self._list_ends_and_epochs(there.partitions)
-            self._hear(epochs)
+            self._note_epochs(epochs)
             self._ends_until = time.monotonic() + _ENDS_S
         return there, self._ends
 
@@ -132,17 +132,17 @@ class TopicWatch:
         }
         return self._epochs.diverged(noted, self._leaders)
 
-    def _hear_of(self, there: Topics) -> None:
+    def _note_topics(self, there: Topics) -> None:
         for topic, id_ in there.ids.items():
-            if self._heard_of.get(topic, id_) != id_:
+            if self._known_ids.get(topic, id_) != id_:
                 self._leaders = {
                     partition: epoch for partition, epoch in self._leaders.items() if partition[0] != topic
                 }
                 self._epochs.forget(topic)
-        self._heard_of |= there.ids
-        self._hear(there.leader_epochs)
+        self._known_ids |= there.ids
+        self._note_epochs(there.leader_epochs)
 
-    def _hear(self, epochs: PartitionOffsets) -> None:
+    def _note_epochs(self, epochs: PartitionOffsets) -> None:
         for topic, partitions in epochs.items():
             for p, epoch in partitions.items():
                 self._leaders[topic, p] = max(epoch, self._leaders.get((topic, p), UNKNOWN))
@@ -176,13 +176,13 @@ class TopicWatch:
         """Return the end of every partition, or of these, open and aborted transactions included."""
         asked = partitions or self.topics().partitions
         ends, epochs = ends_and_epochs(self.client, asked, "read_uncommitted", self._timeout_s)
-        self._hear(epochs)
+        self._note_epochs(epochs)
         return ends
 
     def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
         """Return for each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
         offsets, epochs = offsets_and_epochs_at(self.client, times, self._isolation, self._timeout_s)
-        self._hear(epochs)
+        self._note_epochs(epochs)
         return offsets
 
     def _list_ends_and_epochs(
@@ -195,7 +195,7 @@ class TopicWatch:
         epochs = {name: topic.leader_epochs for name, topic in described.items()}
         return Topics(partitions, ids, cluster_heard(self.client), epochs)
 
-    def _look(self) -> Topics:
+    def _describe_selected(self) -> Topics:
         if isinstance(self._selection, Pattern):
             wanted = self._selection.matching(topic_names(self.client, self._timeout_s))
         else:

@@ -75,7 +75,7 @@ class RangeRows:
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """Write the records of a task's ranges, or nothing if they are decided and not lost."""
-        given = RangesOfTask.given(batches)
+        given = RangesOfTask.parse(batches)
         run = _begun(task, given, self.copied_from(given.ranges), self.plan.aside)
         if isinstance(run, TaskReport):
             return run

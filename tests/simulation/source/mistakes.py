@@ -264,7 +264,7 @@ def silence_is_another_log(patch: pytest.MonkeyPatch) -> None:
         except epochs.Unanswered:
             return offset, UNKNOWN
 
-    patch.setattr(epochs.LeaderEpochs, "_first_batch", at_once)
+    patch.setattr(epochs.LeaderEpochs, "_insist_on_first_batch", at_once)
 
 
 def early_end_is_a_later_begin(patch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def metadata_alone_tells_the_leader(patch: pytest.MonkeyPatch) -> None:
 
     def unheard(self: Any, *asked: Any) -> Any:
         with pytest.MonkeyPatch.context() as deaf:
-            deaf.setattr(reader.TopicWatch, "_hear", lambda *_: None)
+            deaf.setattr(reader.TopicWatch, "_note_epochs", lambda *_: None)
             return high_watermarks(self, *asked)
 
     patch.setattr(reader.TopicWatch, "high_watermarks", unheard)

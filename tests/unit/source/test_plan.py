@@ -16,7 +16,7 @@ from spark_eos.options.parse import SourceOptions, stream_options
 from spark_eos.options.selection import Pattern
 from spark_eos.source import plan, questions
 from spark_eos.source.plan import (
-    BrokerState,
+    BatchInput,
     Next,
     Readable,
     Run,
@@ -59,9 +59,9 @@ class World:
         partitions = {topic: [p for t, p in self.logs if t == topic] for topic in self.ids}
         return Topics(partitions, self.ids, "c")
 
-    def look(self, **more: Any) -> BrokerState:
+    def look(self, **more: Any) -> BatchInput:
         ends = nested({place: log.stable for place, log in self.logs.items()})
-        return replace(BrokerState(self.topics, ends, 1000.0, BEGUN), **more)
+        return replace(BatchInput(self.topics, ends, 1000.0, BEGUN), **more)
 
     def answer(self, question: questions.Question) -> object:
         self.asked.append(type(question))

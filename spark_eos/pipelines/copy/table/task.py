@@ -49,7 +49,7 @@ def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBat
     """Write the records of the task's ranges, and return the report for the driver. Raises EosError (EOS_TABLE_STORE
     for errors of the store); then none of the files counts."""
     began = time.perf_counter()
-    ranges = RangesOfTask.given(batches).ranges
+    ranges = RangesOfTask.parse(batches).ranges
     skipped = plan.last is not None and identity.batch <= plan.last
     files, read, dropped = ((), 0, 0) if skipped or not ranges else _written(plan, identity, ranges)
     rows = sum(file.rows for file in files)

@@ -50,7 +50,7 @@ class Query:
         found = []
         for partition in reader.partitions(start, json.loads(self.logged[batch])):
             plan = reader._plan
-            files = RangesOfTask.given(reader.read(partition)).ranges
+            files = RangesOfTask.parse(reader.read(partition)).ranges
             ranges = task.TableRows(plan).copied_from(files).ranges
             looked_up = list(task.files_of(ranges, plan.table, {}))  # as a repair does
             assert [vars(file) for file in looked_up] == [vars(file) for file in files]

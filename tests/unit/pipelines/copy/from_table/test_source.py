@@ -84,7 +84,7 @@ class Queries:
         in_task: FileStreamReader = pickle.loads(pickle.dumps(reader))
         found = []
         for partition in reader.partitions(start, end):
-            for file in RangesOfTask.given(in_task.read(partition)).ranges:
+            for file in RangesOfTask.parse(in_task.read(partition)).ranges:
                 found += [
                     value
                     for piece in files.pieces(file.path, file.size, file.partition)
@@ -267,7 +267,7 @@ def test_files_of_a_repair_are_found_in_the_log(path) -> None:
         file
         for start, stop in ((reader.initialOffset(), end), (end, later))
         for partition in reader.partitions(start, stop)
-        for file in RangesOfTask.given(reader.read(partition)).ranges
+        for file in RangesOfTask.parse(reader.read(partition)).ranges
     ]
     assert [(file.version, file.at_first, file.number) for file in given] == [
         *((2, True, number) for number in range(3)),
