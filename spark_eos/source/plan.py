@@ -244,7 +244,9 @@ def _start(position: Position, look: BatchInput, options: SourceOptions, losses:
     log_question = DivergedFrom(dict(at), dict(epochs))
     answer: Mapping[TopicPartition, int] = yield log_question
     cut = dict(answer)
-    short = yield from _shorter(at, ends, options)
+    # An open transaction may hold the last stable offset back before a start that the user gave: then no log is short.
+    behind = {partition: offset for partition, offset in at.items() if ends.get(partition, offset) < offset}
+    short = yield from _still_shorter(behind, options)
     for partition, high in short.items():
         if cut.get(partition, high) >= ends[partition]:  # nothing was written anew
             losses.report(data_loss(*partition, at[partition], high, range_math.ends_early(high)))
@@ -283,18 +285,6 @@ def _known_epochs(
         seen = {**seen, **{partition: EpochSeen(offset, epochs.get(partition)) for partition, offset in new.items()}}
     known = {partition: epoch for partition in lacking if (epoch := seen[partition].epoch) is not None}
     return noted | known, replace(look.run, epochs=seen)
-
-
-def _shorter(
-    at: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], options: SourceOptions
-) -> Plan[dict[TopicPartition, int]]:
-    """Return the high watermarks of the partitions whose log ends before the offset that was reached.
-
-    A partition is not among them if only its last stable offset is before that offset: an open transaction may hold it
-    back, before a start that the user gave.
-    """
-    behind = {partition: offset for partition, offset in at.items() if ends.get(partition, offset) < offset}
-    return (yield from _still_shorter(behind, options))
 
 
 def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
