@@ -40,7 +40,7 @@ class LagWatch:
         self._next_look = now + _LOOK_S
         numbers = {topic: list(partitions) for topic, partitions in ends.items()}
         try:
-            self._high = self._watch.high_watermarks(numbers) if numbers else {}
+            self._high = self._watch.high_watermarks(numbers)
         except EosError as error:  # a topic is being deleted, or no broker responds: the next request fails with it
             logger.debug("no high watermarks: %s", error)
             return False

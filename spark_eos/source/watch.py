@@ -12,7 +12,6 @@ from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
     Topic,
     begin_offsets,
-    cluster_heard,
     describe_topics,
     ends_and_epochs,
     names_near,
@@ -106,10 +105,10 @@ class TopicWatch:
         there = self.topics()
         if not self._pinned and time.monotonic() >= self._ends_until:
             try:
-                self._ends, epochs = self._list_ends_and_epochs(there.partitions)
+                self._ends, epochs = ends_and_epochs(self.client, there.partitions, self._isolation, self._timeout_s)
             except (TopicError, Unauthorized):  # deleted within these five seconds
                 there = self.topics(now=True)
-                self._ends, epochs = self._list_ends_and_epochs(there.partitions)
+                self._ends, epochs = ends_and_epochs(self.client, there.partitions, self._isolation, self._timeout_s)
             self._note_epochs(epochs)
             self._ends_until = time.monotonic() + _ENDS_S
         return there, self._ends
@@ -169,13 +168,13 @@ class TopicWatch:
         return self._pinned
 
     def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
-        """Return the first offset of every partition, or of these."""
-        return begin_offsets(self.client, partitions or self.topics().partitions, self._timeout_s)
+        """Return the first offset of every partition (None), or of these."""
+        asked = self.topics().partitions if partitions is None else partitions
+        return begin_offsets(self.client, asked, self._timeout_s)
 
-    def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
-        """Return the end of every partition, or of these, open and aborted transactions included."""
-        asked = partitions or self.topics().partitions
-        ends, epochs = ends_and_epochs(self.client, asked, "read_uncommitted", self._timeout_s)
+    def high_watermarks(self, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets:
+        """Return the end of each of these partitions, open and aborted transactions included."""
+        ends, epochs = ends_and_epochs(self.client, partitions, "read_uncommitted", self._timeout_s)
         self._note_epochs(epochs)
         return ends
 
@@ -185,15 +184,10 @@ class TopicWatch:
         self._note_epochs(epochs)
         return offsets
 
-    def _list_ends_and_epochs(
-        self, partitions: Mapping[str, Iterable[int]]
-    ) -> tuple[PartitionOffsets, PartitionOffsets]:
-        return ends_and_epochs(self.client, partitions, self._isolation, self._timeout_s)
-
     def _topics_of(self, partitions: dict[str, list[int]], described: Mapping[str, Topic]) -> Topics:
         ids = {name: topic.id for name, topic in described.items()}
         epochs = {name: topic.leader_epochs for name, topic in described.items()}
-        return Topics(partitions, ids, cluster_heard(self.client), epochs)
+        return Topics(partitions, ids, self.client.cluster_id, epochs)
 
     def _describe_selected(self) -> Topics:
         if isinstance(self._selection, Pattern):

@@ -175,11 +175,6 @@ def cluster_id(client: BrokerClient) -> str:
     return client.metadata([], TIMEOUT_S).cluster_id or ""
 
 
-def cluster_heard(client: BrokerClient) -> str:
-    """Return the cluster's id as of the last Metadata response; empty if brokers have none. Sends no request."""
-    return client.cluster_id
-
-
 def _readable(topic_id: bytes) -> str:
     """Return a topic id in the text form of Kafka's tools."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

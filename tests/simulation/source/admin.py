@@ -40,7 +40,6 @@ class Admin:
         patch.setattr(reader, "system", clock)
         patch.setattr(watch, "describe_topics", self.describe_topics)
         patch.setattr(watch, "topic_names", lambda *_: sorted(self._metadata("names")))
-        patch.setattr(watch, "cluster_heard", lambda _: CLUSTER_ID)
         patch.setattr(watch, "ends_and_epochs", self._ends_and_epochs)
         patch.setattr(watch, "begin_offsets", self._begin_offsets)
         leaders = Leaders(self._epoch_ends, self._begins, self._first_batch)
@@ -67,6 +66,7 @@ class Admin:
     def describe_topics(self, kafka: Any, names: Iterable[str], *_: Any, **__: Any) -> dict[str, Topic]:
         names = list(names)
         known = self._metadata("topics")
+        kafka.cluster_id = CLUSTER_ID
         if not known.keys() >= set(names):
             self._cluster.point("topics once more", MISSING_MS)
             known |= {name: found for name, found in self._cluster.metadata().items() if name not in known}

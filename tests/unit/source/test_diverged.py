@@ -31,12 +31,12 @@ class Cluster(Model):
         monkeypatch.setattr(reader_module, "system", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
         monkeypatch.setattr(watch, "describe_topics", self._topics)
         monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
-        monkeypatch.setattr(watch, "cluster_heard", lambda _: "c")
         monkeypatch.setattr(watch, "ends_and_epochs", lambda *_: ({"t": {0: len(self.log)}}, {"t": {0: self.epoch}}))
         monkeypatch.setattr(watch, "begin_offsets", lambda *_: {"t": {0: 0}})
         monkeypatch.setattr(watch, "leaders_of", lambda *_: self.leaders())
 
-    def _topics(self, *_: Any, **__: Any) -> dict[str, Topic]:
+    def _topics(self, kafka: Any, *_: Any, **__: Any) -> dict[str, Topic]:
+        kafka.cluster_id = "c"
         return {"t": Topic("id", 1, internal=False, leader_epochs={0: self.epoch})}
 
     def reader(self, **options: str) -> EosKafkaStreamReader:

@@ -30,7 +30,6 @@ class Cluster:
         monkeypatch.setattr(watch, "describe_topics", self._topics)
         monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "topic_names", lambda *_: ["t", *self.beside])
-        monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
         monkeypatch.setattr(watch, "ends_and_epochs", lambda *asked: (self._offsets(*asked), {}))
         monkeypatch.setattr(
             watch, "begin_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(asked[t], 0) for t in asked}
@@ -38,6 +37,7 @@ class Cluster:
         monkeypatch.setattr(plan, "HIDDEN_WAITS_MS", (0, 5, 5, 10, 10, 20))
 
     def _topics(self, kafka: Any, names: Any, *_: Any, **__: Any) -> dict[str, Topic]:
+        kafka.cluster_id = self.cluster
         found = {
             name: Topic(self.id if name == "t" else "id-beside", self.partitions, internal=False) for name in names
         }
