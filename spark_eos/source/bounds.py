@@ -14,7 +14,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import check_known, check_same_partitions, fill_in
 from spark_eos.options.parse import SourceOptions
-from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.losses import Losses, begins_late, data_loss
 from spark_eos.source.watch import TopicWatch
 
 
@@ -125,8 +125,6 @@ def _begin_or_later(wanted: PartitionOffsets, begin: PartitionOffsets, losses: L
         for p, at in offsets.items():
             first = begin[topic][p]
             if at < first:
-                losses.report(
-                    data_loss(topic, p, at, first, f"its log now starts at {first} (retention or deleted records)")
-                )
+                losses.report(data_loss(topic, p, at, first, begins_late(first)))
             result.setdefault(topic, {})[p] = max(at, first)
     return result

@@ -12,7 +12,7 @@ from spark_eos.kafka.admin.topics import (
 )
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.source.epochs import ANY_LEADER, LeaderEpochs, Noted, leaders_of
-from spark_eos.source.losses import data_loss, log_diverged
+from spark_eos.source.losses import begins_late, data_loss, log_diverged
 
 
 def check_id(client: BrokerClient, range_: OffsetRange) -> None:
@@ -49,8 +49,7 @@ def begins_later(client: BrokerClient, range_: OffsetRange, position: int) -> Eo
     begin = begin_offsets(client, {r.topic: [r.partition]})[r.topic][r.partition]
     if begin <= position:
         return None
-    what, readable = f"its log now starts at {begin} (retention)", (min(begin, r.end), r.end)
-    return data_loss(r.topic, r.partition, position, begin, what, readable)
+    return data_loss(r.topic, r.partition, position, begin, begins_late(begin), (min(begin, r.end), r.end))
 
 
 def why_not(client: BrokerClient, range_: OffsetRange, position: int, refusal: str | None = None) -> EosError:

@@ -53,28 +53,22 @@ def data_loss(
     """Return the error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
     offset. ``readable``: the part of its range that a task can still read, from the first to the second offset.
     ``selected``: the query's options still include the partition."""
+    loss = {"topic": topic, "partition": partition, "expected": expected, "found": found, "what": what}
     if not selected:
-        return stop(
-            "EOS_SOURCE_DATA_LOSS.not_selected",
-            topic=topic,
-            partition=partition,
-            expected=expected,
-            found=found,
-            what=what,
-        )
+        return stop("EOS_SOURCE_DATA_LOSS.not_selected", **loss)
     if found is None:
-        return stop(
-            "EOS_SOURCE_DATA_LOSS.gone", topic=topic, partition=partition, expected=expected, found=found, what=what
-        )
-    return stop(
-        "EOS_SOURCE_DATA_LOSS.lacks",
-        topic=topic,
-        partition=partition,
-        expected=expected,
-        found=found,
-        what=what,
-        readable=readable,
-    )
+        return stop("EOS_SOURCE_DATA_LOSS.gone", **loss)
+    return stop("EOS_SOURCE_DATA_LOSS.lacks", **loss, readable=readable)
+
+
+def begins_late(first: int) -> str:
+    """Return the reason for a loss in a partition whose first offset is behind one that is to be read."""
+    return f"its log now starts at {first} (retention or deleted records)"
+
+
+def ends_early(end: int) -> str:
+    """Return the reason for a loss in a partition that ends before an offset that was read or planned."""
+    return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
 def log_diverged(topic: str, partition: int, expected: int, found: int, epoch: int) -> EosError:

@@ -31,7 +31,7 @@ from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import left_topics, range_math
-from spark_eos.source.losses import check_cluster, data_loss, log_diverged
+from spark_eos.source.losses import check_cluster, data_loss, ends_early, log_diverged
 from spark_eos.source.questions import (
     DivergedFrom,
     DroppedOnPurpose,
@@ -249,7 +249,7 @@ def _start(position: Position, look: BatchInput, options: SourceOptions, losses:
     short = yield from _still_shorter(behind, options)
     for partition, high in short.items():
         if cut.get(partition, high) >= ends[partition]:  # nothing was written anew
-            losses.report(data_loss(*partition, at[partition], high, range_math.ends_early(high)))
+            losses.report(data_loss(*partition, at[partition], high, ends_early(high)))
             # Earlier records have been read, though the look may lack them.
             at[partition] = cut.pop(partition, ends[partition])
             epochs.pop(partition, None)

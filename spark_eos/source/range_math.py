@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_eos.base.topic_partition import OffsetRange, PartitionOffsets, TopicPartition
 from spark_eos.errors import EosError
-from spark_eos.source.losses import data_loss
+from spark_eos.source.losses import begins_late, data_loss, ends_early
 
 #: Called with each loss: raises or collects it.
 Report = Callable[[EosError], None]
@@ -102,8 +102,7 @@ def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, report: 
     for r in reads:
         first = begin[r.topic][r.partition]
         if first > r.start:
-            what = f"its log now starts at {first} (retention or deleted records)"
-            report(data_loss(r.topic, r.partition, r.start, first, what))
+            report(data_loss(r.topic, r.partition, r.start, first, begins_late(first)))
             r = r.cut(min(first, r.end), r.end)
         kept.append(r)
     return [r for r in kept if r.start < r.end]
@@ -119,11 +118,6 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets
             r = r.cut(r.start, max(last, r.start))
         kept.append(r)
     return [r for r in kept if r.start < r.end]
-
-
-def ends_early(end: int) -> str:
-    """Return the reason for a loss in a partition that ends before an offset that was read or planned."""
-    return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
 def tasks(
