@@ -215,19 +215,19 @@ def blocking_transactions(cluster: Cluster, lags: Sequence[TopicLag]) -> list[Bl
     owned: dict[str, Transaction] = {}
     with suppress(EosError):  # the leaders may still answer
         owned = {transaction.id: transaction for transaction in find(cluster)} if held else {}
-    return [one for topic, partition in held for one in _oldest(cluster, topic, partition, owned)]
+    oldest = (_oldest(cluster, topic, partition, owned) for topic, partition in held)
+    return [transaction for transaction in oldest if transaction is not None]
 
 
 def _oldest(
     cluster: Cluster, topic: str, partition: int, owned: Mapping[str, Transaction]
-) -> list[BlockingTransaction]:
+) -> BlockingTransaction | None:
     try:
         oldest = oldest_open_transaction(cluster.client, topic, partition)
     except EosError as error:
-        return [BlockingTransaction(topic, partition, f"unknown: {error.condition}")]
-    blocking = []
-    for transaction in oldest:
-        own = owned.get(transaction.transactional_id or "")
-        names = (None, None, None) if own is None else (own.query, own.batch, own.decided)
-        blocking.append(BlockingTransaction(topic, partition, str(transaction), *names))
-    return blocking
+        return BlockingTransaction(topic, partition, f"unknown: {error.condition}")
+    if oldest is None:
+        return None
+    own = owned.get(oldest.transactional_id or "")
+    names = (None, None, None) if own is None else (own.query, own.batch, own.decided)
+    return BlockingTransaction(topic, partition, str(oldest), *names)

@@ -84,9 +84,9 @@ class LagWatch:
         except EosError as error:
             logger.warning("%s-%d: it is not known who holds the last stable offset: %s", topic, partition, error)
             return
-        who = "; ".join(map(str, found)) or "the leader does not say which"
         logger.warning(
             "%s-%d: its last stable offset has been %d for %.0f s, while the partition goes on up to %d: nothing "
             "behind it is read until this transaction ends: %s",
-            topic, partition, end, now - since, self._high[topic][partition], who,
+            topic, partition, end, now - since, self._high[topic][partition],
+            found or "the leader does not say which",
         )  # fmt: skip

@@ -45,21 +45,21 @@ class OpenTransaction:
         return f"transactional id {self.transactional_id} ({producer}), open for {self.open_s:.0f} s; {ends}"
 
 
-def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) -> list[OpenTransaction]:
-    """Return the open transaction with the lowest first offset in a partition, as a list of one; empty if there is none
-    or the leader does not answer."""
+def oldest_open_transaction(client: BrokerClient, topic: str, partition: int) -> OpenTransaction | None:
+    """Return the open transaction with the lowest first offset in a partition; None if there is none or the leader does
+    not answer."""
     oldest = _oldest(client, topic, partition)
     if oldest is None:
-        return []
+        return None
     (producer_id, epoch), first_offset = oldest
     answered, state = _known(client, producer_id)
     if state is not None and state.transaction_start_time_ms >= 0:
         open_s = max(0.0, time.time() - state.transaction_start_time_ms / 1000)
         timeout_s = state.transaction_timeout_ms / 1000
-        return [OpenTransaction(state.transactional_id, producer_id, epoch, first_offset, open_s, timeout_s)]
+        return OpenTransaction(state.transactional_id, producer_id, epoch, first_offset, open_s, timeout_s)
     if answered and _oldest(client, topic, partition) != oldest:
-        return []  # it has ended while the coordinators were asked
-    return [OpenTransaction(None, producer_id, epoch, first_offset, None, None, answered)]
+        return None  # it has ended while the coordinators were asked
+    return OpenTransaction(None, producer_id, epoch, first_offset, None, None, answered)
 
 
 def _oldest(client: BrokerClient, topic: str, partition: int) -> tuple[tuple[int, int], int] | None:

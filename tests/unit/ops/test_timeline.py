@@ -295,7 +295,7 @@ def test_top_says_it_all_once(file, capsys):
 def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
     """Somebody else's transaction by its id; one of ours by its query and micro-batch; where nobody answers, that."""
     own = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
-    monkeypatch.setattr(tops, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
+    monkeypatch.setattr(tops, "oldest_open_transaction", lambda kafka, topic, partition: OTHERS)
     monkeypatch.setattr(tops, "find", lambda cluster: [])
     (told,) = top(str(file), None, CLUSTER).data["blocking"]
     assert (told["topic"], told["partition"], told["query"]) == ("in", 0, None)
