@@ -73,7 +73,7 @@ def describe_topics(
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE), TopicError (EOS_TOPIC_MISSING) and Unauthorized.
     """
     described = _metadata(client, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
-    return {name: _of(topic) for name, topic in described.items()}
+    return {name: topic_of(topic) for name, topic in described.items()}
 
 
 def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
@@ -115,12 +115,13 @@ def _known_to(
         forget()
         return dict.fromkeys(names, (nobody, None))
 
-    return _of(_ask(client, [topic], ask, timeout_s, name=str)[topic])
+    return topic_of(_ask(client, [topic], ask, timeout_s, name=str)[topic])
 
 
-def _of(found: DescribedTopic) -> Topic:
-    epochs = {p.partition_index: p.leader_epoch for p in found.partitions}
-    return Topic(_readable(found.topic_id), len(found.partitions), found.is_internal, epochs)
+def topic_of(described: DescribedTopic) -> Topic:
+    """Return the `Topic` in the metadata that `describe_topic` returns."""
+    epochs = {p.partition_index: p.leader_epoch for p in described.partitions}
+    return Topic(_readable(described.topic_id), len(described.partitions), described.is_internal, epochs)
 
 
 def _metadata(
@@ -143,11 +144,6 @@ def describe_topic(client: BrokerClient, topic: str) -> DescribedTopic:
     Raises as `describe_topics`.
     """
     return _metadata(client, [topic], TIMEOUT_S, include_topic_authorized_operations=True)[topic]
-
-
-def topic_of(described: DescribedTopic) -> Topic:
-    """Return the `Topic` in the metadata that `describe_topic` returns."""
-    return _of(described)
 
 
 def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
