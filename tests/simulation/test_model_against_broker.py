@@ -103,8 +103,8 @@ class Broker:
 
     def _ask(self, name: str, request: Request, values: dict[str, Any]) -> Any:
         for _ in retrying(30):
-            homes, _errors = self.client.coordinators([self.prefix + name], 10)
-            answer = self.client.ask(next(iter(homes)), request, values) if homes else None
+            node, _ = self.client.coordinator(self.prefix + name, 10)
+            answer = None if node is None else self.client.ask(node, request, values)
             if answer is not None:
                 return answer
         raise AssertionError(f"nobody knows the coordinator of {name}")

@@ -232,9 +232,9 @@ def _of_coordinator(
     client: BrokerClient, group: str, request: Request[A], values: Mapping[str, Any], timeout_s: float
 ) -> tuple[A | None, int]:
     """Return the response of the group's coordinator; or None, and the error code for the reason."""
-    nodes, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
-    answer = client.ask(next(iter(nodes)), request, values, timeout_s) if nodes else None
-    return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
+    node, code = client.coordinator(group, timeout_s, CoordinatorKind.GROUP)
+    answer = None if node is None else client.ask(node, request, values, timeout_s)
+    return answer, int(Code.REQUEST_TIMED_OUT) if code is None else code
 
 
 def _code(result: OfGroup) -> int:

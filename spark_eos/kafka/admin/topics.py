@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from spark_eos.base import system
 from spark_eos.base.retry import Waiting, retrying
-from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, flat, nested
+from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, flat, name_of_partition, nested
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, meaning_of, name_of
 from spark_eos.kafka.config.properties import Isolation
@@ -80,7 +80,7 @@ def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s:
     """Return the topic as the coordinator of the transactional id ``name`` knows it. Raises as `describe_topics`."""
 
     def coordinator(timeout_s: float) -> int | None:
-        return next(iter(client.coordinators([name], timeout_s)[0]), None)
+        return client.coordinator(name, timeout_s)[0]
 
     return _known_to(client, topic, coordinator, lambda: client.forget([name]), timeout_s)
 
@@ -223,7 +223,7 @@ def epoch_ends(
     def ask(partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
         return ask_epoch_ends(client, {partition: epochs[partition] for partition in partitions}, timeout_s)
 
-    return _ask(client, list(epochs), ask, timeout_s, name=lambda partition: f"{partition[0]}-{partition[1]}")
+    return _ask(client, list(epochs), ask, timeout_s, name=name_of_partition)
 
 
 def offsets_at(client: BrokerClient, times: Mapping[str, Mapping[int, int]]) -> PartitionOffsets:
@@ -253,10 +253,7 @@ def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPart
 def _list_offsets(
     client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> PartitionOffsets:
-    result: PartitionOffsets = {}
-    for (topic, partition), at in _ask_offsets(client, times, isolation, timeout_s).items():
-        result.setdefault(topic, {})[partition] = at.offset
-    return result
+    return nested({at: found.offset for at, found in _ask_offsets(client, times, isolation, timeout_s).items()})
 
 
 def _ask_offsets(
@@ -265,7 +262,7 @@ def _ask_offsets(
     def ask(partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, Found]]:
         return ask_offsets(client, {partition: times[partition] for partition in partitions}, isolation, timeout_s)
 
-    return _ask(client, list(times), ask, timeout_s, name=lambda partition: f"{partition[0]}-{partition[1]}")
+    return _ask(client, list(times), ask, timeout_s, name=name_of_partition)
 
 
 def _ask(

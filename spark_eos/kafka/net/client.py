@@ -453,6 +453,14 @@ class BrokerClient:
         """Look up this partition's leader anew for the next request."""
         self._leaders.pop((topic, partition), None)
 
+    def coordinator(
+        self, key: str, timeout_s: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
+    ) -> tuple[int | None, int | None]:
+        """Return the coordinator of a transactional id or group; None without one, and the error code if a broker
+        returned one."""
+        by_node, errors = self.coordinators([key], timeout_s, kind)
+        return next(iter(by_node), None), errors.get(key)
+
     def coordinators(
         self, keys: Iterable[str], timeout_s: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
     ) -> tuple[dict[int, list[str]], dict[str, int]]:

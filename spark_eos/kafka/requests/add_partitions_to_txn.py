@@ -116,10 +116,9 @@ def _ask(
 ) -> R | int | None:
     """Return the coordinator's response, or the error code with which it could not be found."""
     name, producer_id, epoch = transaction
-    coordinators, errors = client.coordinators([name], timeout_s)
-    if not coordinators:
-        return errors.get(name)
-    (node,) = coordinators
+    node, code = client.coordinator(name, timeout_s)
+    if node is None:
+        return code
     own = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
     answer = client.ask(node, request, own | dict(values), timeout_s)
     if answer is None:

@@ -98,12 +98,9 @@ def ask_init(
 ) -> tuple[int, int, int] | None:
     """Send one InitProducerId request. Returns error code, producer id and epoch; None without a response. While the
     broker aborts the open transaction, the code is CONCURRENT_TRANSACTIONS, and a retry helps."""
-    coordinators, errors = client.coordinators([name], _LOOK_UP_S)
-    if name in errors:
-        return errors[name], -1, -1
-    if not coordinators:
-        return None
-    (node,) = coordinators
+    node, code = client.coordinator(name, _LOOK_UP_S)
+    if node is None:
+        return None if code is None else (code, -1, -1)
     values = {"transactional_id": name, "transaction_timeout_ms": timeout_ms, "producer_id": -1, "producer_epoch": -1}
     if two_phase:
         values |= {"enable2_pc": True, "keep_prepared_txn": False}

@@ -34,10 +34,9 @@ def offset_commit(
 ) -> dict[TopicPartition, int] | int | None:
     """Commit offsets for a group with one request. Returns the error code of each partition; one error code if the
     group's coordinator could not be found; None without a response about all of them."""
-    coordinators, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
-    if not coordinators:
-        return errors.get(group)
-    (node,) = coordinators
+    node, code = client.coordinator(group, timeout_s, CoordinatorKind.GROUP)
+    if node is None:
+        return code
     values = {
         "group_id": group,
         "generation_id_or_member_epoch": -1,

@@ -44,10 +44,9 @@ def txn_offset_commit(
     added = OK if fencing else add_offsets_to_txn(client, transaction, group, timeout_s)
     if added != OK:
         return added
-    coordinators, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
-    if not coordinators:
-        return errors.get(group)
-    (node,) = coordinators
+    node, code = client.coordinator(group, timeout_s, CoordinatorKind.GROUP)
+    if node is None:
+        return code
     name, producer_id, epoch = transaction
     values = {
         "transactional_id": name,

@@ -61,8 +61,8 @@ def heartbeat(client: BrokerClient, entity: Any) -> None:
         pytest.skip(f"these brokers do not know {kind.__name__}")
 
     def beat() -> bool:
-        nodes, _ = client.coordinators([entity.group_id], 10.0, CoordinatorKind.GROUP)
-        answer = client.ask(next(iter(nodes)), request, entity, 10.0) if nodes else None
+        node, _ = client.coordinator(entity.group_id, 10.0, CoordinatorKind.GROUP)
+        answer = None if node is None else client.ask(node, request, entity, 10.0)
         if answer is not None and answer.error_code == 35:  # UNSUPPORTED_VERSION: switched off
             pytest.skip(f"these brokers have {kind.__name__} switched off")
         return answer is not None and answer.error_code == OK

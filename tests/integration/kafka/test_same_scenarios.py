@@ -83,8 +83,8 @@ def settled(client: BrokerClient, name: str, asked: dict[str, object]) -> int:
     plain = {"transactional_id": name, "transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
     values = plain | {"enable2_pc": False, "keep_prepared_txn": False} | asked
     for _ in retrying(TIMEOUT):
-        found, _ = client.coordinators([name], 10)
-        answer = client.ask(next(iter(found)), INIT_PRODUCER_ID_TWO_PHASE, values) if found else None
+        node, _ = client.coordinator(name, 10)
+        answer = None if node is None else client.ask(node, INIT_PRODUCER_ID_TWO_PHASE, values)
         if answer is not None and answer.error_code not in COORDINATOR_RETRIES:
             return int(answer.error_code)
         client.forget([name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,8 +63,8 @@ class Coordinator:
     def __init__(self, *answers: Any) -> None:
         self.answers, self.forgotten = list(answers), 0
 
-    def coordinators(self, keys: Iterable[str], *_: Any) -> tuple[dict[int, list[str]], dict[str, int]]:
-        return {1: list(keys)}, {}
+    def coordinator(self, *_: Any) -> tuple[int, None]:
+        return 1, None
 
     def ask(self, *_: Any) -> Any:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -443,6 +443,15 @@ def test_coordinators_are_remembered_until_they_are_forgotten(brokers):
     assert client.coordinators(["a"], TIMEOUT) == ({1: ["a"]}, {})
 
 
+def test_one_coordinator_is_a_broker_or_a_code(brokers):
+    """Also the broker with the number 0."""
+    (first,) = brokers(1)
+    first.coordinators = {"a": 0}
+    client = client_of(first)
+    assert client.coordinator("a", TIMEOUT) == (0, None)
+    assert client.coordinator("c", TIMEOUT) == (None, 15)
+
+
 def test_questions_of_several_threads_do_not_mix(brokers):
     """Each has a connection to itself while it waits."""
     (first,) = brokers(1)

@@ -77,8 +77,8 @@ def test_a_coordinator_that_does_not_speak_two_phase_commit():
     class Old(Client):
         bootstrap_servers = "k:9092"
 
-        def coordinators(self, keys: list[str], timeout_s: float) -> Any:
-            return {3: keys}, {}
+        def coordinator(self, key: str, timeout_s: float) -> Any:
+            return 3, None
 
         def ask(self, node: int, request: Request, values: Any) -> None:
             raise stop("EOS_BROKER_UNSUITABLE.request", node=node, request="I", first=0, last=5, oldest=6, newest=6)
