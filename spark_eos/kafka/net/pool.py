@@ -5,36 +5,14 @@ from __future__ import annotations
 import os
 import select
 import threading
-from typing import ClassVar, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from spark_eos.base import system
+from spark_eos.kafka.net.connection import Connection
 
-
-class PooledConnection(Protocol):
-    """A connection in the pool. ``idle``: no response is awaited. ``due``: the broker requires a new authentication
-    soon.
-
-    Of one class, at most ``kept_each`` connections to a broker are kept, and ``kept_in_all`` to all of them.
-    """
-
-    kept_each: ClassVar[int]
-    kept_in_all: ClassVar[int]
-    node: int
-
-    @property
-    def idle(self) -> bool: ...
-
-    @property
-    def due(self) -> bool: ...
-
-    def fileno(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=PooledConnection)
+C = TypeVar("C", bound=Connection[Any])
 #: Class of the connection, and process: sockets are of no use to a forked child.
-_Kind = tuple[type[PooledConnection], int]
+_Kind = tuple[type[Connection[Any]], int]
 
 
 class ConnectionPool:
@@ -42,7 +20,7 @@ class ConnectionPool:
     are closed."""
 
     def __init__(self) -> None:
-        self._waiting: dict[_Kind, list[PooledConnection]] = {}
+        self._waiting: dict[_Kind, list[Connection[Any]]] = {}
         self._lock = threading.Lock()
 
     def take(self, kind: type[C], node: int) -> C | None:
@@ -53,7 +31,7 @@ class ConnectionPool:
             connection.close()
         return None
 
-    def give_back(self, connection: PooledConnection) -> None:
+    def give_back(self, connection: Connection[Any]) -> None:
         """Keep it for its next use; one with a response outstanding is closed."""
         if not connection.idle:
             connection.close()
@@ -68,7 +46,7 @@ class ConnectionPool:
         for surplus in too_many:
             surplus.close()
 
-    def lost(self, connection: PooledConnection) -> None:
+    def lost(self, connection: Connection[Any]) -> None:
         """Close a broken connection and all idle ones to the same broker: they are probably cut, too, which would show
         only after a long silence of each."""
         connection.close()
@@ -84,7 +62,7 @@ class ConnectionPool:
             for connection in connections:
                 connection.close()
 
-    def _newest(self, kind: _Kind, node: int) -> PooledConnection | None:
+    def _newest(self, kind: _Kind, node: int) -> Connection[Any] | None:
         with self._lock:
             waiting = self._waiting.get(kind, [])
             for i in reversed(range(len(waiting))):
@@ -93,7 +71,7 @@ class ConnectionPool:
         return None
 
 
-def _speaks_unasked(connection: PooledConnection) -> bool:
+def _speaks_unasked(connection: Connection[Any]) -> bool:
     """Return whether there is something to read though nothing is awaited: usually the end of the connection."""
     poll = system.poll()
     poll.register(connection, select.POLLIN)
