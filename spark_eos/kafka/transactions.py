@@ -1,10 +1,13 @@
-"""Kafka's transactions as plain values: the producer's identity, and the versions of EndTxn. No I/O."""
+"""Kafka's transactions as plain values: fencing, the versions of EndTxn, and the identity of a producer. No I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The version of EndTxn with transaction.version 2. It raises the producer epoch, so that late requests of the ended
+#: The level of transaction.version from which on the end of a transaction fences its producer (KIP-890).
+FENCING_LEVEL = 2
+
+#: The version of EndTxn with that level. It raises the producer epoch, so that late requests of the ended
 #: transaction are fenced (KIP-890). Brokers take it with any transaction.version: the finalized feature decides, never
 #: the announced versions. A commit by one version that is repeated by the other gets 48 or 90 (Kafka 4.3.1).
 FENCING_END = 5

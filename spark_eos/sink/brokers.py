@@ -7,8 +7,8 @@ from spark_eos.errors import stop
 from spark_eos.kafka.admin.configs import each_broker_setting
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.add_partitions_to_txn import VERIFY_ADDITION
+from spark_eos.kafka.transactions import FENCING_LEVEL
 
-_FENCING = 2
 #: Since Kafka 3.6, and true by default.
 _VERIFICATION = "transaction.partition.verification.enable"
 
@@ -20,7 +20,7 @@ def check_brokers(client: BrokerClient, *, two_phase: bool) -> None:
     With transaction.version 2, the end of a transaction fences its producer, so that nothing comes late.
     """
     level = client.feature("transaction.version")
-    if level >= _FENCING:
+    if level >= FENCING_LEVEL:
         return
     if two_phase:
         raise stop("EOS_TWO_PHASE_UNAVAILABLE.transaction_version", found=level)

@@ -18,7 +18,7 @@ from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, UNAUTH
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.schema import NO_TAGS, Api, text
-from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.kafka.transactions import FENCING_END, FENCING_LEVEL, PLAIN_END
 
 #: Transactional id, producer id, epoch.
 TransactionKey = tuple[str, int, int]
@@ -26,7 +26,6 @@ TransactionKey = tuple[str, int, int]
 #: Versions that do not raise the producer epoch, for transactions that began with transaction.version 0 or 1.
 _PLAIN = Api("EndTxn", 26, 3, PLAIN_END)
 
-_FENCING_LEVEL = 2
 _CONNECTIONS = 16
 #: Requests to a connection, at the least: with fewer, more connections cost more than they save.
 _FEWEST = 2
@@ -57,7 +56,7 @@ class EndConnection(Connection[str]):
 def endtxn_version(client: BrokerClient) -> int:
     """Return the version of EndTxn for transactions that begin now: `FENCING_END` or `PLAIN_END`. Raises
     ConnectionFailed."""
-    return FENCING_END if client.transaction_version() >= _FENCING_LEVEL else PLAIN_END
+    return FENCING_END if client.transaction_version() >= FENCING_LEVEL else PLAIN_END
 
 
 def end_own_txn(

@@ -9,10 +9,10 @@ from math import ceil
 from spark_eos.kafka.admin.configs import each_broker_config
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import Api
+from spark_eos.kafka.transactions import FENCING_LEVEL
 from spark_eos.ops.answer import duration
 from spark_eos.ops.doctor.findings import ERROR, UNKNOWN, WARNING, Fault, Finding, Tools, finding, in_properties
 
-_FENCING = 2
 _SHORT_MS = 60_000
 #: Kafka's internal topics: the brokers' settings by which they are created, and the data that is lost with their only
 #: disk.
@@ -49,7 +49,7 @@ class ClusterFacts:
     @property
     def fencing(self) -> bool:
         """True if the end of a transaction fences its producer."""
-        return self.transaction_version >= _FENCING
+        return self.transaction_version >= FENCING_LEVEL
 
     @property
     def broker(self) -> dict[str, str] | None:
@@ -105,7 +105,7 @@ def internal_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
 def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
     """Report versions with restrictions that the sink handles (docs/versions.md); the sink's checks refuse the
     others."""
-    upgrade = tools.upgrade("transaction.version", _FENCING)
+    upgrade = tools.upgrade("transaction.version", FENCING_LEVEL)
     not_fencing = Fault(
         WARNING,
         "The end of a transaction does not fence its producer (KIP-890): the outcome of a transaction can only be "
