@@ -170,7 +170,7 @@ class TransactionCoordinator:
         codes: dict[str, int | None] = {}
         for version in sorted({versions[pair] for pair in pairs}):
             asked = [astuple(pair) for pair in pairs if versions[pair] == version]
-            codes |= end_txns(self._client, asked, commit, version=version)
+            codes |= end_txns(self._client, asked, commit, version)
         not_here = {None, Code.INVALID_TXN_STATE, *COORDINATOR_MOVED}
         self._client.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}

@@ -67,12 +67,12 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
         producer.init()
         producer.write(out, 1, value=pa.array([value]))
         producer.flush()
-        pair = producer.identity()
+        pair, version = producer.identity(), producer.endtxn_version
         producer.close()
         for _ in range(3):
 
             def answered() -> tuple[int] | None:
-                code = end_txn.end_txns(client, [(name, pair.producer_id, pair.epoch)], commit)[name]
+                code = end_txn.end_txns(client, [(name, pair.producer_id, pair.epoch)], commit, version)[name]
                 return None if code in (None, 51) else (code,)
 
             assert wait_for(answered, f"the end of {value}") == (0,)

@@ -215,9 +215,9 @@ def test_record_batches_are_written_over_tls(secure, view):
     values = [b"%06d" % i * 200 for i in range(10_000)]
     producer.write(topic, 2, value=pa.array(values))
     producer.flush()
-    pair = producer.identity()
+    pair, version = producer.identity(), producer.endtxn_version
     own = (pair.id, pair.producer_id, pair.epoch)
-    wait_for(lambda: end_txn.end_txns(broker_client(kafka), [own], commit=True)[pair.id] == 0, "a commit")
+    wait_for(lambda: end_txn.end_txns(broker_client(kafka), [own], True, version)[pair.id] == 0, "a commit")
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     assert [row.value for row in view.rows(topic)] == values

@@ -174,10 +174,10 @@ def aborted_index_ignored(patch: pytest.MonkeyPatch) -> None:
 def silence_without_end(patch: pytest.MonkeyPatch) -> None:
     ends = end_txn.end_txns
 
-    def patient(client: BrokerClient, asked: Any, commit: bool, _: float | None = None, version: int = 5) -> Any:
+    def patient(client: BrokerClient, asked: Any, commit: bool, version: int, _: float | None = None) -> Any:
         before, client.silence_s = client.silence_s, math.inf
         try:
-            return ends(client, asked, commit)
+            return ends(client, asked, commit, version)
         finally:
             client.silence_s = before
 
@@ -212,9 +212,9 @@ def end_by_another_version(patch: pytest.MonkeyPatch) -> None:
     """What has no answer is asked again by the newest version."""
     ends, asked = end_txn.end_txns, Counter[Any]()
 
-    def mixing(client: Any, transactions: Any, commit: bool, silence_s: Any = None, version: int = 5) -> Any:
+    def mixing(client: Any, transactions: Any, commit: bool, version: int, silence_s: Any = None) -> Any:
         asked[tuple(transactions)] += 1
-        return ends(client, transactions, commit, silence_s, 5 if asked[tuple(transactions)] > 1 else version)
+        return ends(client, transactions, commit, 5 if asked[tuple(transactions)] > 1 else version, silence_s)
 
     patch.setattr(end_txn, "end_txns", mixing)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pyarrow as pa
 
 from spark_eos.kafka.codes import OK
@@ -66,6 +68,6 @@ def test_ids_of_a_coordinator_that_is_gone_wait_for_it_together() -> None:
         stage.cluster.shift += 1
         began = stage.world.now
         for producer in producers:
-            own = producer.identity()
-            assert end_own_txn(producer.client, (own.id, own.producer_id, own.epoch), True, 60.0) == OK
+            own = astuple(producer.identity())
+            assert end_own_txn(producer.client, own, True, 60.0, producer.endtxn_version) == OK
         assert stage.world.now - began < ONE_CONNECT_S

@@ -42,7 +42,7 @@ class EndConnection(Connection[str]):
     kept_each = _CONNECTIONS
     kept_in_all = _KEPT
 
-    def queue(self, transactions: Iterable[TransactionKey], commit: bool, version: int = FENCING_END) -> None:
+    def queue(self, transactions: Iterable[TransactionKey], commit: bool, version: int) -> None:
         """Queue an EndTxn request of this version for each transaction; `push` sends them."""
         for name, producer_id, epoch in transactions:
             body = text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS
@@ -60,13 +60,13 @@ def endtxn_version(client: BrokerClient) -> int:
 
 
 def end_own_txn(
-    client: BrokerClient, transaction: TransactionKey, commit: bool, timeout_s: float, version: int = FENCING_END
+    client: BrokerClient, transaction: TransactionKey, commit: bool, timeout_s: float, version: int
 ) -> int | None:
     """End this process's own transaction, with retries for ``timeout_s``, or half as long again if the coordinator does
     not answer. Returns Kafka's final error code; None if the outcome is unknown."""
     name = transaction[0]
     for _ in retrying(timeout_s):
-        error = end_txns(client, [transaction], commit, timeout_s / _TRIES, version)[name]
+        error = end_txns(client, [transaction], commit, version, timeout_s / _TRIES)[name]
         if error is not None and error not in COORDINATOR_RETRIES:
             return error
         if error is None or error in COORDINATOR_MOVED:
@@ -78,8 +78,8 @@ def end_txns(
     client: BrokerClient,
     transactions: Iterable[TransactionKey],
     commit: bool,
+    version: int,
     silence_s: float | None = None,
-    version: int = FENCING_END,
 ) -> dict[str, int | None]:
     """End transactions, at all coordinators at once. Returns Kafka's error code for each transactional id, also where
     this user may not even look up its coordinator; None without a response.

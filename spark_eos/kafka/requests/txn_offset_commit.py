@@ -35,7 +35,7 @@ def txn_offset_commit(
     group: str,
     offsets: Mapping[str, Mapping[int, int]],
     timeout_s: float,
-    version: int = FENCING_END,
+    version: int,
 ) -> int | None:
     """Add offsets by topic and partition to a transaction, (transactional id, producer id, epoch), that this
     ``version`` of EndTxn will end. Returns Kafka's error code, of the group or of any of the partitions; None without a

@@ -65,9 +65,9 @@ def end(client: BrokerClient) -> Callable[..., None]:
     """End a transaction, as the driver does."""
 
     def send(producer: ArrowProducer, commit: bool) -> None:
-        pair = producer.identity()
+        pair, version = producer.identity(), producer.endtxn_version
         own = (pair.id, pair.producer_id, pair.epoch)
-        wait_for(lambda: end_txn.end_txns(client, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
+        wait_for(lambda: end_txn.end_txns(client, [own], commit, version)[pair.id] == OK, f"an end of {pair}")
 
     return send
 

@@ -19,6 +19,7 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.ports import State
 from tests.support.queries.transactions import LIFE_MS, fetch
 from tests.support.waiting import TIMEOUT, wait_for
@@ -47,7 +48,7 @@ def test_a_producer_is_made_by_a_plain_request(client, begin, view):
     assert again[1] > epoch
     transaction = begin()
     assert wait_for(lambda: _inited(client, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
-    assert end_txn.end_txns(client, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
+    assert end_txn.end_txns(client, [transaction.asked], True, FENCING_END)[transaction.pair.id] in (47, 90)
     assert ask_init(client, "init-contract", 10**8) == (50, -1, -1)
 
 
@@ -80,7 +81,7 @@ def test_offsets_for_a_group_go_with_the_transaction(client, begin, view):
     offsets = {transaction.topic: {0: 7}}
 
     def committed() -> bool:
-        error = txn_offset_commit(client, transaction.asked, group, offsets, 10)
+        error = txn_offset_commit(client, transaction.asked, group, offsets, 10, FENCING_END)
         assert error in (OK, None, 14, 15, 16, 51)
         return error == OK
 
@@ -89,8 +90,8 @@ def test_offsets_for_a_group_go_with_the_transaction(client, begin, view):
     (state,) = describe_transactions(client, [transaction.pair.id])
     assert "__consumer_offsets" in {t.topic for t in state.topics}
     name, producer_id, epoch = transaction.asked
-    assert txn_offset_commit(client, (name, producer_id, epoch - 1), group, offsets, 10) in (47, 90)
-    assert end_txn.end_txns(client, [transaction.asked], commit=True)[name] == OK
+    assert txn_offset_commit(client, (name, producer_id, epoch - 1), group, offsets, 10, FENCING_END) in (47, 90)
+    assert end_txn.end_txns(client, [transaction.asked], True, FENCING_END)[name] == OK
     wait_for(lambda: view.group(group, transaction.topic) == {(transaction.topic, 0): 7}, "the group's offsets")
 
 
@@ -103,7 +104,7 @@ def test_the_leader_tells_where_an_open_transaction_begins(client, begin, view):
     assert mine[second.pair.producer_id].current_txn_start_offset == 1
     assert mine[second.pair.producer_id].producer_epoch == second.pair.epoch
     assert [mine[t.pair.producer_id].last_sequence for t in (first, second)] == [0, 2]
-    assert end_txn.end_txns(client, [first.asked], True)[first.pair.id] == OK
+    assert end_txn.end_txns(client, [first.asked], True, FENCING_END)[first.pair.id] == OK
 
     def ended() -> bool:
         now = {p.producer_id: p.current_txn_start_offset for p in describe_producers(client, first.topic, 0)}
@@ -170,9 +171,9 @@ def test_an_end_by_another_producer_or_epoch_says_nothing(begin, end):
 def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(client, begin, view):
     """51 while the markers are under way, in any number; then 0. Nothing else."""
     transaction = begin()
-    seen = {end_txn.end_txns(client, [transaction.asked], True)[transaction.pair.id]}
+    seen = {end_txn.end_txns(client, [transaction.asked], True, FENCING_END)[transaction.pair.id]}
     deadline = time.monotonic() + TIMEOUT
     while view.transactions(transaction.pair.id) != {transaction.pair.id: "CompleteCommit"}:
-        seen.add(end_txn.end_txns(client, [transaction.asked], True)[transaction.pair.id])
+        seen.add(end_txn.end_txns(client, [transaction.asked], True, FENCING_END)[transaction.pair.id])
         assert time.monotonic() < deadline
     assert seen <= {0, 51}

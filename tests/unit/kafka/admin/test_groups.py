@@ -15,6 +15,7 @@ from spark_eos.kafka.admin import groups
 from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
+from spark_eos.kafka.transactions import FENCING_END
 
 STREAMS_STATES = ["Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"]
 _ANY = st.text(st.characters(categories=["L"]), min_size=1, max_size=12)
@@ -100,7 +101,7 @@ def test_what_an_answer_leaves_out_is_not_done(answer):
         with pytest.raises(KafkaError):
             short(ask, answer)
     client = Coordinator(answer)
-    assert txn_offset_commit(client, ("x", 1, 1), "g", BOTH, 1.0) is None
+    assert txn_offset_commit(client, ("x", 1, 1), "g", BOTH, 1.0, FENCING_END) is None
     assert client.forgotten == 1
 
 

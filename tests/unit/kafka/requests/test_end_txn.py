@@ -129,7 +129,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Brokers]]
 def test_a_request(brokers, commit):
     """The bytes are those of EndTxn as kafka-python reads them, and the answer's code comes back."""
     client = brokers({"tränsaction": 1}, {"tränsaction": 0})
-    assert end_txns(client, [("tränsaction", 1 << 40, 7)], commit) == {"tränsaction": 0}
+    assert end_txns(client, [("tränsaction", 1 << 40, 7)], commit, VERSION) == {"tränsaction": 0}
     (request,) = client.asked
     assert (request.header.request_api_key, request.header.request_api_version) == (26, VERSION)
     assert (request.transactional_id, request.producer_id, request.producer_epoch) == ("tränsaction", 1 << 40, 7)
@@ -140,18 +140,19 @@ def test_each_is_answered_by_itself(brokers):
     """Many on few connections, by several coordinators; those that nobody is the home of have no answer."""
     codes = {f"t{i}": i % 5 for i in range(500)}
     client = brokers({name: int(name[1:]) % 3 for name in codes}, codes)
-    assert end_txns(client, [(name, 1, 1) for name in (*codes, "homeless")], True) == {**codes, "homeless": None}
+    asked = [(name, 1, 1) for name in (*codes, "homeless")]
+    assert end_txns(client, asked, True, VERSION) == {**codes, "homeless": None}
     assert sorted(set(client.connections)) == [0, 1, 2]
     assert len(client.connections) == 3 * 16
-    assert end_txns(client, [(name, 1, 1) for name in codes], True) == codes
+    assert end_txns(client, [(name, 1, 1) for name in codes], True, VERSION) == codes
     assert len(client.connections) == 3 * 16
-    assert end_txns(client, [], True) == {}
+    assert end_txns(client, [], True, VERSION) == {}
 
 
 def test_few_are_worked_on_side_by_side(brokers):
     """Five transactions of one coordinator go over three connections at once."""
     client = brokers(dict.fromkeys("abcde", 0), dict.fromkeys("abcde", 0))
-    assert end_txns(client, [(name, 1, 1) for name in "abcde"], True) == dict.fromkeys("abcde", 0)
+    assert end_txns(client, [(name, 1, 1) for name in "abcde"], True, VERSION) == dict.fromkeys("abcde", 0)
     assert client.connections == [0, 0, 0]
 
 
@@ -160,7 +161,7 @@ def test_all_are_asked_for_on_the_connections_that_can_be_had(brokers):
     codes = {f"t{i}": 0 for i in range(50)}
     client = brokers(dict.fromkeys(codes, 0), codes)
     client.most = 2
-    assert end_txns(client, [(name, 1, 1) for name in codes], True) == codes
+    assert end_txns(client, [(name, 1, 1) for name in codes], True, VERSION) == codes
     assert client.connections == [0, 0]
 
 
@@ -170,12 +171,12 @@ def test_no_answer_hides_no_other_one(brokers, what):
     codes = {f"t{i}": 0 for i in range(20)} | {"t3": what}
     client = brokers(dict.fromkeys(codes, 0) | {"t4": 1, "t5": 2}, codes)
     client.unreachable.add(2)
-    answers = end_txns(client, [(name, 1, 1) for name in codes], True)
+    answers = end_txns(client, [(name, 1, 1) for name in codes], True, VERSION)
     silent = {name for name, code in answers.items() if code is None}
     assert {"t3", "t5"} <= silent
     assert len(silent) <= 4  # t3's connection had two others at most
     assert set(answers.values()) == {0, None}
-    assert end_txns(client, [("t4", 1, 1), ("t6", 1, 1)], True) == {"t4": 0, "t6": 0}
+    assert end_txns(client, [("t4", 1, 1), ("t6", 1, 1)], True, VERSION) == {"t4": 0, "t6": 0}
 
 
 def test_an_answer_that_is_cut_off_makes_no_sense():
@@ -183,7 +184,7 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = EndConnection(ours, 0)
-        connection.queue([("a", 1, 1)], True)
+        connection.queue([("a", 1, 1)], True, VERSION)
         connection.push()
         theirs.sendall(struct.pack(">i", 6) + answer(1, 0)[4:10])
         with pytest.raises(OSError, match="makes no sense"):
@@ -194,24 +195,24 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
 def test_one_is_asked_for_until_the_answer_is_final(brokers, final):
     """Through a lost answer, a transition that is under way, and a coordinator that has moved."""
     client = brokers({"a": 0}, {"a": ["closes", 51, 16, final]})
-    assert end_own_txn(client, ("a", 1, 1), True, TIMEOUT) == final
+    assert end_own_txn(client, ("a", 1, 1), True, TIMEOUT, VERSION) == final
     assert len(client.asked) == 4
     assert client.forgotten == ["a", "a"]
 
 
 def test_nobody_knows_when_the_time_is_over(brokers):
     """An end without an answer is unknown, neither committed nor aborted."""
-    assert end_own_txn(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
+    assert end_own_txn(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05, VERSION) is None
 
 
 def test_connections_that_died_in_silence_cost_one_wait(brokers):
     """The first silence gives up all that were kept for this coordinator; the next try begins with a new one."""
     names = [f"t{i}" for i in range(32)]
     client = brokers(dict.fromkeys(names, 0), dict.fromkeys(names, 0))
-    end_txns(client, [(name, 1, 1) for name in names], True)
+    end_txns(client, [(name, 1, 1) for name in names], True, VERSION)
     assert len(client.connections) == 16
     client.deaf = 16
-    assert end_own_txn(client, ("t0", 1, 1), True, TIMEOUT) == 0
+    assert end_own_txn(client, ("t0", 1, 1), True, TIMEOUT, VERSION) == 0
     assert len(client.connections) == 17
     assert len(client.asked) == len(names) + 2
 
@@ -226,5 +227,5 @@ class Withheld(Brokers):
 def test_a_coordinator_that_may_not_be_looked_up_is_a_refusal():
     """So that nobody waits for an answer; other errors of the look-up may pass, and say nothing of the transaction."""
     client = Withheld({}, {})
-    assert end_txns(client, [("a", 1, 1), ("b", 2, 1)], True) == {"a": 53, "b": None}  # type: ignore[arg-type]
-    assert end_own_txn(client, ("a", 1, 1), True, 5.0) == 53  # type: ignore[arg-type]
+    assert end_txns(client, [("a", 1, 1), ("b", 2, 1)], True, VERSION) == {"a": 53, "b": None}  # type: ignore[arg-type]
+    assert end_own_txn(client, ("a", 1, 1), True, 5.0, VERSION) == 53  # type: ignore[arg-type]
