@@ -273,7 +273,7 @@ class ArrowProducer:
         rows = held.held[0] if len(held.held) == 1 else pa.concat_batches(held.held)  # which copies even a single one
         self._held_bytes -= held.bytes
         held.held, held.bytes = [], 0
-        partition = held.partitioner.choose(rows["key"], rows["partition"], rows.num_rows)
+        partition = held.partitioner.choose(rows["key"], rows["partition"])
         counts = np.bincount(partition, minlength=held.partitioner.count)
         present = np.flatnonzero(counts)
         if len(present) > 1:

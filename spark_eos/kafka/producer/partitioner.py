@@ -51,26 +51,26 @@ class Partitioner:
         self._rule = _RULES[name]
         self._next = random.randrange(count)
 
-    def choose(self, key: pa.Array | None, given: pa.Array | None, rows: int) -> np.ndarray:
-        """Return the partition of each of n ``rows``, as int32. ``given``: the user's choice, int32, or null."""
-        if given is not None and not given.null_count:
+    def choose(self, key: pa.Array, given: pa.Array) -> np.ndarray:
+        """Return the partition of each row, as int32. ``given``: the user's choice, int32, or null."""
+        if not given.null_count:
             return np.asarray(given)
-        chosen = self._by_key(key, rows)
-        if given is not None and given.null_count < rows:
+        chosen = self._by_key(key)
+        if given.null_count < len(given):
             wanted = pc.fill_null(given, -1).to_numpy()
             chosen = np.where(wanted < 0, chosen, wanted)
         return chosen
 
-    def _by_key(self, key: pa.Array | None, rows: int) -> np.ndarray:
+    def _by_key(self, key: pa.Array) -> np.ndarray:
         self._next = (self._next + 1) % self.count
         rule = self._rule
-        no_keys = key is None or key.null_count == rows
+        no_keys = key.null_count == len(key)
         if rule.hash is None or self.count == 1 or (no_keys and rule.null_anywhere):
-            return np.full(rows, self._next, np.int32)
-        keys = pa.array([b""] * rows, pa.binary()) if key is None else pc.fill_null(key, b"")
+            return np.full(len(key), self._next, np.int32)
+        keys = pc.fill_null(key, b"")
         chosen = ((rule.hash(keys) & np.uint32(rule.bits)) % np.uint32(self.count)).astype(np.int32)
         if rule.empty_anywhere:
             chosen[pc.equal(pc.binary_length(keys), 0).to_numpy(zero_copy_only=False)] = self._next
-        elif rule.null_anywhere and key is not None and key.null_count:
+        elif rule.null_anywhere and key.null_count:
             chosen[key.is_null().to_numpy(zero_copy_only=False)] = self._next
         return chosen
