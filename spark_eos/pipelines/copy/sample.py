@@ -18,7 +18,7 @@ from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.errors import EosError, WorkerError, stop
 from spark_eos.pipelines.confined import CallLimits, Confined, OutOfBounds, share_mib
-from spark_eos.pipelines.copy.by_row import Apply, differing
+from spark_eos.pipelines.copy.comparing import Apply, differing
 from spark_eos.pipelines.copy.plan import ByRange, RowTransform, Transform
 from spark_eos.pipelines.copy.transforming import OFFSET, Chunk, Transformed, chunks, returned, transformed
 from spark_eos.source.newest import newest_records

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.copy.by_row import differing
+from spark_eos.pipelines.copy.comparing import differing
 from spark_eos.pipelines.copy.transforming import Transformed, as_batch, conformed, reasons_by_row, without_rejected
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from spark_eos.errors import ConnectionFailed, EosError, RowError, SchemaError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import stream_options
 from spark_eos.pipelines.copy import sample
-from spark_eos.pipelines.copy.by_row import differing
+from spark_eos.pipelines.copy.comparing import differing
 from spark_eos.pipelines.copy.plan import Function, OnMalformed, Transform
 from spark_eos.pipelines.copy.sample import check_by_sample, check_chunk, check_chunks, check_here, types_by_sample
 from spark_eos.pipelines.copy.sql import SqlTransform
