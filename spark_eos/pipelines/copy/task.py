@@ -69,8 +69,8 @@ class RangeRows:
         """Return the ranges that Spark ``given`` to a task, as a decision has them."""
         raise NotImplementedError
 
-    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
-        """Read the records of a task's ranges, and yield the parts that it writes. Raises EosError."""
+    def stats(self, run: TaskRun) -> Iterator[WriteStats]:
+        """Read the records of a task's ranges, write their rows, and yield their stats. Raises EosError."""
         raise NotImplementedError
 
     def write(self, task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -79,7 +79,7 @@ class RangeRows:
         run = _begun(task, given, self.copied_from(given.ranges), self.plan.aside)
         if isinstance(run, TaskReport):
             return run
-        report = reported(run.attempt.write(self.parts(run)), run.copied_from, run.ranges, run.unknown)
+        report = reported(run.attempt.write(self.stats(run)), run.copied_from, run.ranges, run.unknown)
         if self.plan.transform is not None:
             return report
         return replace(report, bytes=run.attempt.writer.producer.bytes_written(besides=self.plan.aside))
@@ -117,11 +117,11 @@ class TopicRows(RangeRows):
         plan, topics = self.plan, tuple(sorted({(r.topic, r.topic_id) for r in given}))
         return CopiedFrom(plan.cluster, topics, plan.transform.name if plan.transform else None, tuple(given))
 
-    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
-        return Parts.of_task(self.plan, run).written(run.ranges)
+    def stats(self, run: TaskRun) -> Iterator[WriteStats]:
+        return RangeWriter.of_task(self.plan, run).written(run.ranges)
 
 
-class Parts:
+class RangeWriter:
     """Writes ranges of topics, range by range. ``noted``: of a decided micro-batch, the schema ids that were unknown in
     each range. ``unknown``: the ids that are unknown now, by the ranges so far that have any."""
 
@@ -138,18 +138,18 @@ class Parts:
         self.readable, self.writer, self._plan = readable, writer, plan
 
     @classmethod
-    def of_task(cls, plan: CopyPlan, run: TaskRun) -> Parts:
-        """Return the parts of a task that has begun a transaction."""
+    def of_task(cls, plan: CopyPlan, run: TaskRun) -> RangeWriter:
+        """Return the writer of a task that has begun a transaction."""
         ids = dict((copied_by(run.decision) or run.copied_from).topics)
         readable = ReadableRanges.in_task(plan.source, plan.cluster, ids)
         return cls(plan, readable, run.attempt.writer, _noted(run.decision), run.unknown)
 
     def written(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
-        """Yield the rows of every range, in order."""
+        """Write every range, in order, and yield the stats of its rows."""
         transform = self._plan.transform
         for range_ in self.readable.parts(ranges):
             if transform is None:
-                yield part_of(range_, self.copied(range_))
+                yield stats_of(range_, self.copied(range_))
             else:
                 yield from self._transformed(range_, transform)
 
@@ -162,8 +162,8 @@ class Parts:
         return copied
 
     def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[WriteStats]:
-        """Yield the rows that the transform makes of each chunk, and behind them the dead letters, or how many records
-        are dropped."""
+        """Write the rows that the transform makes of each chunk, and behind them the dead letters. Yields their stats,
+        and how many records were read and dropped."""
         sink = self._plan.sink
         function = transform.function
         if isinstance(function, ByRange):
@@ -202,7 +202,7 @@ class Parts:
         return letters_of(chunk, {}, self._plan.cluster)
 
 
-def part_of(range_: OffsetRange, copied: Copied) -> WriteStats:
-    """Return the part that was copied of a range."""
+def stats_of(range_: OffsetRange, copied: Copied) -> WriteStats:
+    """Return the stats of the rows that were copied of a range."""
     digest = digest_at(copied.digest, range_.topic, range_.partition, range_.start)
     return WriteStats(copied.rows, digest, copied.oldest_ms, read=copied.rows)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange, TopicPartition
 from spark_eos.errors import EosError, stop
-from spark_eos.pipelines.copy.task import Parts, TaskRun, TopicRows, part_of
+from spark_eos.pipelines.copy.task import RangeWriter, TaskRun, TopicRows, stats_of
 from spark_eos.pipelines.mirror.entries import MapEntry, SourcePartition, partition_of, runs_of, split, to_record
 from spark_eos.pipelines.mirror.plan import MirrorPlan
 from spark_eos.source.copying import Copied
@@ -21,20 +21,20 @@ class MirrorRows(TopicRows):
 
     plan: MirrorPlan
 
-    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
-        return MirrorParts(self.plan, Parts.of_task(self.plan, run)).written(run.ranges)
+    def stats(self, run: TaskRun) -> Iterator[WriteStats]:
+        return MirrorWriter(self.plan, RangeWriter.of_task(self.plan, run)).written(run.ranges)
 
 
-class MirrorParts:
-    """The rows of a task's ranges, and their entries in the offset map."""
+class MirrorWriter:
+    """Writes the rows of a task's ranges, and their entries in the offset map."""
 
-    def __init__(self, plan: MirrorPlan, copies: Parts) -> None:
+    def __init__(self, plan: MirrorPlan, copies: RangeWriter) -> None:
         self._mirror, self._copies = plan, copies
         self._copied: list[tuple[OffsetRange, Copied]] = []
 
     def written(self, ranges: Iterable[OffsetRange]) -> Iterator[WriteStats]:
-        """Write every range, in order; then, when all rows are acknowledged, the map's entries, as a part without
-        rows."""
+        """Write every range, in order; then, when all rows are acknowledged, the map's entries. Yields the stats of
+        each."""
         every = list(ranges)
         names = sorted({self._mirror.target(r.topic) for r in every})
         targets = self._copies.writer
@@ -42,7 +42,7 @@ class MirrorParts:
         for range_ in self._copies.readable.parts(every):
             copied = self._copies.copied(range_)
             self._copied.append((range_, copied))
-            yield part_of(range_, copied)
+            yield stats_of(range_, copied)
         targets.producer.flush()
         client = targets.client
         after = {name: topic.id for name, topic in describe_topics(client, names).items()}

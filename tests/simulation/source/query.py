@@ -22,7 +22,7 @@ from spark_eos.options.selection import Pattern
 from spark_eos.pipelines.copy import task as copy_task
 from spark_eos.pipelines.copy.plan import CopyPlan
 from spark_eos.pipelines.copy.source import RangeStreamReader
-from spark_eos.pipelines.copy.task import Parts
+from spark_eos.pipelines.copy.task import RangeWriter
 from spark_eos.source import readable
 from spark_eos.source import reader as reader_module
 from spark_eos.source import task as source_task
@@ -243,8 +243,8 @@ class Query:
             return
         assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
-        parts = _Parts(self, reader._plan, {r.topic: r.topic_id for r in task.ranges}, rows)
-        for _ in parts.written(task.ranges):
+        ranges = _RangeReader(self, reader._plan, {r.topic: r.topic_id for r in task.ranges}, rows)
+        for _ in ranges.written(task.ranges):
             pass
         yield from rows
 
@@ -307,7 +307,7 @@ class _CopyReader(RangeStreamReader):
         """There are no targets."""
 
 
-class _Parts(Parts):
+class _RangeReader(RangeWriter):
     """Reads, and writes nothing."""
 
     def __init__(self, query: Query, plan: CopyPlan, ids: dict[str, str], rows: list[int]) -> None:

@@ -33,8 +33,8 @@ class TableRows(RangeRows):
         topics = tuple(sorted({(r.topic, "") for r in ranges}))
         return CopiedFrom("", topics, self.plan.transform.name, ranges)
 
-    def parts(self, run: TaskRun) -> Iterator[WriteStats]:
-        """Yield the rows that the transform makes of each piece of each file."""
+    def stats(self, run: TaskRun) -> Iterator[WriteStats]:
+        """Write the rows that the transform makes of each piece of each file, and yield their stats."""
         plan, table, transform = self.plan, self.plan.table, self.plan.transform
         files = files_of(run.ranges, table, {file.range(table): file for file in run.given})
         for read in read_files(plan, files):

@@ -49,11 +49,11 @@ class Cluster:
         return Copied(2, 7, 1)
 
 
-def parts(fail: bool = True) -> Iterator[Any]:
+def copied(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
     writer: Any = SimpleNamespace(producer=None, look_up=lambda _: None, check_age=lambda *_: None)
-    return task.Parts(plan, reading(plan), writer).written([HERE])
+    return task.RangeWriter(plan, reading(plan), writer).written([HERE])
 
 
 def reading(plan: CopyPlan) -> ReadableRanges:
@@ -63,7 +63,7 @@ def reading(plan: CopyPlan) -> ReadableRanges:
 def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):
     """Of the topic that the sink names."""
     cluster = Cluster(monkeypatch, ["id", "id"])
-    assert [(part.rows, part.oldest_ms) for part in parts()] == [(2, 1)]
+    assert [(stats.rows, stats.oldest_ms) for stats in copied()] == [(2, 1)]
     assert cluster.copied == [(3, 9, ("out", 0))]
 
 
@@ -72,7 +72,7 @@ def test_a_topic_that_is_recreated_while_it_is_read_fails_the_task(ids, monkeypa
     """At the same offsets it has other rows, and nobody knows which were read."""
     Cluster(monkeypatch, ids)
     with raises("EOS_SOURCE_RECREATED"):
-        list(parts())
+        list(copied())
 
 
 class Learning:
@@ -90,8 +90,8 @@ class Learning:
         return batch.select(["value"])
 
 
-def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]], **noted: Any) -> task.Parts:
-    """Parts of a query with `Learning`, whose source has these values in its partitions."""
+def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]], **noted: Any) -> task.RangeWriter:
+    """The writer of a query with `Learning`, whose source has these values in its partitions."""
 
     def read_range(fetching: Any, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
         for offset, value in enumerate(values[range_.partition], range_.start):
@@ -105,7 +105,7 @@ def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]]
     transform = Transform(Learning(), "learning", columns)
     options = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
     plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, "c", transform)
-    return task.Parts(plan, reading(plan), writer, **noted)
+    return task.RangeWriter(plan, reading(plan), writer, **noted)
 
 
 RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("in", 2, 0, 9))
@@ -113,34 +113,34 @@ RANGES = (OffsetRange("in", 0, 3, 9), OffsetRange("in", 1, 0, 9), OffsetRange("i
 
 def test_each_range_notes_its_own_unknown_ids(monkeypatch):
     """Those of all its chunks; a range without any has no note."""
-    parts = transforming(monkeypatch, {0: [b"7", b"5", b"7"], 1: [], 2: [b"7"]})
-    assert sum(part.rows for part in parts.written(RANGES)) == 4
-    assert parts.unknown == {RANGES[0]: ("5", "7"), RANGES[2]: ("7",)}
+    writer = transforming(monkeypatch, {0: [b"7", b"5", b"7"], 1: [], 2: [b"7"]})
+    assert sum(stats.rows for stats in writer.written(RANGES)) == 4
+    assert writer.unknown == {RANGES[0]: ("5", "7"), RANGES[2]: ("7",)}
 
 
 def test_a_range_that_is_read_again_gets_its_own_note(monkeypatch):
     """And not that of another one; what it had is noted again, as it may be lost again."""
     before = {RANGES[0]: ("7",), RANGES[2]: ("9",)}
-    parts = transforming(monkeypatch, {0: [b"7"], 1: [b"7"], 2: [b"7"]}, noted=before)
-    assert sum(part.rows for part in parts.written(RANGES)) == 3
-    assert parts.unknown == before
+    writer = transforming(monkeypatch, {0: [b"7"], 1: [b"7"], 2: [b"7"]}, noted=before)
+    assert sum(stats.rows for stats in writer.written(RANGES)) == 3
+    assert writer.unknown == before
 
 
 def test_a_task_with_more_runs_of_unknown_ids_than_can_be_noted_stops(monkeypatch):
     """As soon as it has them."""
     monkeypatch.setattr(unknown_ids, "MOST_NOTED", 3)
-    parts = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
+    writer = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
     with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 runs of schema ids"):
-        list(parts.written(RANGES))
+        list(writer.written(RANGES))
 
 
 def test_a_topic_that_is_gone_is_a_data_loss(monkeypatch):
     """Which is an error, or leaves the range out."""
     cluster = Cluster(monkeypatch, ["other"] * 9)
     with pytest.raises(DataLossError) as caught:
-        list(parts())
+        list(copied())
     assert isinstance(caught.value, EosError)
-    assert list(parts(fail=False)) == []
+    assert list(copied(fail=False)) == []
     assert cluster.copied == []
 
 
@@ -150,14 +150,14 @@ def test_another_cluster_is_an_error_whatever_may_be_lost(clusters, monkeypatch)
     missing, and nothing is left out."""
     Cluster(monkeypatch, ["id"] * 2, clusters)
     with raises("EOS_SOURCE_CLUSTER_CHANGED"):
-        list(parts(fail=False))
+        list(copied(fail=False))
 
 
 def test_a_topic_that_is_only_hidden_for_a_moment_is_copied(monkeypatch):
     """By a broker that lags behind: left out once, its rows are behind the query for good."""
     cluster = Cluster(monkeypatch, [None, "before", "id", "id"])
     monkeypatch.setattr(readable, "HIDDEN_S", 5.0)
-    assert sum(part.rows for part in parts(fail=False)) == 2
+    assert sum(stats.rows for stats in copied(fail=False)) == 2
     assert len(cluster.copied) == 1
 
 
@@ -165,4 +165,4 @@ def test_a_topic_that_comes_back_while_its_rows_are_left_out_fails_the_task(monk
     """It was not gone, and its rows are none that may be left out."""
     Cluster(monkeypatch, [None, None, "id"])
     with raises("EOS_SOURCE_RECREATED"):
-        list(parts(fail=False))
+        list(copied(fail=False))

@@ -48,11 +48,11 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     source = stream_options({**options, "subscribe": name})
     plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = begin()
-    writer = RowWriter(plan.sink, producer, Digest.BATCHES)
+    rows = RowWriter(plan.sink, producer, Digest.BATCHES)
     reading = readable.ReadableRanges.in_task(source, "", {name: before[name].id})
-    parts = task.Parts(plan, reading, writer)
+    writer = task.RangeWriter(plan, reading, rows)
     with raises("EOS_SOURCE_RECREATED"):
-        print([part.rows for part in parts.written([OffsetRange(name, 0, 0, ROWS)])])
+        print([stats.rows for stats in writer.written([OffsetRange(name, 0, 0, ROWS)])])
 
 
 def test_rows_of_a_topic_by_its_id(was, kafka):
