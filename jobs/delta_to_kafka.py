@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from spark_eos.base.frozen_settings import texts
 from spark_eos.checkpoint.settings import of_spark
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.pipelines.copy.from_table.start import check
-from spark_eos.pipelines.copy.start import texts
 
 from .runner.checks import Check, JobCluster, output_check
 from .runner.job import JobCommand, Plan, query_plan

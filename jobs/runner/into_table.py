@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from spark_eos.base.frozen_settings import texts
 from spark_eos.checkpoint.settings import of_spark
 from spark_eos.errors import EosError
-from spark_eos.pipelines.copy.start import name_of, texts
+from spark_eos.pipelines.copy.start import name_of
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.start import check, transform_of
 

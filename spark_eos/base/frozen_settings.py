@@ -1,4 +1,4 @@
-"""Settings by name, as users give them: an immutable mapping that can be the key of a cache."""
+"""Settings by name, as users give them: as texts, and as an immutable mapping that can be the key of a cache."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ class Settings(Mapping[str, str]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Settings) and type(self) is type(other) and self._values == other._values
+
+
+def texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Return the options as texts, in the form that Spark's ``options`` takes."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+        if value is not None
+    }

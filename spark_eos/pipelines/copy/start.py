@@ -54,6 +54,7 @@ def copy(
 
     Returns Spark's query, started. Raises EosError for mistakes that can be detected before the start.
     """
+    from spark_eos.base.frozen_settings import texts
     from spark_eos.datasource.ranges import RangeQuery
     from spark_eos.errors import stop
     from spark_eos.pipelines.copy.checks import check_trigger
@@ -139,6 +140,7 @@ def planned(
     Writes nothing. Raises EosError."""
     import pyarrow as pa
 
+    from spark_eos.base.frozen_settings import texts
     from spark_eos.pipelines.copy.by_key import by_key, check_rule
     from spark_eos.pipelines.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.pipelines.copy.plan import SAME, CopyPlan
@@ -163,15 +165,6 @@ def planned(
     function = checked(transform, name_of(transform), empty, writes.topic, on_malformed)
     check_by_sample(ends.client, reads, function)
     return CopyPlan(reads, writes, ends.cluster, function)
-
-
-def texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Return the options as texts, in the form that Spark's ``options`` takes."""
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in options.items()
-        if value is not None
-    }
 
 
 def name_of(function: Function) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.kafka_to_iceberg import main
 from jobs.runner.registry import ColumnCodecs, encoded_rows
-from spark_eos.pipelines.copy.start import texts
+from spark_eos.base.frozen_settings import texts
 from tests.support.judges.conditions import raises
 from tests.unit.jobs.conftest import SECRET, Loaded, Planned
 
