@@ -28,7 +28,7 @@ class Settings(Mapping[str, str]):
 
 
 def texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Return the options as texts, in the form that Spark's ``options`` takes."""
+    """Return the options as texts, as Spark passes them on; without options that are None."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in options.items()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from spark_eos.base.frozen_settings import texts
 from spark_eos.errors import stop
 from spark_eos.protocol.names import INGESTS
 from spark_eos.spark.reasons import as_error
@@ -51,14 +52,17 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
     """
     given: dict[str, str] = {}  # by names in lower case; Spark keeps the options for itself
 
+    def keep(options: Mapping[str, object]) -> None:
+        given.update((name.lower(), value) for name, value in texts(options).items())
+
     class NotingWriter(type(writer)):  # type: ignore[misc]  # a class that is only known now
         def option(self, key: str, value: object) -> DataFrameWriter:
-            given.update(_texts({key: value}))
+            keep({key: value})
             super().option(key, value)
             return self
 
         def options(self, **options: object) -> DataFrameWriter:
-            given.update(_texts(options))
+            keep(options)
             super().options(**options)
             return self
 
@@ -67,7 +71,7 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
             stacks."""
             from spark_eos.sink import unwritten
 
-            given.update(_texts(options))
+            keep(options)
             unwritten.check_earlier(given)
             try:
                 super().save(path, *arguments, **options)
@@ -81,15 +85,6 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
 
     writer.__class__ = NotingWriter
     return writer
-
-
-def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Return the options as texts, as Spark passes them on; without options that are None."""
-    return {
-        name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-        if value is not None
-    }
 
 
 def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
