@@ -69,9 +69,10 @@ def copy(
                 raise stop("EOS_OPTION_CONFLICT.remove", option=argument, given="set", why=why)
 
     check_trigger(trigger or {})
-    session, reads = HadoopSettings.from_session(spark), texts(source)
-    writes = {**texts(sink), "checkpointLocation": checkpoint}
+    session, reads, target = HadoopSettings.from_session(spark), texts(source), texts(sink)
+    writes = {**target, "checkpointLocation": checkpoint}
     function = SqlTransform(transform) if isinstance(transform, str) else transform
+    named = None if function is None else name_of(function)
     is_table = str(sink.get("format", "")).lower() in KINDS
     if str(source.get("format", "")).lower() == DELTA:
         from spark_eos.pipelines.copy.cores import cores, cores_now
@@ -83,24 +84,23 @@ def copy(
         refuse("rows come from a table", decode=decode, encode=encode, **chosen)
         options = from_table.source_table_options(reads, session)
         tasks = cores(spark) or cores_now(spark, from_table.TASKS)
-        named = None if function is None else name_of(function)
         files = from_table.planned(options, writes, session, function, named, tasks)
         query = RangeQuery(files, FileStreamReader, TableRows.writer)
         return started(spark, query, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.pipelines.copy.values import SchemaTransform
 
-        name_before = "records" if function is None else name_of(function)
+        name_before = "records" if named is None else named
         function = SchemaTransform(function, name_before, decode or {}, encode or {}, to_table=is_table)
+        named = function.name
     if is_table:
         from spark_eos.pipelines.copy.table import start as into_table
         from spark_eos.pipelines.copy.table.writer import to_table
 
         why = "rows go to a table, and it is for rows that go to topics"
         refuse(why, partition=partition != "same", encode=encode)
-        named = None if function is None else name_of(function)
         rows = into_table.transform_of(function, named, on_malformed)
-        table = into_table.planned(reads, table_options(texts(sink), session), checkpoint, rows)
+        table = into_table.planned(reads, table_options(target, session), checkpoint, rows)
         return started(spark, RangeQuery(table, RangeStreamReader, to_table), checkpoint, trigger, name)
     from spark_eos.pipelines.copy.task import TopicRows
 
@@ -128,8 +128,8 @@ def started(
 
 def planned(
     session: Mapping[str, str],
-    source: Mapping[str, object],
-    sink: Mapping[str, object],
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
     transform: Function | None,
     *,
     ordered: bool,
@@ -140,7 +140,6 @@ def planned(
     Writes nothing. Raises EosError."""
     import pyarrow as pa
 
-    from spark_eos.base.frozen_settings import texts
     from spark_eos.pipelines.copy.by_key import by_key, check_rule
     from spark_eos.pipelines.copy.checks import check_copy, check_malformed, checked_ends
     from spark_eos.pipelines.copy.plan import SAME, CopyPlan
@@ -150,7 +149,7 @@ def planned(
     from spark_eos.spi import TopicWatch
 
     copies = transform is None and partition == SAME
-    ends = checked_ends(texts(source), texts(sink), session, ordered=ordered, copies=copies, keeps_order=_KEEPS_ORDER)
+    ends = checked_ends(source, sink, session, ordered=ordered, copies=copies, keeps_order=_KEEPS_ORDER)
     reads, writes = ends.source, ends.sink
     check_rule(partition, writes, copies=transform is None)
     if transform is None:
