@@ -86,7 +86,7 @@ def copy(
         tasks = cores(spark) or cores_now(spark, from_table.TASKS)
         files = from_table.planned(options, writes, session, function, named, tasks)
         query = RangeQuery(files, FileStreamReader, TableRows.writer)
-        return started(spark, query, checkpoint, trigger, name)
+        return prepared(spark, query).start(spark, checkpoint, trigger, name)
     if decode or encode:
         from spark_eos.pipelines.copy.values import SchemaTransform
 
@@ -101,29 +101,24 @@ def copy(
         refuse(why, partition=partition != "same", encode=encode)
         rows = into_table.transform_of(function, named, on_malformed)
         table = into_table.planned(reads, table_options(target, session), checkpoint, rows)
-        return started(spark, RangeQuery(table, RangeStreamReader, to_table), checkpoint, trigger, name)
+        query = RangeQuery(table, RangeStreamReader, to_table)
+        return prepared(spark, query).start(spark, checkpoint, trigger, name)
     from spark_eos.pipelines.copy.task import TopicRows
 
     copies = planned(session, reads, writes, function, ordered=ordered, partition=partition, on_malformed=on_malformed)
     query = RangeQuery(copies, RangeStreamReader, TopicRows.writer)
-    return started(spark, query, checkpoint, trigger, name)
+    return prepared(spark, query).start(spark, checkpoint, trigger, name)
 
 
-def started(
-    spark: SparkSession,
-    query: RangeQuery,
-    checkpoint: str,
-    trigger: Mapping[str, object] | None,
-    name: str | None,
-) -> StreamingQuery:
-    """Return the query, started."""
+def prepared(spark: SparkSession, query: RangeQuery) -> RangeQuery:
+    """Return the query with a place for its counts, the cores of Spark, and its sink where it writes to topics."""
     from spark_eos.pipelines.copy.cores import cores
     from spark_eos.pipelines.copy.plan import ToTopics
     from spark_eos.pipelines.copy.written import of_one_query
 
     plan = replace(query.plan, written=of_one_query(), cores=cores(spark))
     sink = plan.sink if isinstance(plan, ToTopics) else None
-    return replace(query, plan=plan, sink=sink).start(spark, checkpoint, trigger, name)
+    return replace(query, plan=plan, sink=sink)
 
 
 def planned(

@@ -10,7 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.datasource.ranges import RangeQuery
 from spark_eos.pipelines.copy.checks import check_trigger, checked_ends
-from spark_eos.pipelines.copy.start import started
+from spark_eos.pipelines.copy.start import prepared
 from spark_eos.pipelines.mirror.owner import check_positions, mirrored_topics
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.source import MirrorStreamReader
@@ -50,7 +50,8 @@ def mirror(
     TargetTopics(plan, clients).check(reads.selection.topics or watch.topics().partitions)
     if is_new(checkpoint, writes.storage):
         check_start(plan, clients, watch)
-    return started(spark, RangeQuery(plan, MirrorStreamReader, MirrorRows.writer), checkpoint, trigger, name)
+    query = RangeQuery(plan, MirrorStreamReader, MirrorRows.writer)
+    return prepared(spark, query).start(spark, checkpoint, trigger, name)
 
 
 def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
