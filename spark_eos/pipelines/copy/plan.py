@@ -80,12 +80,14 @@ class RangePlan:
     cores: int | None = None
 
 
+@dataclass(frozen=True)
 class FromTopics(RangePlan):
     """A plan that reads ranges of topics."""
 
     source: SourceOptions
 
 
+@dataclass(frozen=True)
 class ToTopics(RangePlan):
     """A plan that writes to topics."""
 
@@ -104,14 +106,11 @@ class ToTopics(RangePlan):
 
 
 @dataclass(frozen=True)
-class CopyPlan(FromTopics, ToTopics):
+class CopyPlan(ToTopics, FromTopics):
     """A query from topics to topics. ``cluster``: the id of the source's cluster, empty where brokers do not report it;
     ``transform``: None to copy."""
 
-    source: SourceOptions
-    sink: SinkOptions
     cluster: str
-    transform: Transform | None
 
     def target(self, topic: str) -> str:
         """Return where the records of this topic are copied to: the option ``topic``, or a topic of the same name."""

@@ -151,14 +151,14 @@ def planned(
         topics = TopicWatch(ends.client, reads.selection).topics().partitions
         check_copy(writes, topics, same_cluster=ends.same_cluster)
         if copies:
-            return CopyPlan(reads, writes, ends.cluster, None)
+            return CopyPlan(reads, writes, None, ends.cluster)
         reads = replace(reads, include_headers=True)
-        return CopyPlan(reads, writes, ends.cluster, by_key(writes.topic))
+        return CopyPlan(reads, writes, by_key(writes.topic), ends.cluster)
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     check_malformed(on_malformed, writes)
     function = checked(transform, name_of(transform), empty, writes.topic, on_malformed)
     check_by_sample(ends.client, reads, function)
-    return CopyPlan(reads, writes, ends.cluster, function)
+    return CopyPlan(reads, writes, function, ends.cluster)
 
 
 def name_of(function: Function) -> str:

@@ -44,7 +44,7 @@ def mirror(
     )
     reads, writes = ends.source, ends.sink
     clients = MirrorClients(ends.client, ends.target)
-    plan = MirrorPlan(reads, writes, ends.cluster, None, targets, ends.target_cluster)
+    plan = MirrorPlan(reads, writes, None, ends.cluster, targets, ends.target_cluster)
     check_not_to_itself(plan)
     watch = TopicWatch(clients.source, reads.selection)
     TargetTopics(plan, clients).check(reads.selection.topics or watch.topics().partitions)

@@ -203,7 +203,7 @@ class Query:
         chosen = options.selection
         names = chosen.matching(NAMES) if isinstance(chosen, Pattern) else chosen.topics
         self.selected = {name: list(chosen.partitions_of(name, MOST_PARTITIONS)) for name in names}
-        plan = CopyPlan(options, SinkOptions(options.kafka), CLUSTER_ID, None)
+        plan = CopyPlan(options, SinkOptions(options.kafka), None, CLUSTER_ID)
         reader = _CopyReader(plan) if self.by_id else EosKafkaStreamReader(options)
         reader._losses = _Recording(start.fail, self)
         reader._sizes = Sizes(lambda place, at: [SampledBatch(at, at + 2, 2 * _BYTES_PER_OFFSET)])

@@ -13,7 +13,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.from_table.planning import Limits
 from spark_eos.pipelines.copy.plan import ToTopics, Transform
 from spark_eos.pipelines.tables.delta.source import SourceTable
-from spark_eos.spi import HadoopSettings, SinkOptions
+from spark_eos.spi import HadoopSettings
 
 
 @dataclass(frozen=True)
@@ -55,4 +55,3 @@ class FromTablePlan(ToTopics):
     tasks: int
     storage: HadoopSettings
     transform: Transform
-    sink: SinkOptions

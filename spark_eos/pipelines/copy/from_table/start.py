@@ -84,7 +84,7 @@ def planned(
     if options.changes and writes.partitioner == "random" and not function.columns.partition:
         raise stop("EOS_OPTION_CONFLICT.partitioner", given="The option 'readChangeFeed' is set")
     limits = Limits(options.files, options.size)
-    return FromTablePlan(table, options.starting_version, limits, tasks, storage, function, writes)
+    return FromTablePlan(writes, function, table, options.starting_version, limits, tasks, storage)
 
 
 def check(source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from spark_eos.pipelines.copy.plan import FromTopics
 from spark_eos.pipelines.copy.table.rows import TableTransform
 from spark_eos.pipelines.tables.target import Target
-from spark_eos.spi import SourceOptions
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class TablePlan(FromTopics):
     the source's columns are the table's.
     """
 
-    source: SourceOptions
     cluster: str
     table: Target
     last: int | None = None

@@ -51,7 +51,7 @@ class Cluster:
 
 def copied(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
-    plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
+    plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), None, "c")
     writer: Any = SimpleNamespace(producer=None, look_up=lambda _: None, check_age=lambda *_: None)
     return task.RangeWriter(plan, reading(plan), writer).written([HERE])
 
@@ -104,7 +104,7 @@ def transforming(monkeypatch: pytest.MonkeyPatch, values: dict[int, list[bytes]]
     columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
     transform = Transform(Learning(), "learning", columns)
     options = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
-    plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, "c", transform)
+    plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), options, transform, "c")
     return task.RangeWriter(plan, reading(plan), writer, **noted)
 
 

@@ -29,7 +29,7 @@ TOPICS = ("a", "b", "c")
 def plan_of(query: str) -> MirrorPlan:
     reads = stream_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "a"})
     writes = sink_options({"kafka.bootstrap.servers": "there:9092", "checkpointLocation": f"/{query}"})
-    return MirrorPlan(reads, writes, "here", None, Targets("p."), "there")
+    return MirrorPlan(reads, writes, None, "here", Targets("p."), "there")
 
 
 CLIENTS = MirrorClients.for_plan(plan_of(""))

@@ -24,7 +24,7 @@ IDS = {"in": "in-id"}
 def plan(**options: str) -> MirrorPlan:
     reads = stream_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "in", **options})
     writes = sink_options({"kafka.bootstrap.servers": "there:9092"})
-    return MirrorPlan(reads, writes, "here", None, Targets("p.", map="map"), "there")
+    return MirrorPlan(reads, writes, None, "here", Targets("p.", map="map"), "there")
 
 
 CLIENTS = MirrorClients.for_plan(plan())

@@ -103,7 +103,7 @@ def clusters(monkeypatch) -> Clusters:
 def mirror(source: str, target: str, **targets: object) -> TargetTopics:
     reads = stream_options({"kafka.bootstrap.servers": f"{source}:9092", "subscribe": "X"})
     writes = sink_options({"kafka.bootstrap.servers": f"{target}:9092"})
-    plan = MirrorPlan(reads, writes, source, None, Targets(**targets), target)
+    plan = MirrorPlan(reads, writes, None, source, Targets(**targets), target)
     return TargetTopics(plan, MirrorClients(client_of(source), client_of(target)))
 
 

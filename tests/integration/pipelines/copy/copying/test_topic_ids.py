@@ -46,7 +46,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     monkeypatch.setattr(readable, "describe_topics", lambda *_, **__: before)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     source = stream_options({**options, "subscribe": name})
-    plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
+    plan = CopyPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), None, "")
     producer: Any = begin()
     rows = RowWriter(plan.sink, producer, Digest.BATCHES)
     reading = readable.ReadableRanges.in_task(source, "", {name: before[name].id})
