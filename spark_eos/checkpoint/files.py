@@ -18,7 +18,7 @@ from spark_eos.checkpoint.offset_log import (
     SourceLine,
     UnknownVersion,
     entry_of,
-    merged,
+    lowest_offsets,
     source_line,
     topic_twice,
     with_text_keys,
@@ -134,7 +134,7 @@ class Checkpoint:
         twice = topic_twice(ours)
         if twice is not None:
             raise stop("EOS_CHECKPOINT_WITHOUT_OFFSETS.topic_twice", topic=twice)
-        return with_text_keys(merged(ours))
+        return with_text_keys(lowest_offsets(ours))
 
     def topic_ids(self, batch: int) -> dict[str, str]:
         """Return topic → id, for the sources that have ids in the offset log of a micro-batch."""

@@ -189,7 +189,7 @@ def with_offsets(line: SourceLine, offsets: PartitionOffsets) -> str:
     return json.dumps(raw) if '": ' in line.text else json.dumps(raw, separators=(",", ":"))
 
 
-def merged(lines: Iterable[SourceLine]) -> PartitionOffsets:
+def lowest_offsets(lines: Iterable[SourceLine]) -> PartitionOffsets:
     """Return the offsets of all sources together; of a partition that two of them read, the lower one."""
     offsets: PartitionOffsets = {}
     for line in lines:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from spark_eos.base.printable import in_lines
 from spark_eos.base.topic_partition import OffsetRange, flat
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.offset_log import merged
+from spark_eos.checkpoint.offset_log import lowest_offsets
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import absolute
 from spark_eos.errors import EosError, stop
@@ -173,7 +173,7 @@ def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
     of others."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
-    before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))
+    before, planned = (lowest_offsets(logs.sources(n)) for n in (batch - 1, batch))
     starts = flat(before)
     read = [OffsetRange(*p, starts[p], end) for p, end in flat(planned).items() if p in starts]
     return sorted(r for r in read if r.size > 0)

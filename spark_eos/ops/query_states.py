@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from spark_eos.base import system
 from spark_eos.base.topic_partition import PartitionOffsets, by_topic
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.checkpoint.offset_log import merged
+from spark_eos.checkpoint.offset_log import lowest_offsets
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
@@ -180,11 +180,11 @@ def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
 def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     """Return the content of a checkpoint, and the ends of the input partitions that are on this cluster."""
     sources = logs.sources(logs.planned[-1]) if logs.planned else []
-    committed = merged(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
+    committed = lowest_offsets(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
     # Topics of another cluster, such as a mirror reads, are not the topics with these names here.
     known = cluster_id(cluster.client) if any(source.position.cluster is not None for source in sources) else ""
     here = [source for source in sources if not known or source.position.cluster in (None, known)]
-    topics = describe_topics(cluster.client, merged(here), missing_ok=True)
+    topics = describe_topics(cluster.client, lowest_offsets(here), missing_ok=True)
     ids = {(topic, id_) for source in here for topic, id_ in source.position.ids.items()}
     return CheckpointState(
         logs.checkpoint.location,
@@ -192,7 +192,9 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
         logs.done,
         logs.stateful,
         [source.kind for source in sources],
-        _inputs(cluster, merged(sources), committed, {name: topic.partitions for name, topic in topics.items()}),
+        _inputs(
+            cluster, lowest_offsets(sources), committed, {name: topic.partitions for name, topic in topics.items()}
+        ),
         sorted({topic for topic, id_ in ids if topic not in topics or topics[topic].id != id_}),
         sorted({topic for source in sources if source not in here for topic in source.position.offsets}),
         {topic: left.offsets for source in sources for topic, left in source.position.left.items()},

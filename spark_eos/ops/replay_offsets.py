@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.base.topic_partition import OffsetRange, TopicPartition, by_topic, flat, nested
-from spark_eos.checkpoint.offset_log import OTHER, SourceLine, merged, source_line, with_offsets, with_text_keys
+from spark_eos.checkpoint.offset_log import OTHER, SourceLine, lowest_offsets, source_line, with_offsets, with_text_keys
 from spark_eos.errors import stop
 from spark_eos.kafka.admin.topics import (
     NO_OFFSET,
@@ -164,4 +164,4 @@ def _time(client: BrokerClient, r: OffsetRange, offset: int) -> int | None:
 
 def as_offsets(lines: Sequence[str]) -> Offsets:
     """Return the offsets of all lines together."""
-    return with_text_keys(merged(map(source_line, lines)))
+    return with_text_keys(lowest_offsets(map(source_line, lines)))

@@ -8,7 +8,7 @@ from enum import Enum
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
-from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, merged
+from spark_eos.pipelines.copy.ranges import RANGES, CopiedFrom, joined
 from spark_eos.pipelines.files.notes import AllNotes, Notes
 from spark_eos.protocol.extra import Kind
 from spark_eos.protocol.head import DIGEST_BITS, Digest
@@ -121,7 +121,7 @@ def noted_after(batch: int, rows: tuple[int, ...]) -> AllNotes:
 
 def copied_of(rows: list[int]) -> CopiedFrom:
     """The same rows as ranges of the source's offsets."""
-    return CopiedFrom("cluster", (("in", "id"),), None, merged(OffsetRange("in", 0, row, row + 1) for row in rows))
+    return CopiedFrom("cluster", (("in", "id"),), None, joined(OffsetRange("in", 0, row, row + 1) for row in rows))
 
 
 def rows_in(ranges: Iterable[OffsetRange]) -> list[int]:

@@ -45,7 +45,7 @@ class CopiedFrom:
         return Digest.BATCHES if self.transform is None else Digest.CHUNKS
 
 
-def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+def joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """Join ranges where one begins at the end of another; sorted. No offset may be in two of them."""
     result: list[OffsetRange] = []
     for r in sorted(ranges):
@@ -172,7 +172,7 @@ class CopiedRanges(Kind):
             lost=len(lost),
             transactions=len(last.written),
             lost_rows=sum(w.rows for w in lost),
-            ranges=_listed(merged(r for w in lost for r in ranges_of(w)), ()),
+            ranges=_listed(joined(r for w in lost for r in ranges_of(w)), ()),
             rows=rows,
         )
 
@@ -201,7 +201,7 @@ def _union(given: Sequence[CopiedFrom], ranges: Iterable[OffsetRange]) -> Copied
     """Return the source of all tasks of a micro-batch, with these ranges. The tasks were ``given`` different ranges and
     topics, but all else is the same."""
     topics = tuple(sorted({pair for one in given for pair in one.topics}))
-    return replace(given[0], topics=topics, ranges=merged(ranges))
+    return replace(given[0], topics=topics, ranges=joined(ranges))
 
 
 # Replays
@@ -233,8 +233,8 @@ def differences(last: Decision, now: CopiedFrom) -> list[str]:
         return unlike
     if copied.topics != now.topics:
         unlike.append(f"topics and their ids: decided {_named_topics(copied)}, now {_named_topics(now)}")
-    decided = merged([*copied.ranges, *(r for w in last.written for r in ranges_of(w))])
-    current = merged(now.ranges)
+    decided = joined([*copied.ranges, *(r for w in last.written for r in ranges_of(w))])
+    current = joined(now.ranges)
     unlike += _other_logs(decided, current)
     if decided != current:
         unlike.append(f"ranges: decided {_listed(decided, current)}, now {_listed(current, decided)}")

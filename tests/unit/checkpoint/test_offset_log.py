@@ -14,8 +14,8 @@ from spark_eos.checkpoint.offset_log import (
     LeftAt,
     Position,
     entry_of,
+    lowest_offsets,
     marks_of,
-    merged,
     source_line,
     topic_twice,
     with_offsets,
@@ -64,7 +64,7 @@ def test_lines_of_several_sources():
     built_in = source_line('{"t":{"1":3},"u":{"0":6}}')
     assert (ours.kind, ours.position) == (OURS, Position({"t": {0: 4, 1: 5}}, {"t": "x"}, epochs={"t": {0: 7}}))
     assert (built_in.kind, built_in.position) == (BUILT_IN, Position({"t": {1: 3}, "u": {0: 6}}))
-    assert merged([ours, built_in]) == {"t": {0: 4, 1: 3}, "u": {0: 6}}
+    assert lowest_offsets([ours, built_in]) == {"t": {0: 4, 1: 3}, "u": {0: 6}}
     assert topic_twice([ours, built_in]) == "t"
     assert topic_twice([ours]) is None
     left = source_line('{"#cluster": {"id": "c"}, "#left": {"t": {"id": "x", "offsets": {"0": 7}}}}')

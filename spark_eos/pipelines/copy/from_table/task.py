@@ -13,7 +13,7 @@ from spark_eos.errors import stop
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
 from spark_eos.pipelines.copy.from_table.plan import FromTablePlan, TableFile, topic_of
 from spark_eos.pipelines.copy.plan import Transform
-from spark_eos.pipelines.copy.ranges import CopiedFrom, merged
+from spark_eos.pipelines.copy.ranges import CopiedFrom, joined
 from spark_eos.pipelines.copy.task import RangeRows, TaskRun
 from spark_eos.pipelines.copy.transforming import called, columns_of, conformed, row_numbers
 from spark_eos.pipelines.tables.delta.log import TableLog
@@ -29,7 +29,7 @@ class TableRows(RangeRows):
     plan: FromTablePlan
 
     def copied_from(self, given: Sequence[TableFile]) -> CopiedFrom:
-        ranges = merged(file.range(self.plan.table) for file in given)
+        ranges = joined(file.range(self.plan.table) for file in given)
         topics = tuple(sorted({(r.topic, "") for r in ranges}))
         return CopiedFrom("", topics, self.plan.transform.name, ranges)
 

@@ -68,14 +68,14 @@ def table_rows(transform: TableTransform, chunk: Chunk) -> Transformed:
     if not fit.bad:
         return Transformed(fit.rows, rejected)
     if offsets is not None:
-        unfit = {offsets[place].as_py(): in_words(reason) for place, reason in fit.bad.items()}
+        unfit = {offsets[place].as_py(): unfit_reason(reason) for place, reason in fit.bad.items()}
         return Transformed(fit.rows, {**reasons_by_row(chunk.rows, unfit), **rejected})
     if chunk.rows.num_rows == 1:
-        return Transformed(fit.rows, {0: in_words(next(iter(fit.bad.values()))), **rejected})
+        return Transformed(fit.rows, {0: unfit_reason(next(iter(fit.bad.values()))), **rejected})
     return _in_halves(transform, chunk)
 
 
-def in_words(reason: str) -> str:
+def unfit_reason(reason: str) -> str:
     """Return why a record is rejected whose row the table cannot hold. ``reason``: see
     `spark_eos.pipelines.tables.values.Conformed`."""
     return f"the table cannot hold its row: {reason}"

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spark_eos.base import failpoints
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.copy.table.plan import TablePlan
-from spark_eos.pipelines.copy.table.rows import in_words, rows_of
+from spark_eos.pipelines.copy.table.rows import rows_of, unfit_reason
 from spark_eos.pipelines.copy.transforming import rejection
 from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.partitions import NoPartition
@@ -65,13 +65,13 @@ def _named(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
     one with a timestamp that the table cannot hold, or a value that cannot be a partition value."""
     times = records.select([field.name for field in records.schema if pa.types.is_timestamp(field.type)])
     if bad := conformed(times, times.schema).bad:
-        raise rejection(records, {place: in_words(reason) for place, reason in bad.items()})
+        raise rejection(records, {place: unfit_reason(reason) for place, reason in bad.items()})
     try:
         yield
     except NoPartition:
         rows = records.select(layout.schema.names)
         bad = conformed(rows, layout.schema, layout.partition_by, layout.keys).bad
-        raise rejection(records, {place: in_words(reason) for place, reason in bad.items()}) from None
+        raise rejection(records, {place: unfit_reason(reason) for place, reason in bad.items()}) from None
 
 
 def _written(

@@ -13,7 +13,7 @@ from spark_eos.pipelines.copy.ranges import (
     CopiedFrom,
     copied_by,
     differences,
-    merged,
+    joined,
     noted_of,
     ranges_of,
     ranges_to_read,
@@ -134,8 +134,8 @@ def test_a_decision_has_each_range_once():
 
 def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
     """However they are dealt to tasks."""
-    assert merged([OffsetRange("a", 0, 7, 9), A1, OffsetRange("a", 0, 5, 7)]) == (A0, A1)
-    assert merged([OffsetRange("a", 0, 7, 9), OffsetRange("a", 0, 5, 6)]) == (
+    assert joined([OffsetRange("a", 0, 7, 9), A1, OffsetRange("a", 0, 5, 7)]) == (A0, A1)
+    assert joined([OffsetRange("a", 0, 7, 9), OffsetRange("a", 0, 5, 6)]) == (
         OffsetRange("a", 0, 5, 6),
         OffsetRange("a", 0, 7, 9),
     )
@@ -218,7 +218,7 @@ def test_epochs_of_another_cluster_say_nothing_of_a_log():
 def test_merged_ranges_have_the_epochs_of_their_ends():
     """The first one's of the start, the last one's of the end."""
     parts = [OffsetRange("a", 0, 7, 9, "", -1, 4, 4), OffsetRange("a", 0, 5, 7, "", 2, -1, 4)]
-    (whole,) = merged(parts)
+    (whole,) = joined(parts)
     assert (whole.first_epoch, whole.last_epoch, whole.most_epoch) == (2, 4, 4)
 
 
