@@ -53,7 +53,7 @@ class Logs:
             raise self.checkpoint.damaged(name, "it does not have a version and metadata")
         return lines
 
-    def sources(self, batch: int) -> list[SourceLine]:
+    def source_lines(self, batch: int) -> list[SourceLine]:
         """Return the lines of the sources in `entry`, in the query's order. Raises as `entry`."""
         return [source_line(text) for text in self.entry(batch).lines]
 

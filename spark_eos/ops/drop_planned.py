@@ -22,7 +22,7 @@ from spark_eos.ops.answer import Answer, range_as_json, range_as_text
 from spark_eos.ops.checkpoint_files import DROPPED, DroppedFiles
 from spark_eos.ops.checkpoint_logs import Logs, check_known
 from spark_eos.ops.heads import SinkHead, check_named, heads_of
-from spark_eos.ops.table_state import sink_of
+from spark_eos.ops.table_state import table_in
 from spark_eos.protocol.commands import (
     check_not_halted,
     check_still,
@@ -83,7 +83,7 @@ def _as_text(planned: Drop, *, yes: bool) -> str:
 def plan(checkpoint: Checkpoint, cluster: Cluster) -> Drop:
     """Check that a micro-batch is planned and may be dropped. Changes nothing. Raises EosError."""
     query, location = checkpoint.query_id(), checkpoint.location
-    if sink_of(Logs(checkpoint)):
+    if table_in(Logs(checkpoint)):
         raise _nothing(location, "the query writes to a table, which takes micro-batches of any size")
     heads = heads_of(cluster, query) if query is not None else []
     # The files are read after the head: if the same run still has the ledger when it is taken, they are not older.
@@ -173,7 +173,7 @@ def _ranges(logs: Logs, batch: int) -> list[OffsetRange]:
     of others."""
     if batch not in logs.planned or batch - 1 not in logs.planned:
         return []
-    before, planned = (lowest_offsets(logs.sources(n)) for n in (batch - 1, batch))
+    before, planned = (lowest_offsets(logs.source_lines(n)) for n in (batch - 1, batch))
     starts = flat(before)
     read = [OffsetRange(*p, starts[p], end) for p, end in flat(planned).items() if p in starts]
     return sorted(r for r in read if r.size > 0)

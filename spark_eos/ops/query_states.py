@@ -16,7 +16,7 @@ from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
 from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, QueryState
-from spark_eos.ops.table_state import sink_of, table_state
+from spark_eos.ops.table_state import table_in, table_state
 from spark_eos.protocol.commands import known_head
 from spark_eos.protocol.head import NOBODY
 
@@ -50,7 +50,7 @@ def _at(checkpoint: Checkpoint, cluster: Cluster, watch_s: float, quiet_s: float
     if query is None:
         liveness = Liveness(closed=True, quiet_s=quiet_s)
         return QueryState(None, checkpoint=checkpoint_state(logs, cluster), liveness=liveness)
-    if sink := sink_of(logs):
+    if sink := table_in(logs):
         liveness = _by_files(checkpoint, watch_s, quiet_s)
         at = checkpoint_state(logs, cluster)
         return QueryState(query, liveness=liveness, checkpoint=at, table=table_state(query, sink, logs))
@@ -179,8 +179,8 @@ def with_parts(cluster: Cluster, state: QueryState) -> QueryState:
 
 def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     """Return the content of a checkpoint, and the ends of the input partitions that are on this cluster."""
-    sources = logs.sources(logs.planned[-1]) if logs.planned else []
-    committed = lowest_offsets(logs.sources(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
+    sources = logs.source_lines(logs.planned[-1]) if logs.planned else []
+    committed = lowest_offsets(logs.source_lines(logs.done[-1])) if logs.done and logs.done[-1] in logs.planned else {}
     # Topics of another cluster, such as a mirror reads, are not the topics with these names here.
     known = cluster_id(cluster.client) if any(source.position.cluster is not None for source in sources) else ""
     here = [source for source in sources if not known or source.position.cluster in (None, known)]

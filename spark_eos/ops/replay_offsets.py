@@ -41,7 +41,7 @@ class ReplayRange:
 def check_sources(logs: Logs, batch: int) -> list[SourceLine]:
     """Return the sources of the query in the offset log of a micro-batch. Raises ReplayError if one does not read
     Kafka: such a source keeps its progress in other files of the checkpoint."""
-    sources = logs.sources(batch)
+    sources = logs.source_lines(batch)
     if any(source.kind == OTHER for source in sources):
         raise stop("EOS_REPLAY_REFUSED.other_source", location=logs.checkpoint.location, batch=batch)
     return sources

@@ -51,7 +51,7 @@ def in_words(sink: Mapping[str, str]) -> str:
     return f"the {kind} table {sink.get('path') or sink.get('table')}{within}"
 
 
-def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> TableReference:
+def reference_of(sink: Mapping[str, str], settings: HadoopSettings) -> TableReference:
     """Return where a query's table is. ``settings``: of its store and its catalog. Raises OptionError and
     UnsupportedError."""
     catalog = {name: settings[name] for name in settings if name == "catalog" or name.startswith("catalog.")}
@@ -60,10 +60,10 @@ def location_of(sink: Mapping[str, str], settings: HadoopSettings) -> TableRefer
     return options.reference(options.storage)
 
 
-def sink_of(logs: Logs) -> Mapping[str, str]:
+def table_in(logs: Logs) -> Mapping[str, str]:
     """Return the options by which the offset log names the query's table; none where it names none of a known kind.
     Raises CheckpointError."""
-    sources = logs.sources(logs.planned[-1]) if logs.planned else []
+    sources = logs.source_lines(logs.planned[-1]) if logs.planned else []
     named = (source.position.sink for source in sources)
     return next((sink for sink in named if sink.get("format") in _KINDS), {})
 
@@ -72,30 +72,30 @@ def table_state(query: str, sink: Mapping[str, str], logs: Logs) -> TableState:
     """Ask the table of a query. Never raises EosError for the table; raises CheckpointError."""
     last = None
     try:
-        location = location_of(sink, logs.checkpoint.settings)
+        reference = reference_of(sink, logs.checkpoint.settings)
         try:
-            remembered = location.remembered(query)
+            remembered = reference.remembered(query)
         except EosError as error:
             if logs.done or error.condition not in _NO_TABLE:
                 raise
             remembered = Remembered(None, None)  # the first start creates the table
         last = remembered.last
-        return TableState(sink, last, _judged(location, query, remembered, logs))
+        return TableState(sink, last, _judged(reference, query, remembered, logs))
     except EosError as error:
         is_stop = error.condition in (*_STOPS, *_NO_TABLE)
         return TableState(sink, last, stop=error) if is_stop else TableState(sink, last, problem=str(error))
 
 
-def _judged(location: TableReference, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
+def _judged(reference: TableReference, query: str, remembered: Remembered, logs: Logs) -> BatchPresence | None:
     """Judge whether the table has the micro-batch that is run again, as a start and the commit of its first micro-batch
     judge it; None where none is. Raises the TableError by which these stop."""
     done, planned = (log[-1] if log else None for log in (logs.done, logs.planned))
-    check_start(location.name, remembered.last, finished=done, planned=planned)
+    check_start(reference.name, remembered.last, finished=done, planned=planned)
     again = None
     if planned is not None and planned != done:
-        again = presence_of(location.name, remembered, _micro_batch(query, planned, logs))
+        again = presence_of(reference.name, remembered, _micro_batch(query, planned, logs))
     if remembered.last is not None and again in (None, BatchPresence.NEW):
-        location.check_kept(query, remembered.last + 1)
+        reference.check_kept(query, remembered.last + 1)
     return again
 
 
@@ -104,8 +104,8 @@ def _micro_batch(query: str, number: int, logs: Logs) -> RangeBatch:
     empty."""
     from spark_eos.source.plan import ranges_between  # which imports pyspark, as the commands do not
 
-    end = logs.sources(number)
-    begin = logs.sources(number - 1) if number else end
+    end = logs.source_lines(number)
+    begin = logs.source_lines(number - 1) if number else end
     pairs = zip(begin, end, strict=False)
     ranges = [r for one, other in pairs for r in ranges_between(one.position, other.position)]
     return RangeBatch(query, number, tuple(ranges))

@@ -18,7 +18,7 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ops.doctor.brokers import ClusterFacts
 from spark_eos.ops.doctor.findings import ERROR, OK, UNKNOWN, Finding, PlannedQuery, Tools
-from spark_eos.ops.table_state import in_words, location_of
+from spark_eos.ops.table_state import in_words, reference_of
 from spark_eos.protocol.names import doctor_name
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
@@ -144,13 +144,13 @@ def check_input(client: BrokerClient, topic: str) -> None:
 
 def check_table(sink: Mapping[str, str], settings: HadoopSettings) -> Finding:
     """Judge whether a table exists, or can be created. ``sink``: the query's options that name it; ``settings``: see
-    `spark_eos.ops.table_state.location_of`. Does not try to write it."""
+    `spark_eos.ops.table_state.reference_of`. Does not try to write it."""
     subject = f"output {in_words(sink)}"
     try:
-        location = location_of(sink, settings)
-        columns = location.columns()
+        reference = reference_of(sink, settings)
+        columns = reference.columns()
         if columns is None:
-            location.check_new(None)
+            reference.check_new(None)
     except EosError as error:
         severity = UNKNOWN if error.restart_helps or error.condition == "EOS_NOT_INSTALLED" else ERROR
         return Finding("table", subject, severity, error.message, error.hint, (), error.condition)
