@@ -186,18 +186,17 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
     here = [source for source in sources if not known or source.position.cluster in (None, known)]
     topics = describe_topics(cluster.client, lowest_offsets(here), missing_ok=True)
     ids = {(topic, id_) for source in here for topic, id_ in source.position.ids.items()}
+    counts = {name: topic.partitions for name, topic in topics.items()}
     return CheckpointState(
-        logs.checkpoint.location,
-        logs.planned,
-        logs.done,
-        logs.stateful,
-        [source.kind for source in sources],
-        _inputs(
-            cluster, lowest_offsets(sources), committed, {name: topic.partitions for name, topic in topics.items()}
-        ),
-        sorted({topic for topic, id_ in ids if topic not in topics or topics[topic].id != id_}),
-        sorted({topic for source in sources if source not in here for topic in source.position.offsets}),
-        {topic: left.offsets for source in sources for topic, left in source.position.left.items()},
+        location=logs.checkpoint.location,
+        planned=logs.planned,
+        committed=logs.done,
+        stateful=logs.stateful,
+        sources=[source.kind for source in sources],
+        partitions=_inputs(cluster, lowest_offsets(sources), committed, counts),
+        recreated_topics=sorted({topic for topic, id_ in ids if topic not in topics or topics[topic].id != id_}),
+        elsewhere=sorted({topic for source in sources if source not in here for topic in source.position.offsets}),
+        left={topic: left.offsets for source in sources for topic, left in source.position.left.items()},
     )
 
 

@@ -90,7 +90,7 @@ class SinkOptions:
     two_phase: bool = False
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
     ledger_begin: int | None = None
-    group_id: str | None = field(default=None)
+    group_id: str | None = None
     storage: HadoopSettings = _NO_SETTINGS
 
     @property
