@@ -40,16 +40,18 @@ def check_new(
     schema: pa.Schema,
     partition_by: Sequence[str],
     properties: Mapping[str, str] | None,
-    check_kept: CheckKept,
+    check_appendable: CheckKept,
 ) -> None:
     """Check that tasks can write to a table that is created like this. Raises SchemaError, and TableError
     (EOS_DELTA_TABLE_SETTINGS.new) for properties that appends would break, or that delta-rs does not take."""
     check_columns(schema, partition_by)
     check_names(pa.schema([]), schema)
     given = dict(properties or {})
-    if _is_kept(schema, given, check_kept):
+    if _is_appendable(schema, given, check_appendable):
         return
-    broken = {name: value for name, value in given.items() if not _is_kept(schema, {name: value}, check_kept)} or given
+    broken = {
+        name: value for name, value in given.items() if not _is_appendable(schema, {name: value}, check_appendable)
+    } or given
     listed = ", ".join(f"{name}={value}" for name, value in broken.items())
     raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=path, properties=listed)
 
@@ -69,7 +71,7 @@ def check_folder(path: str, settings: HadoopSettings) -> None:
         raise stop("EOS_DELTA_NO_TABLE.other_files", path=path, files=listed)
 
 
-def _is_kept(schema: pa.Schema, properties: Mapping[str, str], check_kept: CheckKept) -> bool:
+def _is_appendable(schema: pa.Schema, properties: Mapping[str, str], check_appendable: CheckKept) -> bool:
     """Return whether a table with these properties would take appends, by creating one in a folder that is then
     removed: some properties change a table's protocol, in a way that only delta-rs knows."""
     from deltalake import DeltaTable
@@ -80,7 +82,7 @@ def _is_kept(schema: pa.Schema, properties: Mapping[str, str], check_kept: Check
         return False
     with TemporaryDirectory() as folder:
         try:
-            check_kept(DeltaTable.create(folder, schema, configuration=properties))
+            check_appendable(DeltaTable.create(folder, schema, configuration=properties))
         except OSError:
             raise
         except BaseException as error:  # delta-rs panics for some, which is no Exception

@@ -18,7 +18,7 @@ import pyarrow.types as types
 from spark_eos.base import failpoints
 from spark_eos.errors import EosError, stop
 from spark_eos.pipelines.tables.commit import ColumnAddition
-from spark_eos.pipelines.tables.delta.table import Table, check_kept, columns_of, differences, refused, taken_back
+from spark_eos.pipelines.tables.delta.table import Table, check_appendable, columns_of, differences, refused, taken_back
 from spark_eos.pipelines.tables.evolution import added
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class DeltaAddition(ColumnAddition["DeltaTable"]):
         location = self.table.location
         handle = location.open()
         self._check_id(handle)
-        check_kept(location, handle)
+        check_appendable(location, handle)
         return handle
 
     def columns(self, handle: DeltaTable) -> pa.Schema:

@@ -213,11 +213,11 @@ class Table:
 
     def check(self, handle: DeltaTable) -> None:
         """Check that the table can still take the files that tasks have written. Raises TableError."""
-        check_kept(self.location, handle)
+        check_appendable(self.location, handle)
         check_columns(self.location, handle, dict(self.columns), self.partition_by)
 
 
-def check_kept(location: Location, handle: DeltaTable) -> None:
+def check_appendable(location: Location, handle: DeltaTable) -> None:
     """Check that the table has no rule that an append of files would break, as delta-rs does not. Raises TableError."""
     path, properties = location.path, handle.metadata().configuration
     if _FORGETS in properties:
@@ -365,7 +365,7 @@ def known(
                 storage_options=dict(location.options),
             )
             handle = location.open()
-        check_kept(location, handle)
+        check_appendable(location, handle)
         columns = columns_of(schema)
         # A table that was there keeps its own partition columns.
         folders = tuple(handle.metadata().partition_columns)
@@ -383,7 +383,7 @@ def check_creatable(
     """Check that a table with these columns can be created at the location, where there is none. Writes nothing there.
     Raises TableError and SchemaError, and errors of the store."""
     check_folder(location.path, location.settings)
-    check_new(location.path, schema, partition_by, properties, partial(check_kept, location))
+    check_new(location.path, schema, partition_by, properties, partial(check_appendable, location))
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
 
 def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
     """Nor is what the table may forget."""
-    patch.setattr(table, "check_kept", lambda *_: None)
+    patch.setattr(table, "check_appendable", lambda *_: None)
 
 
 def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:

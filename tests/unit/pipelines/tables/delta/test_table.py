@@ -11,7 +11,13 @@ from deltalake import DeltaTable, Schema
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
-from spark_eos.pipelines.tables.delta.table import check_kept, check_put_if_absent, known, location_of, without_secrets
+from spark_eos.pipelines.tables.delta.table import (
+    check_appendable,
+    check_put_if_absent,
+    known,
+    location_of,
+    without_secrets,
+)
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
 from tests.support.servers.s3_stand_in import s3_stand_in
@@ -280,7 +286,7 @@ def test_rules_within_a_type_are_found(tmp_path) -> None:
             action["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, actions)))
     with pytest.raises(TableError, match=r"a\.rule on column headers\.value"):
-        check_kept(place, place.open())
+        check_appendable(place, place.open())
 
 
 # Stores
