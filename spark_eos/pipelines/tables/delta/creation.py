@@ -1,9 +1,12 @@
-"""Checks of a Delta table that is to be created, as far as that is known before one is created."""
+"""The Delta table of a query that starts: one that is there is checked, and where there is none, it is created, after
+checks that tell as much as is known before."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -12,8 +15,10 @@ import pyarrow.types as types
 from pyarrow.fs import FileSelector
 
 from spark_eos.errors import stop
+from spark_eos.pipelines.tables import values
+from spark_eos.pipelines.tables.delta.put_if_absent import check_put_if_absent
+from spark_eos.pipelines.tables.delta.table import Location, Table, check_appendable, check_columns, columns_of, refused
 from spark_eos.pipelines.tables.evolution import added
-from spark_eos.pipelines.tables.values import check_columns
 from spark_eos.spi import HadoopSettings, open_store
 
 if TYPE_CHECKING:
@@ -35,6 +40,67 @@ _LISTED = 3
 CheckKept = Callable[["DeltaTable"], None]
 
 
+def known(
+    location: Location,
+    schema: pa.Schema,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    *,
+    create: bool = True,
+) -> Table:
+    """Return the table at the location, with exactly these columns.
+
+    Where there is none, it is created if ``create``, with ``partition_by`` and ``properties``. Raises TableError
+    (EOS_DELTA_NO_TABLE, EOS_TABLE_DIFFERS, EOS_DELTA_TABLE_SETTINGS), also where its store would let one commit replace
+    another one (EOS_DELTA_STORE_UNSAFE), and SchemaError for columns that files cannot have.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    with refused(location):
+        handle = None
+        try:
+            handle = location.open()
+        except TableNotFoundError:
+            if not create:
+                more = ", though the checkpoint has micro-batches that were written to it"
+                raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, at=f" at {location.path}{more}") from None
+            check_creatable(location, schema, partition_by, properties)
+        if not location.is_local:
+            check_put_if_absent(location)
+        if handle is None:
+            if location.is_local:
+                Path(location.uri).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(
+                location.uri,
+                schema,
+                mode="ignore",
+                partition_by=list(partition_by) or None,
+                configuration=properties,
+                storage_options=dict(location.options),
+            )
+            handle = location.open()
+        check_appendable(location, handle)
+        columns = columns_of(schema)
+        # A table that was there keeps its own partition columns.
+        folders = tuple(handle.metadata().partition_columns)
+        check_columns(location, handle, columns, folders)
+        values.check_columns(schema, folders)
+        return Table(location, str(handle.metadata().id), tuple(columns.items()), folders)
+
+
+def check_creatable(
+    location: Location,
+    schema: pa.Schema,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Check that a table with these columns can be created at the location, where there is none. Writes nothing there.
+    Raises TableError and SchemaError, and errors of the store."""
+    check_folder(location.path, location.settings)
+    check_new(location.path, schema, partition_by, properties, partial(check_appendable, location))
+
+
 def check_new(
     path: str,
     schema: pa.Schema,
@@ -44,7 +110,7 @@ def check_new(
 ) -> None:
     """Check that tasks can write to a table that is created like this. Raises SchemaError, and TableError
     (EOS_DELTA_TABLE_SETTINGS.new) for properties that appends would break, or that delta-rs does not take."""
-    check_columns(schema, partition_by)
+    values.check_columns(schema, partition_by)
     check_names(pa.schema([]), schema)
     given = dict(properties or {})
     if _is_appendable(schema, given, check_appendable):

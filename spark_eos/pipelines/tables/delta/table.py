@@ -1,16 +1,12 @@
-"""Delta tables by delta-rs: their location, checks that this writer supports their rules, and their creation."""
+"""Delta tables by delta-rs: their location, and checks that this writer supports their rules."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,8 +17,7 @@ from spark_eos.base.frozen_settings import Settings
 from spark_eos.base.log import logger
 from spark_eos.base.printable import hidden
 from spark_eos.errors import EosError, invalid_option, stop
-from spark_eos.pipelines.tables import evolution, values
-from spark_eos.pipelines.tables.delta.creation import check_folder, check_new
+from spark_eos.pipelines.tables import evolution
 from spark_eos.spi import HadoopSettings, Store, absolute, open_store
 
 if TYPE_CHECKING:
@@ -52,8 +47,6 @@ _PATIENCE = {"timeout": "20s", "connect_timeout": "5s", "retry_timeout": "30s", 
 #: Characters of an address, or a path, that delta-rs would decode, so that its log would not be beside the files.
 _DECODED = re.compile(r"[?#%\\\x00-\x1f\x7f]|\s$")
 _DECODED_LOCALLY = re.compile(r"[%\\\x00]")
-#: Rounds in which a store is tried, and commits at once in each.
-_ROUNDS, _AT_ONCE = 3, 4
 
 
 class StorageOptions(Settings):
@@ -309,9 +302,6 @@ def taken_back(location: Location, handle: DeltaTable) -> bool:
     return True
 
 
-# The start of a query
-
-
 def columns_there(location: Location) -> tuple[pa.Schema, tuple[str, ...]] | None:
     """Return the columns and the partition columns of the table at the location; None where there is none. Raises
     TableError (EOS_DELTA_FAILED)."""
@@ -323,67 +313,6 @@ def columns_there(location: Location) -> tuple[pa.Schema, tuple[str, ...]] | Non
         except TableNotFoundError:
             return None
         return pa.schema(handle.schema().to_arrow()), tuple(handle.metadata().partition_columns)
-
-
-def known(
-    location: Location,
-    schema: pa.Schema,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    *,
-    create: bool = True,
-) -> Table:
-    """Return the table at the location, with exactly these columns.
-
-    Where there is none, it is created if ``create``, with ``partition_by`` and ``properties``. Raises TableError
-    (EOS_DELTA_NO_TABLE, EOS_TABLE_DIFFERS, EOS_DELTA_TABLE_SETTINGS), also where its store would let one commit replace
-    another one (EOS_DELTA_STORE_UNSAFE), and SchemaError for columns that files cannot have.
-    """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    with refused(location):
-        handle = None
-        try:
-            handle = location.open()
-        except TableNotFoundError:
-            if not create:
-                more = ", though the checkpoint has micro-batches that were written to it"
-                raise stop("EOS_DELTA_NO_TABLE.path", path=location.path, at=f" at {location.path}{more}") from None
-            check_creatable(location, schema, partition_by, properties)
-        if not location.is_local:
-            check_put_if_absent(location)
-        if handle is None:
-            if location.is_local:
-                Path(location.uri).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(
-                location.uri,
-                schema,
-                mode="ignore",
-                partition_by=list(partition_by) or None,
-                configuration=properties,
-                storage_options=dict(location.options),
-            )
-            handle = location.open()
-        check_appendable(location, handle)
-        columns = columns_of(schema)
-        # A table that was there keeps its own partition columns.
-        folders = tuple(handle.metadata().partition_columns)
-        check_columns(location, handle, columns, folders)
-        values.check_columns(schema, folders)
-        return Table(location, str(handle.metadata().id), tuple(columns.items()), folders)
-
-
-def check_creatable(
-    location: Location,
-    schema: pa.Schema,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-) -> None:
-    """Check that a table with these columns can be created at the location, where there is none. Writes nothing there.
-    Raises TableError and SchemaError, and errors of the store."""
-    check_folder(location.path, location.settings)
-    check_new(location.path, schema, partition_by, properties, partial(check_appendable, location))
 
 
 @contextmanager
@@ -402,44 +331,3 @@ def without_secrets(error: BaseException, location: Location) -> str:
     secrets = [value for name, value in location.options.items() if "key" in name or "token" in name]
     text = hidden(" ".join(f"{type(error).__name__}: {error}".split()), secrets, location.options.values())
     return text[:400].rstrip(".:")
-
-
-def check_put_if_absent(location: Location) -> None:
-    """Check that the store lets only one of several commits of the same version succeed. Raises TableError
-    (EOS_DELTA_STORE_UNSAFE).
-
-    Tried by commits at once to a table of its own, in a folder of this one that neither readers nor VACUUM look into.
-    Each has seen that there is no such version yet when it writes it, so on a store without conditions several succeed:
-    as a rule all of them, and in `_ROUNDS` rounds more than one at least once.
-    """
-    folder = f"_spark_eos_{uuid.uuid4().hex}"
-    try:
-        for number in range(_ROUNDS):
-            uri = f"{location.uri}/{folder}/{number}"
-            if _successes(replace(location, uri=uri)) != 1:
-                raise stop("EOS_DELTA_STORE_UNSAFE", path=location.path)
-    finally:
-        with suppress(Exception):
-            location.drop(folder)
-
-
-def _successes(place: Location) -> int:
-    """Return how many of several commits of version 1, at once, succeed in a new table."""
-    from deltalake import CommitProperties, DeltaTable, Transaction
-
-    schema = pa.schema([("n", pa.int32())])
-    DeltaTable.create(place.uri, schema, storage_options=dict(place.options))
-    together = threading.Barrier(_AT_ONCE)
-
-    def commit(number: int) -> bool:
-        handle = place.open()
-        once = CommitProperties(max_commit_retries=0, app_transactions=[Transaction("one of them", number)])
-        together.wait()
-        try:
-            handle.create_write_transaction([], "append", schema, commit_properties=once)
-        except Exception:  # as it has to be for all but one
-            return False
-        return True
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return sum(pool.map(commit, range(_AT_ONCE)))

@@ -10,18 +10,9 @@ import pyarrow as pa
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.tables import evolution
-from spark_eos.pipelines.tables.delta.creation import check_folder, check_names
+from spark_eos.pipelines.tables.delta.creation import check_creatable, check_folder, check_names, known
 from spark_eos.pipelines.tables.delta.memory import MERGES, check_meant, remembered
-from spark_eos.pipelines.tables.delta.table import (
-    Location,
-    Table,
-    check_creatable,
-    columns_of,
-    columns_there,
-    known,
-    refused,
-    without_secrets,
-)
+from spark_eos.pipelines.tables.delta.table import Location, Table, columns_of, columns_there, refused, without_secrets
 from spark_eos.pipelines.tables.files import DataFile, FileLayout
 from spark_eos.pipelines.tables.micro_batch import RangeBatch, Remembered
 from spark_eos.pipelines.tables.target import TableColumns, Target

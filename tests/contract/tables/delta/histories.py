@@ -27,7 +27,8 @@ from deltalake.schema import Field, PrimitiveType
 from spark_eos.base import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.delta.table import Table, known, location_of
+from spark_eos.pipelines.tables.delta.creation import known
+from spark_eos.pipelines.tables.delta.table import Table, location_of
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from tests.support.tables.delta_files import (
     SCHEMA,

@@ -14,8 +14,8 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
 from spark_eos.pipelines.tables.delta.actions import add_action
-from spark_eos.pipelines.tables.delta.creation import retention_ms
-from spark_eos.pipelines.tables.delta.table import Location, Table, known, location_of
+from spark_eos.pipelines.tables.delta.creation import known, retention_ms
+from spark_eos.pipelines.tables.delta.table import Location, Table, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.tables.delta_files import (
     QUERY,

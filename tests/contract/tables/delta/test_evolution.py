@@ -14,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta import evolution
-from spark_eos.pipelines.tables.delta.table import Table, known, location_of
+from spark_eos.pipelines.tables.delta.creation import known
+from spark_eos.pipelines.tables.delta.table import Table, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
 from tests.support.tables.delta_files import QUERY, SCHEMA, add_columns, committed, micro_batch

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.pipelines.tables import commit, micro_batch
-from spark_eos.pipelines.tables.delta import memory, table
+from spark_eos.pipelines.tables.delta import creation, memory, table
 from spark_eos.pipelines.tables.delta.commit import DeltaCommit
 from spark_eos.pipelines.tables.delta.evolution import DeltaAddition
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
@@ -106,12 +106,14 @@ def commits_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
     """They are not looked at again."""
-    patch.setattr(table, "check_columns", lambda *_: None)
+    for module in (creation, table):
+        patch.setattr(module, "check_columns", lambda *_: None)
 
 
 def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
     """Nor is what the table may forget."""
-    patch.setattr(table, "check_appendable", lambda *_: None)
+    for module in (creation, table):
+        patch.setattr(module, "check_appendable", lambda *_: None)
 
 
 def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.delta.table import Table, known
+from spark_eos.pipelines.tables.delta.creation import known
+from spark_eos.pipelines.tables.delta.table import Table
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, s3_stand_in
 from tests.support.tables.delta_files import (
     SCHEMA,

@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.pipelines.tables.delta.table import Location, known, location_of
+from spark_eos.pipelines.tables.delta.creation import known
+from spark_eos.pipelines.tables.delta.table import Location, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileWriter
 from tests.support.servers.s3_stand_in import s3_stand_in

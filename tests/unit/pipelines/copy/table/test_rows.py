@@ -33,7 +33,8 @@ from spark_eos.pipelines.copy.values import SchemaTransform
 from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.schemas import Registered, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
-from spark_eos.pipelines.tables.delta.table import known, location_of
+from spark_eos.pipelines.tables.delta.creation import known
+from spark_eos.pipelines.tables.delta.table import location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference, DeltaTarget
 from spark_eos.pipelines.tables.files import FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.micro_batch import RangeBatch

@@ -11,13 +11,9 @@ from deltalake import DeltaTable, Schema
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
-from spark_eos.pipelines.tables.delta.table import (
-    check_appendable,
-    check_put_if_absent,
-    known,
-    location_of,
-    without_secrets,
-)
+from spark_eos.pipelines.tables.delta.creation import known
+from spark_eos.pipelines.tables.delta.put_if_absent import check_put_if_absent
+from spark_eos.pipelines.tables.delta.table import check_appendable, location_of, without_secrets
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
 from tests.support.servers.s3_stand_in import s3_stand_in
