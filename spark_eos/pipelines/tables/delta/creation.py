@@ -4,11 +4,9 @@ checks that tell as much as is known before."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as types
@@ -21,9 +19,6 @@ from spark_eos.pipelines.tables.delta.table import Location, Table, check_append
 from spark_eos.pipelines.tables.evolution import added
 from spark_eos.spi import HadoopSettings, open_store
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
 #: Characters that Delta allows in a column's name only with column mapping, which is refused.
 _MAPPED = re.compile(r"[ ,;{}()\n\t=]")
 #: The property for how long VACUUM spares files that are in no version.
@@ -35,9 +30,6 @@ _UNITS_MS |= {"millisecond": 1}
 
 #: Files that an error names.
 _LISTED = 3
-
-#: Raises TableError for a table that an append of files would break.
-CheckKept = Callable[["DeltaTable"], None]
 
 
 def known(
@@ -95,31 +87,18 @@ def check_creatable(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Check that a table with these columns can be created at the location, where there is none. Writes nothing there.
-    Raises TableError and SchemaError, and errors of the store."""
+    """Check that a table with these columns can be created at the location, where there is none, and that tasks can
+    write to it. Writes nothing there. Raises SchemaError, TableError, such as EOS_DELTA_TABLE_SETTINGS.new for
+    properties that appends would break or that delta-rs does not take, and errors of the store."""
     check_folder(location.path, location.settings)
-    check_new(location.path, schema, partition_by, properties, partial(check_appendable, location))
-
-
-def check_new(
-    path: str,
-    schema: pa.Schema,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str] | None,
-    check_appendable: CheckKept,
-) -> None:
-    """Check that tasks can write to a table that is created like this. Raises SchemaError, and TableError
-    (EOS_DELTA_TABLE_SETTINGS.new) for properties that appends would break, or that delta-rs does not take."""
     values.check_columns(schema, partition_by)
     check_names(pa.schema([]), schema)
     given = dict(properties or {})
-    if _is_appendable(schema, given, check_appendable):
+    if _is_appendable(location, schema, given):
         return
-    broken = {
-        name: value for name, value in given.items() if not _is_appendable(schema, {name: value}, check_appendable)
-    } or given
-    listed = ", ".join(f"{name}={value}" for name, value in broken.items())
-    raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=path, properties=listed)
+    broken = {name: value for name, value in given.items() if not _is_appendable(location, schema, {name: value})}
+    listed = ", ".join(f"{name}={value}" for name, value in (broken or given).items())
+    raise stop("EOS_DELTA_TABLE_SETTINGS.new", path=location.path, properties=listed)
 
 
 def check_folder(path: str, settings: HadoopSettings) -> None:
@@ -137,7 +116,7 @@ def check_folder(path: str, settings: HadoopSettings) -> None:
         raise stop("EOS_DELTA_NO_TABLE.other_files", path=path, files=listed)
 
 
-def _is_appendable(schema: pa.Schema, properties: Mapping[str, str], check_appendable: CheckKept) -> bool:
+def _is_appendable(location: Location, schema: pa.Schema, properties: Mapping[str, str]) -> bool:
     """Return whether a table with these properties would take appends, by creating one in a folder that is then
     removed: some properties change a table's protocol, in a way that only delta-rs knows."""
     from deltalake import DeltaTable
@@ -148,7 +127,7 @@ def _is_appendable(schema: pa.Schema, properties: Mapping[str, str], check_appen
         return False
     with TemporaryDirectory() as folder:
         try:
-            check_appendable(DeltaTable.create(folder, schema, configuration=properties))
+            check_appendable(location, DeltaTable.create(folder, schema, configuration=properties))
         except OSError:
             raise
         except BaseException as error:  # delta-rs panics for some, which is no Exception
