@@ -63,7 +63,7 @@ _RETRIES = 15
 @dataclass(frozen=True)
 class DeltaCommit(FilesCommit["DeltaTable"]):
     """The commit of one micro-batch. ``after_restore``: the version of a RESTORE that the user has allowed; ``added``:
-    the files as actions of the log, the same ones in each try."""
+    the files as actions of the log, the same ones in each try; ``tries``: counts these, as the first has no retries."""
 
     table: Table
     after_restore: int | None
