@@ -19,6 +19,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -58,13 +59,22 @@ class Store:
         """Write a file. Where files are renamed in one step, a crash leaves a draft of another name, and never half a
         file; object stores have neither. Raises OSError."""
         path = f"{self.root}/{name}"
-        draft = f"{path}.{uuid.uuid4().hex}.new" if self.renames else path
-        if self.renames:
-            self.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
-        with self.files.open_output_stream(draft) as stream:
-            stream.write(data)
-        if self.renames:
+        if not self.renames:
+            self._put(path, data)
+            return
+        draft = f"{path}.{uuid.uuid4().hex}.new"
+        self.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        try:
+            self._put(draft, data)
             self.files.move(draft, path)
+        except BaseException:
+            with suppress(Exception):
+                self.files.delete_file(draft)
+            raise
+
+    def _put(self, path: str, data: bytes) -> None:
+        with self.files.open_output_stream(path) as stream:
+            stream.write(data)
 
     def why_unwritable(self) -> str | None:
         """Say why this user cannot write here, where there may be nothing yet; None where nothing stands in the way, or

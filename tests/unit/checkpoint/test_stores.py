@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import pyarrow.fs
 import pytest
 
@@ -204,6 +206,24 @@ def test_what_pyarrow_does_not_know_is_left_to_fsspec():
 
     fsspec.filesystem("memory").pipe("/place/chk/metadata", b'{"id": "from-memory"}')
     assert Checkpoint("memory://place/chk").query_id() == "from-memory"
+
+
+def test_a_write_that_fails_leaves_no_draft(tmp_path):
+    """Nobody would look for it."""
+    (tmp_path / "name").mkdir()
+    with pytest.raises(OSError, match="name"):
+        open_store(str(tmp_path), HadoopSettings()).write("name", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]
+
+
+def test_the_error_of_a_write_stays_where_its_draft_cannot_be_removed():
+    """It is what stands in the way."""
+    files = MagicMock()
+    files.move.side_effect, files.delete_file.side_effect = OSError("no space"), OSError("no draft")
+    with pytest.raises(OSError, match="no space"):
+        Store(files, "/a", local=True).write("name", b"x")
+    (draft,) = files.open_output_stream.call_args.args
+    files.delete_file.assert_called_once_with(draft)
 
 
 @pytest.mark.parametrize("location", ["viewfs://cluster/a", "abfss://box@/a", "s3a:///a"])
