@@ -13,10 +13,10 @@ import pyarrow.types as types
 from pyarrow.fs import FileSelector
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.tables import values
 from spark_eos.pipelines.tables.delta.put_if_absent import check_put_if_absent
-from spark_eos.pipelines.tables.delta.table import Location, Table, check_appendable, check_columns, columns_of, refused
+from spark_eos.pipelines.tables.delta.table import Location, Table, check_appendable, check_same, columns_of, refused
 from spark_eos.pipelines.tables.evolution import added
+from spark_eos.pipelines.tables.values import check_columns
 from spark_eos.spi import HadoopSettings, open_store
 
 #: Characters that Delta allows in a column's name only with column mapping, which is refused.
@@ -76,8 +76,8 @@ def known(
         columns = columns_of(schema)
         # A table that was there keeps its own partition columns.
         folders = tuple(handle.metadata().partition_columns)
-        check_columns(location, handle, columns, folders)
-        values.check_columns(schema, folders)
+        check_same(location, handle, columns, folders)
+        check_columns(schema, folders)
         return Table(location, str(handle.metadata().id), tuple(columns.items()), folders)
 
 
@@ -91,7 +91,7 @@ def check_creatable(
     write to it. Writes nothing there. Raises SchemaError, TableError, such as EOS_DELTA_TABLE_SETTINGS.new for
     properties that appends would break or that delta-rs does not take, and errors of the store."""
     check_folder(location.path, location.settings)
-    values.check_columns(schema, partition_by)
+    check_columns(schema, partition_by)
     check_names(pa.schema([]), schema)
     given = dict(properties or {})
     if _is_appendable(location, schema, given):

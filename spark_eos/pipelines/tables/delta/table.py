@@ -207,7 +207,7 @@ class Table:
     def check(self, handle: DeltaTable) -> None:
         """Check that the table can still take the files that tasks have written. Raises TableError."""
         check_appendable(self.location, handle)
-        check_columns(self.location, handle, dict(self.columns), self.partition_by)
+        check_same(self.location, handle, dict(self.columns), self.partition_by)
 
 
 def check_appendable(location: Location, handle: DeltaTable) -> None:
@@ -266,9 +266,7 @@ def _plain(node: Any) -> Any:  # noqa: ANN401  # JSON
     return [_plain(item) for item in node] if isinstance(node, list) else node
 
 
-def check_columns(
-    location: Location, handle: DeltaTable, written: Mapping[str, str], partition_by: Sequence[str]
-) -> None:
+def check_same(location: Location, handle: DeltaTable, written: Mapping[str, str], partition_by: Sequence[str]) -> None:
     """Check that the table has exactly these columns and partition columns. Raises TableError."""
     unlike = differences(written, columns_in(handle.schema().to_json()))
     folders = list(handle.metadata().partition_columns)

@@ -107,7 +107,7 @@ def commits_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 def columns_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
     """They are not looked at again."""
     for module in (creation, table):
-        patch.setattr(module, "check_columns", lambda *_: None)
+        patch.setattr(module, "check_same", lambda *_: None)
 
 
 def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
