@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_eos.errors import stop
 from spark_eos.pipelines.copy.comparing import differing
-from spark_eos.pipelines.copy.transforming import Transformed, as_batch, conformed, reasons_by_row, without_rejected
+from spark_eos.pipelines.copy.transforming import Transformed, as_batch, as_sink_rows, reasons_by_row, without_rejected
 
 if TYPE_CHECKING:
     from spark_eos.pipelines.copy.plan import Function
@@ -25,7 +25,7 @@ def check_transform(transform: Function, batch: pa.RecordBatch, *, table: bool =
 
     def apply(piece: pa.RecordBatch) -> Transformed:
         rows, reasons = without_rejected(as_batch(transform(piece)), keeps_offset=table, number_column=place)
-        return Transformed(rows if table else conformed(rows), reasons_by_row(piece, reasons, place))
+        return Transformed(rows if table else as_sink_rows(rows), reasons_by_row(piece, reasons, place))
 
     whole = apply(batch)
     for size in sorted({1, 2, 3, max(1, batch.num_rows // 2)}):

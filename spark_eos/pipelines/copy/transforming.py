@@ -157,7 +157,7 @@ def split(
     """Split a result into rows and rejected records. ``result``, ``failed``: as `called` returns them, for these
     records; ``number_column``: the column that numbers them. Raises SchemaError, RowError."""
     batch, reasons = without_rejected(result, number_column=number_column)
-    rows = conformed(batch)
+    rows = as_sink_rows(batch)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(rows.schema.names))
     return Transformed(rows, {**reasons_by_row(records, reasons, number_column), **failed})
@@ -304,7 +304,7 @@ def checked(
 ) -> Transform:
     """Return the function as a transform, with the columns that it returns when it is called once with an empty batch.
     Raises SchemaError, RowError."""
-    rows = conformed(without_rejected(as_batch(function(empty)), number_column=number_column)[0])
+    rows = as_sink_rows(without_rejected(as_batch(function(empty)), number_column=number_column)[0])
     return transform_to(topic, function, name, rows, on_malformed)
 
 
@@ -319,7 +319,7 @@ def transform_to(
     return Transform(function, name, columns, on_malformed=on_malformed)
 
 
-def conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def as_sink_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the sink's columns, with their types. Raises SchemaError, RowError."""
     names = batch.schema.names
     unknown = [name for name in names if name not in TYPES]

@@ -19,7 +19,7 @@ import pyarrow.types as types
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import is_text
 from spark_eos.pipelines.copy.from_table.plan import TableFile
-from spark_eos.pipelines.copy.transforming import HEADERS_TYPE, conformed
+from spark_eos.pipelines.copy.transforming import HEADERS_TYPE, as_sink_rows
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS, CHANGE_TYPE, COMMIT_VERSION
 from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import RowSlice
@@ -127,7 +127,7 @@ def rows_of(result: pa.RecordBatch, changes: Changes | None) -> pa.RecordBatch:
     """
     _check_order(result, changes)
     rows = result.drop_columns([name for name in (CHANGE_TYPE, COMMIT_VERSION) if name in result.schema.names])
-    rows = conformed(rows)
+    rows = as_sink_rows(rows)
     if "key" not in rows.schema.names:
         raise stop(
             "EOS_SCHEMA_INVALID.value",

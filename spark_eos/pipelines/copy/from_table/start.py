@@ -142,12 +142,12 @@ def _checked(function: Function | None, name: str | None, table: SourceTable, to
     import pyarrow as pa
 
     from spark_eos.pipelines.copy.from_table.changes import input_schema, rows_of
-    from spark_eos.pipelines.copy.transforming import as_batch, conformed, transform_to
+    from spark_eos.pipelines.copy.transforming import as_batch, as_sink_rows, transform_to
 
     chosen: Function = _same if function is None else function
     schema = input_schema(table.schema) if table.changes else table.schema
     result = as_batch(chosen(pa.RecordBatch.from_pylist([], schema=schema)))
-    rows = rows_of(result, None) if table.changes else conformed(result)
+    rows = rows_of(result, None) if table.changes else as_sink_rows(result)
     return transform_to(topic, chosen, name or _AS_THEY_ARE, rows)
 
 

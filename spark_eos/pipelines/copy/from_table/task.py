@@ -15,7 +15,7 @@ from spark_eos.pipelines.copy.from_table.plan import FromTablePlan, TableFile, t
 from spark_eos.pipelines.copy.plan import Transform
 from spark_eos.pipelines.copy.ranges import CopiedFrom, joined
 from spark_eos.pipelines.copy.task import RangeRows, TaskRun
-from spark_eos.pipelines.copy.transforming import called, columns_of, conformed, row_numbers
+from spark_eos.pipelines.copy.transforming import as_sink_rows, called, columns_of, row_numbers
 from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import CHANGE_TYPE, SourceTable
 from spark_eos.pipelines.tables.delta.versions import CHANGED
@@ -129,7 +129,7 @@ def _transformed(transform: Transform, read: Read, table: SourceTable) -> pa.Rec
             error=error,
             where=f"row {read.number(row)} of the file {read.file.path}, table {path}",
         )
-    rows = conformed(result) if read.changes is None else rows_of(result, read.changes)
+    rows = as_sink_rows(result) if read.changes is None else rows_of(result, read.changes)
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise stop("EOS_TRANSFORM_RESULT.empty_batch", columns=", ".join(result.schema.names))
     return rows

@@ -45,7 +45,7 @@ class TableMessage(WriterCommitMessage):
     done: float
 
 
-def run_task(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
+def write_files(plan: TablePlan, identity: Identity, batches: Iterator[pa.RecordBatch]) -> TableMessage:
     """Write the records of the task's ranges, and return the report for the driver. Raises EosError (EOS_TABLE_STORE
     for errors of the store); then none of the files counts."""
     began = time.perf_counter()

@@ -13,7 +13,7 @@ from spark_eos.base import failpoints
 from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
 from spark_eos.pipelines.copy.table.plan import TablePlan
-from spark_eos.pipelines.copy.table.task import TableMessage, run_task
+from spark_eos.pipelines.copy.table.task import TableMessage, write_files
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.sink.commit import all_received
@@ -37,7 +37,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TableMessage:
         """Write the records of a task's ranges to files of this attempt's own, which no reader sees yet."""
-        return run_task(self._plan, Identity.here(), iterator)
+        return write_files(self._plan, Identity.here(), iterator)
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -23,10 +23,10 @@ from spark_eos.pipelines.copy.testing import check_transform
 from spark_eos.pipelines.copy.transforming import (
     Chunk,
     as_batch,
+    as_sink_rows,
     checked,
     chunks,
     columns_of,
-    conformed,
     digest_at,
     letters_of,
     transformed,
@@ -90,7 +90,7 @@ def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
         table.combine_chunks().to_batches()[0],
         pa.concat_tables([table.slice(0, 1), table.slice(1)]),
     ):
-        rows = conformed(as_batch(result))
+        rows = as_sink_rows(as_batch(result))
         assert rows.to_pydict() == {"value": [b"a", None], "partition": [1, 2]}
         assert rows.schema.types == [pa.binary(), pa.int32()]
 
@@ -172,7 +172,7 @@ def test_the_examples_of_cloud_events_write_and_read_the_attributes_in_headers()
 
 def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
     """By Arrow's interface."""
-    assert conformed(as_batch(polars.DataFrame({"value": ["a"]}).clear())).num_rows == 0
+    assert as_sink_rows(as_batch(polars.DataFrame({"value": ["a"]}).clear())).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
 def test_a_result_that_is_no_row_for_kafka_has_a_name(result, condition):
     """Whatever the function returns."""
     with raises(condition):
-        conformed(as_batch(result))
+        as_sink_rows(as_batch(result))
 
 
 HEADER = {"key": "h", "value": b"x"}
@@ -256,7 +256,7 @@ NOON = 1_704_110_400
 )
 def test_a_column_of_the_same_values_in_another_form_is_taken(column, values, expected):
     """Whichever library has made it. A moment without a zone is one of UTC."""
-    rows = conformed(as_batch(pa.table({"value": [b"v"], column: values})))
+    rows = as_sink_rows(as_batch(pa.table({"value": [b"v"], column: values})))
     found = rows.column(column)
     assert (found.cast(pa.int64()) if column == "timestamp" and expected else found).to_pylist() == [expected]
 
@@ -307,7 +307,7 @@ def test_a_result_that_arrow_cannot_hold_in_one_piece():
     """Beyond 2 GiB in a column, Arrow cuts: nothing of it may be left out."""
     piece = pa.array([bytes(1 << 20)] * 64, pa.binary())
     with pytest.raises(RowError, match="2 GiB") as caught:
-        conformed(as_batch(pa.table({"value": pa.chunked_array([piece] * 33)})))
+        as_sink_rows(as_batch(pa.table({"value": pa.chunked_array([piece] * 33)})))
     assert caught.value.condition == "EOS_TRANSFORM_RESULT"
 
 

@@ -17,7 +17,7 @@ from spark_eos.errors import EosError
 from spark_eos.options.parse import stream_options
 from spark_eos.pipelines.copy.table import task
 from spark_eos.pipelines.copy.table.plan import TablePlan
-from spark_eos.pipelines.copy.table.task import TableMessage, run_task
+from spark_eos.pipelines.copy.table.task import TableMessage, write_files
 from spark_eos.pipelines.tables.files import FileLayout
 from spark_eos.pipelines.tables.keys import Key
 from spark_eos.pipelines.tables.partitions import NULL
@@ -49,7 +49,7 @@ def written(
     store = open_store(str(folder), HadoopSettings({}))
     table: Any = SimpleNamespace(store=lambda: store, layout=layout)
     spark = TaskRangeReader().read(RangesOfTask(tuple(ranges), 1))
-    return run_task(TablePlan(SOURCE, "c", table), Identity("q", "r", 0, 0, 0), spark)
+    return write_files(TablePlan(SOURCE, "c", table), Identity("q", "r", 0, 0, 0), spark)
 
 
 def test_ranges_that_share_a_task_have_as_many_partitions_of_the_table_as_apart(tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def run(plan: TablePlan, batch: int, *tasks: list[OffsetRange]) -> list[task.Tab
     found = []
     for number, ranges in enumerate(tasks):
         batches = TaskRangeReader().read(RangesOfTask(tuple(ranges), len(tasks)))
-        message = task.run_task(pickle.loads(pickle.dumps(plan)), Identity("q", "r", batch, number, 0), batches)
+        message = task.write_files(pickle.loads(pickle.dumps(plan)), Identity("q", "r", batch, number, 0), batches)
         found.append(pickle.loads(pickle.dumps(message)))
     return found
 
