@@ -193,7 +193,7 @@ class Batches:
         if there.table not in (None, table.id):
             raise landed(self.path, note.batch, table.id, query, by_spark=True)
         if there.digest != note.digest:
-            cause = f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}"
+            cause = f"micro-batch {note.batch} has {there} in the table {self.path}, and {note} in this run"
             raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
         return commit, there
 

@@ -236,13 +236,14 @@ def fit(table: MergedTable, schema: StructType, *, evolve: bool) -> None:
     new = [field for name, field in requested.items() if name not in there]
     gone = [field.name for name, field in there.items() if name not in requested]
     changed = [
-        f"{field.name} is {there[name].dataType.simpleString()} there, and {field.dataType.simpleString()} here"
+        f"{field.name} is {there[name].dataType.simpleString()} in the table, and {field.dataType.simpleString()} here"
         for name, field in requested.items()
         if name in there and nullable_type(there[name]) != nullable_type(field)
     ]
     changes = [*changed]
     if not evolve:
-        changes += [f"{field.name} is not there" for field in new] + [f"{name} is not here" for name in gone]
+        changes += [f"the table has no {field.name}" for field in new]
+        changes += [f"the result has no {name}" for name in gone]
     if changes:
         or_evolve = "" if changed else ", or set 'target.schema: evolve': new columns are then added to the table"
         raise stop("EOS_DELTA_COLUMNS.fixed", path=table.path, differences="; ".join(changes), or_evolve=or_evolve)

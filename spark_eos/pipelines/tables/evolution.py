@@ -78,11 +78,11 @@ C = TypeVar("C")
 
 def differences(written: Mapping[str, C], there: Mapping[str, C], in_words: Callable[[C], str]) -> list[str]:
     """Describe differences between written columns and a table's, by name. ``in_words``: describes a column's type."""
-    unlike = [f"{name} is not there" for name in written if name not in there]
+    unlike = [f"the table has no {name}" for name in written if name not in there]
     unlike += [f"{name} is not written" for name in there if name not in written]
     for name, column in written.items():
         if name in there and column != there[name]:
-            unlike.append(f"{name} is {in_words(there[name])} there, and written as {in_words(column)}")
+            unlike.append(f"{name} is {in_words(there[name])} in the table, and written as {in_words(column)}")
     return unlike
 
 

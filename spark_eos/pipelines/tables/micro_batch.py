@@ -106,7 +106,7 @@ def has(path: str, memory: Remembered, batch: RangeBatch) -> bool:
     other offsets under its number (EOS_TABLE_TWO_QUERIES)."""
     presence = presence_of(path, memory, batch)
     if presence is BatchPresence.UNCLEAR:
-        cause = f"micro-batch {batch.number} in the table {path} has other offsets, and here it has {batch}"
+        cause = f"micro-batch {batch.number} has other offsets in the table {path}, and {batch} in this run"
         raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
     return presence is BatchPresence.THERE
 
@@ -129,5 +129,5 @@ def landed(path: str, batch: int | None, table: str, query: str, *, by_spark: bo
 
 def behind(path: str, finished: int, last: int | None) -> EosError:
     """Return the error for a table that lacks the query's micro-batches up to ``finished``."""
-    there = "none" if last is None else f"only {last}"
+    there = "none of its micro-batches" if last is None else f"its micro-batches only up to {last}"
     return stop("EOS_OTHER_TABLE.behind", finished=finished, path=path, there=there)

@@ -60,7 +60,7 @@ def text_of(value: Any, type_: pa.DataType) -> str | None:  # noqa: ANN401  # an
         return None
     text = _text(value, type_)
     if value_of(text, type_) != value:  # readers cannot open a table with a text that they cannot parse
-        raise NoPartition("it does not come back from its text")
+        raise NoPartition("its text would be read as another value")
     return text
 
 

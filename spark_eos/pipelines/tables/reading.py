@@ -97,7 +97,9 @@ class FileReader:
         fit = conformed(pa.RecordBatch.from_arrays(columns, names=given), pa.schema(wanted)) if given else None
         if fit is not None and fit.bad:
             place, reason = min(fit.bad.items())
-            raise stop("EOS_DELTA_FAILED", cause=f"a row of {where}, the {place + 1}. of a piece: {reason}")
+            raise stop(
+                "EOS_DELTA_FAILED", cause=f"a row of {where}, number {place + 1} of those read together: {reason}"
+            )
         made = [
             pa.repeat(values[column.name], rows.num_rows)
             if column.name in values

@@ -56,7 +56,7 @@ def check_columns(schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
         raise stop(
             "EOS_TABLE_COLUMNS.partition",
             column=", ".join(schema.names),
-            why="these are all of its columns, and files hold the others",
+            why="these are all of its columns, and its files need at least one more",
         )
 
 

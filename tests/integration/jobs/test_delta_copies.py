@@ -63,7 +63,7 @@ def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path):
     for end, topic_id in ((4, "id"), (2, "id"), (3, "another"), (4, "id")):
         refused = copies.turn("first", 1, end, "not b", topic_id)
         assert refused is not None and refused.condition == "EOS_TABLE_TWO_QUERIES", refused
-        assert f"micro-batch 1 in the table {tmp_path / 'table'} has offsets topic/0 1 to 3, and here" in refused.text
+        assert f"micro-batch 1 has offsets topic/0 1 to 3 in the table {tmp_path / 'table'}, and " in refused.text
     assert copies.turn("first", 1, 3, "b") is None
     assert copies.turn("first", 2, 4, "c") is None
     assert copies.turn("first", 3, 5, "d") is None
@@ -93,4 +93,4 @@ def test_a_commit_that_says_nothing_of_its_rows_is_not_taken_for_them(job: ToDel
     job.forget_the_last_commit()
     unknown = job.run(MERGE, target=BY_KEY)
     assert unknown.condition == "EOS_DELTA_BATCH_UNKNOWN", unknown
-    assert f"is no longer in the log. Here, it has offsets {job.topic}/0 0 to 1" in unknown.text
+    assert f"is no longer in the log. In this run, the micro-batch has offsets {job.topic}/0 0 to 1" in unknown.text

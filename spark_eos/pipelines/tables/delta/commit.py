@@ -148,7 +148,7 @@ class DeltaCommit(FilesCommit["DeltaTable"]):
                 after.create_checkpoint()
         except Exception as error:
             cause, name = without_secrets(error, self.table.location), f"query={batch.query} batch={batch.number}"
-            logger.warning("%s: the table's log was not summed up in a checkpoint: %s", name, cause)
+            logger.warning("%s: the checkpoint of the table's log could not be written: %s", name, cause)
 
     def _is_long(self, version: int) -> bool:
         """Return whether the log since its last checkpoint is long enough for another one. Raises OSError, ValueError

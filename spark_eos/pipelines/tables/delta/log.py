@@ -76,7 +76,7 @@ class TableLog:
                     raise
                 if not self.table.changes:
                     return
-                cause = f"what {location.path} was at version {version} can no longer be read"
+                cause = f"the table {location.path} can no longer be read at version {version}"
                 raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause) from None
         check_then(self.table, handle)
 

@@ -295,7 +295,7 @@ def taken_back(location: Location, handle: DeltaTable) -> bool:
         handle.restore(handle.version() - 1)
     except Exception as error:
         cause = without_secrets(error, location)
-        logger.warning("version %d of the table %s was not taken back: %s", handle.version(), location.path, cause)
+        logger.warning("version %d of the table %s could not be taken back: %s", handle.version(), location.path, cause)
         return False
     return True
 

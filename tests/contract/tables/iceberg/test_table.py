@@ -85,11 +85,11 @@ def test_version_3_of_the_format_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (Schema(ID), "s is not there"),
+        (Schema(ID), "the table has no s"),
         (Schema(ID, TEXT, NestedField(3, "more", LongType())), "more is not written"),
-        (Schema(NestedField(1, "ID", LongType()), TEXT), "id is not there; ID is not written"),
-        (Schema(ID, NestedField(2, "s", LongType())), "s is int64 there, and written as string"),
-        (Schema(NestedField(1, "id", LongType(), required=True), TEXT), "id is int64 NOT NULL there"),
+        (Schema(NestedField(1, "ID", LongType()), TEXT), "the table has no id; ID is not written"),
+        (Schema(ID, NestedField(2, "s", LongType())), "s is int64 in the table, and written as string"),
+        (Schema(NestedField(1, "id", LongType(), required=True), TEXT), "id is int64 NOT NULL in the table"),
     ],
 )
 def test_a_table_with_other_columns_is_refused(tmp_path, schema, says) -> None:
