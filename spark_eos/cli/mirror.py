@@ -48,8 +48,8 @@ def move_group(
     source_kafka_file: SourceKafkaFile = None,
     map_: Map = None,
     wait_s: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the mirror")] = 60.0,
-    delete: Annotated[bool, switch("--delete", "delete what was moved at the source afterwards")] = False,
-    overwrite: Annotated[bool, switch("--overwrite", "also where the group has read at the target")] = False,
+    delete: Annotated[bool, switch("--delete", "then delete the moved offsets at the source")] = False,
+    overwrite: Annotated[bool, switch("--overwrite", "also replace offsets that the group has at the target")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> int:
@@ -79,7 +79,7 @@ def position(
     source_kafka_file: SourceKafkaFile = None,
     map_: Map = None,
     wait_s: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the map's readers")] = 60.0,
-    yes: Annotated[bool, switch("--yes", "close the query and settle it before, if needed")] = False,
+    yes: Annotated[bool, switch("--yes", "first close the query and end its transactions, if needed")] = False,
     output: Output = Format.TEXT,
 ) -> int:
     """Tell where a new checkpoint of a mirror begins.
@@ -103,21 +103,22 @@ def position(
 @app.command()
 def translate(
     context: typer.Context,
-    topic: Annotated[str, argument("TOPIC", "of the source")],
+    topic: Annotated[str, argument("TOPIC", "a topic of the source")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
     offset: Annotated[
-        list[int], typer.Argument(metavar="OFFSET", min=0, help="one or more of them", show_default=False)
+        list[int],
+        typer.Argument(metavar="OFFSET", min=0, help="one or more offsets of the partition", show_default=False),
     ],
     source: Source,
     source_kafka: SourceKafka = None,
     source_kafka_file: SourceKafkaFile = None,
     map_: Map = None,
     topic_id: Annotated[
-        str | None, option("--topic-id", "ID", "of a topic that was deleted or recreated since")
+        str | None, option("--topic-id", "ID", "id of the topic, if it was deleted or recreated since")
     ] = None,
     output: Output = Format.TEXT,
 ) -> int:
-    """Where offsets of a mirror's source are in its target.
+    """Tell where offsets of a mirror's source are in its target.
 
     The cluster of --bootstrap-servers is the target. A reader that has read all before OFFSET in the source goes on
     there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.

@@ -28,7 +28,7 @@ class OrderChoice(StrEnum):
 
 
 _ID = "key, value, header:NAME or json:FIELD; of a table also column:NAME or place"
-_QUERY = "only rows below the end offsets that the table has of it are due"
+_QUERY = "the same, by the end offsets that the table has of this query"
 
 
 def verify(
@@ -43,7 +43,7 @@ def verify(
         str | None, option("--output-id", "WHERE", "the same for the output (default: like --id)")
     ] = None,
     group: Annotated[
-        str | None, option("--group", "GROUP", "only rows below its offsets are due (default: all)")
+        str | None, option("--group", "GROUP", "only rows below its offsets must be in the output (default: all)")
     ] = None,
     query: Annotated[str | None, option("--query", "ID", _QUERY)] = None,
     order: Annotated[

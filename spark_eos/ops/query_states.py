@@ -143,7 +143,7 @@ def _signs(keys: Collection[str], before: _Snapshot, after: _Snapshot) -> list[s
     own = {partition for t in before.open if t.query in keys for partition in t.places}
     known = {(topic, partition) for topic, partition, _ in before.ends} & own
     signs = {
-        "a head was published": published != published_before,
+        "the query's record in the ledger has changed": published != published_before,
         "a transaction was begun": bool(begun - begun_before),
         "rows were written": any((t, p) in known for t, p, _ in after.ends - before.ends),
         "the checkpoint has changed": after.files != before.files,

@@ -180,7 +180,7 @@ class QueryState:
             return f"stops: {self.table.stop}"
         if at is None or self.unread or self.unknown or any(sink.head is None for sink in self.sinks):
             return None
-        stops = f", unless its source stops ({at.loss}), as it lacks what was not read" if at.losses else ""
+        stops = f", unless its source stops ({at.loss}), as it lacks rows that were not read" if at.losses else ""
         return self._step(at) + stops
 
     def _step(self, at: CheckpointState) -> str:
@@ -246,7 +246,7 @@ _IN_TABLE = {
     None: "",
     BatchPresence.NEW: ": the table does not have it yet",
     BatchPresence.THERE: ": the table has it already, so no row is written again",
-    BatchPresence.UNCLEAR: ": the table has one with this number, and only adds no row if that has the same offsets",
+    BatchPresence.UNCLEAR: ": the table has one with this number, and if its offsets are the same, no row is added",
 }
 _UNFINISHED = (Status.DROP_UNFINISHED, Status.REPLAY_UNFINISHED)
 #: There are rows that only a start of the query writes.

@@ -286,7 +286,10 @@ def _transactions(open_: Sequence[Transaction], none: str) -> list[str]:
     jobs = dict.fromkeys((t.query, t.job) for t in open_ if t.job is not None)
     lines += [f"  query {query} is the batch write with job.id '{job}'" for query, job in jobs]
     problems = dict.fromkeys(t.problem for t in open_ if t.problem)
-    return [*lines, *(f"  warning: it is not known whether they are decided: {text}" for text in problems)]
+    return [
+        *lines,
+        *(f"  warning: it is not known whether these transactions are decided: {text}" for text in problems),
+    ]
 
 
 def _open_row(t: Transaction) -> tuple[str, ...]:

@@ -49,7 +49,9 @@ class Hub:
                 except Exception as error:
                     if consumer not in self._failed:
                         name = type(error).__name__
-                        logger.warning("metrics: %s: %s of '%s'", name, error, event.get("event"))
+                        logger.warning(
+                            "metrics: the event '%s' was not recorded: %s: %s", event.get("event"), name, error
+                        )
                     self._failed.add(consumer)
 
 
