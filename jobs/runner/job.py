@@ -185,7 +185,7 @@ class JobCommand(Generic[J]):
         parser.add_argument("--conf", required=True, metavar="FILE", help="the job's YAML file")
         self.options(parser)
         parser.add_argument(
-            "--check", action="store_true", help="look at all that can be known without Spark, say so, and end"
+            "--check", action="store_true", help="check all that can be checked without Spark, report it, and end"
         )
         parser.add_argument("--verbose", action="store_true", help="show Spark's log, and errors in full")
         return parser
@@ -218,7 +218,7 @@ def _of_every_job(plan: Plan) -> Iterator[Check]:
     yield Check("Java", session.check_java)
     if plan.metrics is not None:
         port = plan.metrics.port
-        yield Check("what the metrics need", lambda: check_metrics(port))
+        yield Check("the packages and the port of the metrics", lambda: check_metrics(port))
     if plan.checkpoint is not None:
         location = plan.checkpoint
         where = "" if is_new(location) is not None else ": it is on a store, which Spark will look at"

@@ -97,9 +97,7 @@ class LocalCheckpoint:
                 locked = self._locked(jvm, folder / LOCK, note)
             except (Py4JJavaError, PySparkException) as error:
                 self._release()
-                say(
-                    f"{folder / LOCK} cannot be locked ({_why(error)}): no lock keeps a second job from this checkpoint"
-                )
+                say(f"{folder / LOCK} cannot be locked ({_why(error)}): start no second job with this checkpoint")
                 return False
             if locked:
                 self._sign()

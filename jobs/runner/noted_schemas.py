@@ -78,8 +78,8 @@ def chosen(
         return decoding, _note(column, progress.next_planned, decoding)
     if not stays:
         logger.warning(
-            "Micro-batch %s is repeated with version %s of subject %s, as it was planned, and so is this run. The next "
-            "start uses what is set now.",
+            "Micro-batch %s is repeated with version %s of subject %s, with which it was planned, as are all of this "
+            "run. The next start uses the version that is set now.",
             progress.planned, last.version, last.subject,
         )  # fmt: skip
     decoding = read(last.subject, last.version)
