@@ -124,7 +124,7 @@ def position_of(logged: object) -> Position:
     try:
         position = from_spark(logged)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError("what stands beside the offsets is incomplete") from error
+        raise ValueError("the fields beside the offsets are incomplete") from error
     if any(not 0 <= at < 2**63 for partitions in position.offsets.values() for at in partitions.values()):
         raise ValueError("an offset is negative, or larger than any")
     return position

@@ -99,7 +99,7 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
             reason=cause.name,
         )
     return stop(
-        "EOS_KAFKA_REFUSED.other",
+        "EOS_KAFKA_REFUSED",
         reason=cause.name,
         servers="The coordinator",
         what=f"the transactional producer {name}",
@@ -191,9 +191,7 @@ def refusal(
             topic=topic,
         )
     answer = reason or name_of(code)
-    return stop(
-        "EOS_KAFKA_REFUSED.other", topic=topic, reason=name_of(code), servers=servers, what=topic, answer=answer
-    )
+    return stop("EOS_KAFKA_REFUSED", topic=topic, reason=name_of(code), servers=servers, what=topic, answer=answer)
 
 
 def group_refusal(
@@ -212,7 +210,7 @@ def group_refusal(
     if code in TOPIC_RETRIES - UNKNOWN_TOPIC:
         return _unanswered(servers, what, code, elapsed_s, reason)
     answer = reason or name_of(code)
-    return stop("EOS_KAFKA_REFUSED.group", what=what, reason=name_of(code), servers=servers, answer=answer)
+    return stop("EOS_KAFKA_REFUSED", what=what, reason=name_of(code), servers=servers, answer=answer)
 
 
 def settings_refusal(servers: str, code: int, elapsed_s: float) -> EosError:
@@ -220,7 +218,7 @@ def settings_refusal(servers: str, code: int, elapsed_s: float) -> EosError:
     what = "the brokers' settings"
     if code in ADMIN_RETRIES:
         return _unanswered(servers, what, code, elapsed_s, None)
-    return stop("EOS_KAFKA_REFUSED.other", reason=name_of(code), servers=servers, what=what, answer=name_of(code))
+    return stop("EOS_KAFKA_REFUSED", reason=name_of(code), servers=servers, what=what, answer=name_of(code))
 
 
 def _unanswered(servers: str, what: str, code: int, elapsed_s: float, reason: str | None) -> EosError:

@@ -19,7 +19,7 @@ from spark_eos.protocol.take import take_and_read, taking, was_published
 
 #: How often open transactions of earlier generations are listed, at most, where they never expire.
 _LOOKS = 4
-_FAILED = "what nobody will commit could not be aborted"
+_FAILED = "transactions that nobody will commit could not be aborted"
 
 
 def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:

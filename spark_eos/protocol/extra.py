@@ -139,5 +139,5 @@ def _check_reports(kind: Kind | None, batch: int, reports: Sequence[Reported]) -
         raise stop(
             "EOS_MIXED_VERSIONS",
             batch=batch,
-            sign=f"they reported on {', '.join(sorted(others))}, and its commit is of {own or PLAIN}",
+            sign=f"they reported {', '.join(sorted(others))}, but the commit expects {own or PLAIN}",
         )

@@ -87,7 +87,7 @@ def decode(data: bytes) -> Head:
     try:
         raw = json.loads(data)
         if raw["format"] != FORMAT:
-            raise _unknown(raw, f"a head of format {raw['format']}", f"knows format {FORMAT}")
+            raise _unknown(raw, f"a record of format {raw['format']}", f"knows format {FORMAT}")
         decision, write, committed_as = raw["decision"], raw["write"], raw["committed_as"]
         given = raw | {
             "endtxn_version": raw[_ENDTXN],
@@ -116,7 +116,7 @@ def _unreadable(data: bytes, error: Exception) -> EosError:
     by = json.loads(data).get("written_by") if "written_by" in names_in(data) else None
     if by in (None, __version__):
         return stop("EOS_LEDGER_DAMAGED", name=type(error).__name__, error=error)
-    return _unknown({"written_by": by}, "a head with something else in it", "cannot read that")
+    return _unknown({"written_by": by}, "a record with unknown content", "cannot read that")
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def is_newest(ports: Ports, head: Head) -> bool:
 
 
 def _heads_lost(head: Head, known: str) -> EosError:
-    sign = f"the newest one of the query has generation {head.generation}, and the brokers know {known}"
+    sign = f"the query's newest record has generation {head.generation}, and the brokers know {known}"
     return stop("EOS_LEDGER_TRUNCATED", generation=head.generation, sign=sign)
 
 

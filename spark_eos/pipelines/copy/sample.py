@@ -53,7 +53,7 @@ def taken(client: BrokerClient, options: SourceOptions) -> list[Chunk]:
     try:
         return list(sample(client, options))
     except Exception as error:  # a query that cannot do without raises this error itself
-        logger.info("no sample of the topics for the transform: %s", type(error).__name__)
+        logger.info("the topics could not be sampled to try the transform: %s", type(error).__name__)
         return []
 
 
@@ -90,7 +90,10 @@ def _types(transform: RowTransform, sampled: Iterable[Chunk]) -> list[pa.Schema]
         except MemoryError:
             raise
         except Exception:
-            logger.info("nothing is known of the transform's columns by records from offset %d on", chunk.first)
+            logger.info(
+                "the transform fails for a sample of records from offset %d on, so they do not tell its columns",
+                chunk.first,
+            )
     return types
 
 
@@ -125,12 +128,12 @@ def apart(
     try:
         return confined.call(check)
     except OutOfBounds as error:
-        logger.info("the transform is beyond its bounds for a sample: %s", error)
+        logger.info("the transform exceeds its limits for a sample of records: %s", error)
         error_beyond = _first_beyond(confined, one, rows_of_sample, beyond)
     except Exception as error:
         if isinstance(error, EosError) and not isinstance(error, WorkerError):
             raise
-        logger.info("nothing is known of the transform by a sample: %s", type(error).__name__)
+        logger.info("the transform could not be tried on a sample of records: %s", type(error).__name__)
         return None
     finally:
         confined.close()
@@ -202,7 +205,7 @@ class SampleDescription:
         at = self.position(number)
         row = self.named(at)
         if at_once:
-            return stop("EOS_TRANSFORM_RESULT.changes", where=row, records=records, **at)
+            return stop("EOS_TRANSFORM_RESULT.sample", how=f"again: near {row}", records=records, **at)
         how = f"in pieces instead of together: near {row}"
         return stop("EOS_TRANSFORM_RESULT.sample", how=how, records=records, **at)
 
@@ -221,7 +224,7 @@ def check_rows(copy: Callable[[], Apply], rows: pa.RecordBatch, until: float, sa
         raise
     except Exception as error:
         if not isinstance(error, EosError) or error.condition not in _RULES:
-            logger.info("nothing is known of the transform by the rows of %s: %s", sample.where, type(error).__name__)
+            logger.info("the transform could not be tried on %s: %s", sample.where, type(error).__name__)
             return
         message = f"{error.message} It got a sample of records: {sample.where}."
         raise error.reworded(message, error.hint, **sample.position(0) | error.parameters) from None

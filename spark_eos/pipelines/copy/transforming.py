@@ -376,7 +376,7 @@ def as_column(name: str, column: pa.Array) -> pa.Array:
     if lost is not None:
         raise _unfit(name, column.type, f"it has no field '{lost}'")
     if not pa.types.is_null(column.type) and not _TAKEN[name](column.type):
-        raise _unfit(name, column.type, "no value is made of another kind of values")
+        raise _unfit(name, column.type, "a value of this type is not made of values of another kind")
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

@@ -33,7 +33,7 @@ def check_by_sample(transform: Transform, file: File, form: Form, given: pa.Sche
         first = (cast(some, given, file) for some in first_rows(file, form, storage, _ROWS))
         rows = next(pieces(first, form, _BYTES), None)
     except Exception as error:  # of the user's function
-        logger.info("no sample of %s for the transform: %s", file.uri, type(error).__name__)
+        logger.info("%s could not be sampled to try the transform: %s", file.uri, type(error).__name__)
         return False
     if rows is None:
         return False

@@ -114,7 +114,7 @@ def test_more_runs_of_unknown_ids_than_a_decision_can_note_stop_the_query():
     assert [len(noted_of(w)[A0]) for w in decided.written] == [MOST_NOTED // 2] * 2
     assert len(encode(head(decided))) < 400_000
     more = replace(batch, reports=(*batch.reports, noting(2, "value 1")))
-    with pytest.raises(EosError, match=f"{MOST_NOTED + 1} runs of schema ids") as caught:
+    with pytest.raises(EosError, match=f"form {MOST_NOTED + 1} intervals") as caught:
         _next_decision(None, more, head(None), None)
     assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.many_ranges" and not caught.value.restart_helps
 

@@ -130,7 +130,7 @@ def test_a_task_with_more_runs_of_unknown_ids_than_can_be_noted_stops(monkeypatc
     """As soon as it has them."""
     monkeypatch.setattr(unknown_ids, "MOST_NOTED", 3)
     writer = transforming(monkeypatch, {0: [b"1", b"2"], 1: [b"1"], 2: [b"3"]})
-    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*4 runs of schema ids"):
+    with pytest.raises(EosError, match=r"EOS_REGISTRY_NOT_FOUND.*form 4 intervals"):
         list(writer.written(RANGES))
 
 

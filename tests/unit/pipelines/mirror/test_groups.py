@@ -118,7 +118,7 @@ def test_a_group_that_has_gone_on_at_the_source_is_not_deleted_there(monkeypatch
     assert "Nothing was changed" not in str(caught.value)
 
 
-@pytest.mark.parametrize("refused", ["EOS_KAFKA_REFUSED.group", "EOS_KAFKA_UNREACHABLE.brokers", "EOS_GROUP_ACTIVE"])
+@pytest.mark.parametrize("refused", ["EOS_KAFKA_REFUSED", "EOS_KAFKA_UNREACHABLE.brokers", "EOS_GROUP_ACTIVE"])
 def test_what_fails_after_the_group_was_moved(refused, monkeypatch):
     """No right to delete, no answer, a consumer that has come back: the error says what is done and what is not."""
     clusters = Clusters(monkeypatch, {0: 3})
