@@ -182,7 +182,10 @@ def test_names_that_need_column_mapping_are_refused(tmp_path) -> None:
         ([*SCHEMA, pa.field("more", pa.string())], "more is not written"),
         ([("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64())], "partition is long in the table"),
         ([("topic", pa.string()), ("partition", pa.int32()), ("OFFSET", pa.int64())], "OFFSET is not written"),
-        ([SCHEMA.field(0), SCHEMA.field(1), pa.field("offset", pa.int64(), nullable=False)], "long NOT NULL in the table"),
+        (
+            [SCHEMA.field(0), SCHEMA.field(1), pa.field("offset", pa.int64(), nullable=False)],
+            "long NOT NULL in the table",
+        ),
     ],
 )
 def test_a_table_with_other_columns_is_refused(tmp_path, there, says) -> None:
