@@ -1,9 +1,10 @@
-"""The rules of the house: tests of conditions, docstrings of tests, units of durations, constants."""
+"""The rules of the house: tests of conditions, docstrings of tests, units of durations, constants, words and names."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SIMULATION, SCENARIOS = TESTS / "simulation", TESTS / "simulation" / "scenarios"
 #: Names that say how long something takes, and not in which unit.
 UNITLESS = {"delay", "interval", "pause", "period", "seconds", "timeout", "took", "wait"}
+#: How often words that say little stand in spark_eos/. Whoever removes some lowers the number.
+WORDS = {r"\bfound\b": 116, r"\bplaces?\b": 211, r"\b(?:what|those|whoever|whatever)\b": 245}
 #: Where such a name is right.
 WITHOUT_UNIT = {
     "jobs/runner/models.py pause": "a key of the YAML file; its text has a unit",
@@ -106,3 +109,22 @@ def test_a_duration_names_its_unit():
 def test_a_constant_is_documented_above_it():
     """By a comment that begins with ``#:``; a string below would be a second way."""
     assert {str(path.relative_to(ROOT)): lines for path in CODE if (lines := facts(path).strings)} == {}
+
+
+def test_words_that_say_little_become_no_more():
+    """A name says what a value is, and a sentence names its thing."""
+    prose = "\n".join(path.read_text() for path in CODE if path.is_relative_to(ROOT / "spark_eos"))
+    counts = {word: len(re.findall(word, prose, re.IGNORECASE)) for word in WORDS}
+    assert {word: count for word, count in counts.items() if count > WORDS[word]} == {}
+
+
+def test_a_name_of_a_class_stands_once():
+    """So that a search for it finds one thing; and no method is called ``of``."""
+    product = [path for path in CODE if path.relative_to(ROOT).parts[0] in ("jobs", "spark_eos")]
+    nodes = [node for path in product for node in ast.parse(path.read_text()).body]
+    classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    methods = {
+        each.name for node in nodes if isinstance(node, ast.ClassDef) for each in node.body if hasattr(each, "name")
+    }
+    assert [name for name, count in classes.items() if count > 1] == []
+    assert "of" not in methods
