@@ -340,7 +340,7 @@ def test_the_commands_know_the_table_of_a_merge(job: ToDelta, write, cluster, ca
         "problem": None,
     }
     job.forget_the_last_commit()
-    assert state()["next"].endswith("only adds no row if that has the same offsets")
+    assert state()["next"].endswith("if its offsets are the same, no row is added")
     refused = job.run("SELECT decode(key) AS k, decode(value) AS v FROM input", engine="duckdb")
     assert refused is not None and refused.condition == "EOS_OTHER_TABLE" and "passed through Spark" in refused.text
     assert job.run(SQL, target=MERGE) is None
