@@ -27,12 +27,12 @@ Producer = tuple[int, int]
 class Losses:
     """Of one query. ``gone``: rows that were lost, by their transaction; ``cut_ms``: when it lost some in an unclean
     election. ``reopened``: transactions without a marker, by the partition that lacks it. ``open_with_topic``: rows
-    that were deleted with a topic, before their transaction was ended: who commits it has to tell."""
+    that were deleted with a topic, before their transaction was ended, by it: who commits it has to tell."""
 
     gone: dict[Producer, set[int]] = field(default_factory=dict)
     cut_ms: dict[Producer, int] = field(default_factory=dict)
     reopened: set[tuple[Place, Producer]] = field(default_factory=set)
-    open_with_topic: set[int] = field(default_factory=set)
+    open_with_topic: dict[Producer, set[int]] = field(default_factory=dict)
 
     def deleted(self, records: Iterable[Record]) -> None:
         """Own rows that were in a topic."""
@@ -42,7 +42,9 @@ class Losses:
     def deleted_with_topic(self, records: Collection[Record]) -> None:
         """Own rows that were in a topic which is deleted as a whole."""
         self.deleted(records)
-        self.open_with_topic |= {record.payload[1] for record in records if record.visible is None}
+        for record in records:
+            if record.visible is None:
+                self.open_with_topic.setdefault(_producer(record), set()).add(record.payload[1])
 
     def cut(
         self, place: Place, log: PartitionLog, lost: Collection[Record], own: Collection[Record], now_ms: int
@@ -76,7 +78,8 @@ class Losses:
     def excused(self, fates: Mapping[Pair, bool]) -> set[int]:
         """Rows of what was committed, before or after; those of what was aborted had to be written again."""
         committed = {(pair.producer_id, pair.epoch) for pair, done in fates.items() if done}
-        return {row for own in self.gone.keys() & committed for row in self.gone[own]} - self.open_with_topic
+        lost = (self.gone[own] - self.open_with_topic.get(own, set()) for own in self.gone.keys() & committed)
+        return set().union(*lost)
 
 
 def _producer(record: Record) -> Producer:

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from spark_eos.protocol import end as end_module
+from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import ledger_name
 
 from . import excused, invariants, ledger
 from . import task as tasks
 from .ledger import PREFIX
-from .partition_log import PartitionLog
+from .partition_log import PartitionLog, Record
 from .plan import QUERY, Plan
 from .play import Run, play
 from .schedule import Extras, Schedule, draw
@@ -170,3 +171,13 @@ def test_many_lose_rows_and_some_are_told_of_it() -> None:
     cut = [one for one in runs if one.watch.lost.cut_ms]
     told = [one for one in cut if {"EOS_DECISION_BROKEN", "EOS_TRANSACTION_BROKEN"} & {*one.query.stops}]
     assert len(cut) > SEEDS // 4 and told
+
+
+def test_a_row_is_excused_for_the_transaction_that_has_lost_it():
+    """A row of a topic that was deleted is written again, and may be lost once more, with another transaction: only who
+    commits the first one has to tell of it."""
+    losses, row = excused.Losses(), ("rows", 5)
+    losses.deleted_with_topic([Record(1, 0, row)])
+    losses.deleted([Record(2, 0, row)])
+    assert losses.excused({Pair("first", 1, 0): True, Pair("second", 2, 0): False}) == set()
+    assert losses.excused({Pair("first", 1, 0): False, Pair("second", 2, 0): True}) == {5}
