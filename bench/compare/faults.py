@@ -16,7 +16,7 @@ from bench.compare.feeder import NAME
 from bench.compare.scene import Scene
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.kafka.requests.list_transactions import ids_by_state
 
 #: Of the transactions in the cell whose pause is longer.
 SHORT_MS = 12_000
@@ -204,7 +204,8 @@ def fence(servers: str, names: Iterable[str]) -> None:
 def open_transactions(servers: str) -> list[str]:
     """The transactional ids of contenders that are in a transaction now."""
     client = broker_client(KafkaProperties({"bootstrap.servers": servers}))
-    return [name for name in open_transactional_ids(client, ".*") or () if not name.startswith(NAME)]
+    listed = ids_by_state(client, ".*", ["Ongoing"], only_matching=False) or ()
+    return [name for name, _ in listed if not name.startswith(NAME)]
 
 
 FAULTS = (

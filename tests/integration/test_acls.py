@@ -20,7 +20,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ops.acls import Acl, Query, needed
 from spark_eos.options.parse import sink_options, stream_options
@@ -184,7 +184,7 @@ def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsy
     limited = broker_client(KafkaProperties(secure.limited()))
     coordinator = TransactionCoordinator(limited, "other", query)
     assert view.open_transactions(name) == {name}
-    assert open_transactional_ids(limited, ".*", ["Ongoing"]) == []
+    assert ids_by_state(limited, ".*", ["Ongoing"], only_matching=False) == []
     for call in (
         lambda: coordinator.describe([name]),
         lambda: init_producer_id(limited, name, 60_000),

@@ -52,20 +52,11 @@ LIST_TRANSACTIONS_BY_PATTERN = Request(
 )
 
 
-def open_transactional_ids(
-    client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",)
-) -> list[str] | None:
-    """Return the transactional ids in these states that match the pattern (RE2); brokers that do not support patterns
-    list all in these states. None if a broker did not answer."""
-    by_state = ids_by_state(client, pattern, states, only_matching=False)
-    return None if by_state is None else [name for name, _ in by_state]
-
-
 def ids_by_state(
     client: BrokerClient, pattern: str, states: Sequence[str], *, only_matching: bool
 ) -> list[tuple[str, str]] | None:
     """Return the transactional ids in these states that match the pattern (RE2), as (id, state). None if a broker did
-    not answer. ``only_matching``: leave out brokers that do not support patterns."""
+    not answer. Brokers that do not support patterns list all in these states, or are left out: ``only_matching``."""
     values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
     # While a cluster is upgraded, only some of its brokers support patterns.

@@ -17,7 +17,7 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import ask_init
-from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.ports import State
@@ -70,9 +70,13 @@ def test_listing_finds_open_transactions_by_pattern(client, begin, end):
     """And no others: neither ended ones nor those of another name."""
     ours, other, ended = begin("list.a-1"), begin("listXa-2"), begin("list.a-3")
     end(ended.asked, False)
-    assert open_transactional_ids(client, r"list\.a-.*") == [ours.pair.id]
-    assert set(open_transactional_ids(client, "list.a-.*")) == {ours.pair.id, other.pair.id}
-    assert open_transactional_ids(client, "nothing-.*") == []
+
+    def listed(pattern: str) -> list[str]:
+        return [name for name, _ in ids_by_state(client, pattern, ["Ongoing"], only_matching=False)]
+
+    assert listed(r"list\.a-.*") == [ours.pair.id]
+    assert set(listed("list.a-.*")) == {ours.pair.id, other.pair.id}
+    assert listed("nothing-.*") == []
 
 
 def test_offsets_for_a_group_go_with_the_transaction(client, begin, view):

@@ -16,7 +16,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.batches import RecordBatch, walk_batches
 from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
-from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.kafka.requests.list_transactions import ids_by_state
 from tests.support.judges.kafka_view import open_view
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -70,7 +70,7 @@ def end_what_is_open(bootstrap_servers: str) -> None:
     client = broker_client(KafkaProperties({"bootstrap.servers": bootstrap_servers}))
 
     def open_ones() -> set[str]:
-        return set(open_transactional_ids(client, ".*") or ())
+        return {name for name, _ in ids_by_state(client, ".*", ["Ongoing"], only_matching=False) or ()}
 
     if not (names := open_ones()):
         return

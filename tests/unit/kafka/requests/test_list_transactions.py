@@ -13,7 +13,6 @@ from spark_eos.kafka.requests.list_transactions import (
     LIST_TRANSACTIONS,
     LIST_TRANSACTIONS_BY_PATTERN,
     ids_by_state,
-    open_transactional_ids,
 )
 
 
@@ -43,7 +42,7 @@ class Mixed:
 def test_each_broker_is_asked_in_words_that_it_knows():
     """Those before Kafka 4.1 know no patterns, and list more."""
     client: Any = Mixed()
-    assert open_transactional_ids(client, "a-.*") == ["a-1", "a-1"]
+    assert ids_by_state(client, "a-.*", ["Ongoing"], only_matching=False) == [("a-1", "CompleteCommit")] * 2
     assert client.asked == {0: (LIST_TRANSACTIONS.last, None), 1: (LIST_TRANSACTIONS_BY_PATTERN.last, "a-.*")}
 
 
