@@ -32,7 +32,7 @@ _ONE_RECORD = 1 << 10
 
 
 class KafkaLog:
-    """The port ``Log`` of `LedgerReader`, for one topic."""
+    """The port ``LedgerLog`` of `LedgerReader`, for one topic."""
 
     def __init__(self, client: BrokerClient, topic: str) -> None:
         self.topic = topic

@@ -190,7 +190,7 @@ def _planned(cluster: Cluster, state: QueryState, part: Steps) -> Recovery:
 
 
 def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], part: Steps) -> SinkPlan:
-    written = head.decision.written if head.decision is not None else ()
+    last = head.decision
     undecided, decided = [t for t in open_ if not t.decided], [t for t in open_ if t.decided]
     plan = SinkPlan(key, sink, head, part)
     if part is not Steps.SETTLE:
@@ -199,8 +199,8 @@ def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], 
         plan = replace(
             plan,
             commits=[t.id for t in decided],
-            unsettled=[w.pair.id for w in written if w.verdict is None],
-            lost=[w.pair.id for w in written if w.verdict is Verdict.LOST],
+            unsettled=[] if last is None else [w.pair.id for w in last.waiting],
+            lost=[] if last is None else [w.pair.id for w in last.lost],
         )
     stays = {Steps.ALL: [], Steps.ABORT: decided, Steps.SETTLE: undecided}
     return replace(plan, stays=stays[part])

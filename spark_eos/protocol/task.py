@@ -22,6 +22,7 @@ from spark_eos.protocol.head import (
     Pair,
     Probe,
     Written,
+    is_waiting,
 )
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
@@ -134,10 +135,9 @@ def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Co
     this is: the first one's transaction may be prepared, and even decided, and taking its name would abort it. So a
     name in the head's decision is not taken either, while it has no verdict.
     """
-    waiting = {w.pair.id for w in head.decision.waiting} if head.decision is not None else set()
     while True:
         name = task_name(prefix, query, task)
-        if name not in waiting:
+        if not is_waiting(head.decision, name):
             described = coordinator.describe([name]).get(name)
             if described is None or described.state is not State.ONGOING:
                 return name

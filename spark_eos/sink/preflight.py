@@ -195,8 +195,7 @@ def _check_same_cluster(client: BrokerClient, group: str, checkpoint: Checkpoint
 def _check_ids(client: BrokerClient, name: str) -> None:
     """Raise an error if this user may not even look up the coordinator of one of the query's transactional ids, and so
     has no rights on any."""
-    _, errors = client.coordinators([name], _LOOK_UP_S)
-    code = errors.get(name)
+    _, code = client.coordinator(name, _LOOK_UP_S)
     if code in UNAUTHORIZED:
         raise init_error(name, 0, Cause.from_code(code))
 
