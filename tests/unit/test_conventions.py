@@ -36,12 +36,13 @@ WITHOUT_UNIT = {
 class Facts:
     """What the rules ask of one module. ``texts``: all in its code; ``silent``: functions without a docstring, and "the
     file"; ``durations``: parameters and annotated fields named after a duration, without a unit; ``strings``: lines of
-    texts that are statements, and no docstrings."""
+    texts that are statements, and no docstrings; ``classes``: those of the module, with the names of their methods."""
 
     texts: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     durations: list[str] = field(default_factory=list)
     strings: list[int] = field(default_factory=list)
+    classes: dict[str, set[str]] = field(default_factory=dict)
 
 
 def is_text(node: ast.AST | None) -> bool:
@@ -67,6 +68,9 @@ def facts(path: Path) -> Facts:
         if is_text(node) and node not in alone:
             found.texts.append(node.value)
     found.silent += [] if ast.get_docstring(tree) else ["the file"]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found.classes[node.name] = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     return found
 
 
@@ -121,10 +125,6 @@ def test_words_that_say_little_become_no_more():
 def test_a_name_of_a_class_stands_once():
     """So that a search for it finds one thing; and no method is called ``of``."""
     product = [path for path in CODE if path.relative_to(ROOT).parts[0] in ("jobs", "spark_eos")]
-    nodes = [node for path in product for node in ast.parse(path.read_text()).body]
-    classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
-    methods = {
-        each.name for node in nodes if isinstance(node, ast.ClassDef) for each in node.body if hasattr(each, "name")
-    }
-    assert [name for name, count in classes.items() if count > 1] == []
-    assert "of" not in methods
+    classes = [each for path in product for each in facts(path).classes.items()]
+    assert [name for name, count in Counter(name for name, _ in classes).items() if count > 1] == []
+    assert [name for name, methods in classes if "of" in methods] == []

@@ -17,7 +17,7 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import Target
-from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch
+from tests.support.tables.delta_files import FIRST, QUERY, SCHEMA, SECOND, THIRD, micro_batch
 from tests.support.tables.table_kinds import (
     FOREIGN,
     Delta,
@@ -29,9 +29,6 @@ from tests.support.tables.table_kinds import (
     files_of,
 )
 
-FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
-SECOND = micro_batch(1, (0, 3, 5))
-THIRD = micro_batch(2, (0, 5, 6))
 #: Hours after which files are too old to be committed.
 MOST_HOURS = {"delta": 42.0, "iceberg": 6.0}
 

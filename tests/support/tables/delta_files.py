@@ -39,6 +39,12 @@ def micro_batch(number: int, *ranges: tuple[int, int, int], topic: str = "t", qu
     return RangeBatch(query, number, tuple(OffsetRange(topic, p, start, end, "an id") for p, start, end in ranges))
 
 
+#: Micro-batches that follow one another.
+FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
+SECOND = micro_batch(1, (0, 3, 5))
+THIRD = micro_batch(2, (0, 5, 6))
+
+
 def records(batch: RangeBatch) -> list[Record]:
     """Those that the micro-batch reads."""
     return [(r.topic, r.partition, offset) for r in batch.ranges for offset in range(r.start, r.end)]

@@ -18,8 +18,10 @@ from spark_eos.pipelines.tables.delta.creation import known, retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from tests.support.tables.delta_files import (
+    FIRST,
     QUERY,
     SCHEMA,
+    SECOND,
     committed,
     expected,
     files_in,
@@ -31,9 +33,6 @@ from tests.support.tables.delta_files import (
     targeted,
     written,
 )
-
-FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
-SECOND = micro_batch(1, (0, 3, 5))
 
 
 @pytest.fixture

@@ -13,12 +13,9 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.iceberg import memory, snapshots
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
-from tests.support.tables.delta_files import QUERY, micro_batch
+from tests.support.tables.delta_files import FIRST, QUERY, SECOND, micro_batch
 from tests.support.tables.table_kinds import Iceberg, committed, expected, files_of
 
-FIRST = micro_batch(0, (0, 0, 3), (1, 0, 2))
-SECOND = micro_batch(1, (0, 3, 5))
-THIRD = micro_batch(2, (0, 5, 6))
 TAG = f"eos-{QUERY}"
 
 

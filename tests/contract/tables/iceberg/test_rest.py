@@ -26,10 +26,9 @@ from spark_eos.pipelines.deadline import Overdue
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
-from tests.contract.tables.test_committing import FIRST, SECOND, THIRD
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.servers.rest_catalog import SHORT_S, Fault, RestIceberg, serving, soon_overdue
-from tests.support.tables.delta_files import QUERY, micro_batch
+from tests.support.tables.delta_files import FIRST, QUERY, SECOND, THIRD, micro_batch
 from tests.support.tables.table_kinds import FOREIGN, beside_others, committed, expected, files_of
 from tests.support.waiting import wait_for
 
