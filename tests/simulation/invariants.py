@@ -299,15 +299,14 @@ class Watch:
 
     def _are_missing(self, error: EosError) -> bool:
         """Whether a transaction was committed, and aborted where an error says: by the log, or before an unclean
-        election took the marker. Of a topic that is gone, nobody can tell any more."""
+        election took the marker, or the rows, too. Of a topic that is gone, nobody can tell any more."""
         said = error.parameters
-        log = self.cluster.logs.get((said["topic"], said["partition"]))
-        committed = any(pair.id == said["transactional_id"] and done for pair, done in self.fates.items())
-        offset = said["offset"]
-        if (said["topic"], said["partition"]) in self._deleted:
-            return committed
-        there = log is not None and offset < log.end
-        return committed and (not there or log.records[offset].visible is False or offset in log.once_aborted)
+        place, offset = (said["topic"], said["partition"]), said["offset"]
+        log = self.cluster.logs.get(place)
+        done = {(p.producer_id, p.epoch) for p, done in self.fates.items() if p.id == said["transactional_id"] and done}
+        record = log.records[offset] if log is not None and offset < log.end and place not in self._deleted else None
+        is_own = record is not None and (record.producer_id, record.epoch) in done
+        return bool(done) and (not is_own or record.visible is False or offset in log.once_aborted)
 
     def _is_there(self, error: EosError) -> bool:
         """Whether a partition that was never deleted has the record of which an error says that it is gone."""
@@ -364,6 +363,8 @@ class Watch:
         if decision is None or decision.group is None or given or decision.offsets is None:
             return
         is_new = before is None or (before.batch, before.group) != (decision.batch, decision.group)
+        if self.ledger_lost and self.given.get(decision.group) == decision.offsets["source"]["0"]:
+            return  # only the ledger has lost it
         began = next((driver.began_ms for driver in self.of.drivers if driver.run == head.run), None)
         if is_new and began is not None and began >= self.cluster.leaders.heard_since(SOURCE[0]):
             raise Violation(OFFSETS, f"{decision.group} is not given those of batch {decision.batch}")

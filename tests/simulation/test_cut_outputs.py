@@ -19,7 +19,7 @@ from . import excused, invariants, ledger
 from . import task as tasks
 from .ledger import PREFIX
 from .partition_log import PartitionLog, Record
-from .plan import QUERY, Plan
+from .plan import QUERY, Deal, Plan
 from .play import Run, play
 from .schedule import Extras, Schedule, draw
 from .situations import SIZES, Scene
@@ -136,6 +136,20 @@ def test_a_stop_names_rows_whose_abort_marker_is_lost_since() -> None:
     run = play(Schedule(Plan(rows=(1,), tasks=(3,)), faults, quantum=1))
     assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
     assert any(log.once_aborted for log in run.cluster.logs.values())
+
+
+def test_a_stop_names_rows_that_are_lost_since() -> None:
+    """An operator had aborted them, and the head says so; where they were, there are others now."""
+    faults = (
+        Fault(57, Strike.OUTPUT_CUT, 25, "commit."),
+        Fault(89, Strike.ABORTED_IN_PLACE, 70_000, "commit."),
+        Fault(100, Strike.ABORTED_IN_PLACE, 15),
+        Fault(139, Strike.OUTPUT_CUT, 6),
+        Fault(139, Strike.DRIVER_DIES, 0, "prepare.flushed"),
+    )
+    plan = Plan(rows=(4, 3), tasks=(2,), timeout_ms=60_000, deals=(Deal.RUNS,))
+    run = play(Schedule(plan, faults, quantum=1_000))
+    assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
 
 
 def test_a_marker_that_is_lost_in_one_partition_is_there_in_the_other() -> None:
