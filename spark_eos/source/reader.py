@@ -160,6 +160,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hint()
         start = (self._reached or self.initialOffset()) if start is None or start == {} else start
         position = read_position(start)
+        if self._watch.pinned and self._reached not in (None, self._planned):
+            self._watch.pin()  # a micro-batch was run again, and took newer rows where a log had lost those it had
         check_cluster(position.cluster, self._watch.topics().cluster)
         if self._group is not None:
             self._group.reach(position.offsets)

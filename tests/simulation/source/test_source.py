@@ -73,6 +73,16 @@ def test_a_topic_that_is_hidden_while_another_one_is_looked_for_is_there() -> No
             pytest.fail(f"step {step}: {violation}")
 
 
+@pytest.mark.parametrize("by_id", [False, True])
+def test_rows_that_a_replay_takes_from_a_cut_log_are_not_taken_again(by_id: bool) -> None:
+    """They were written after the ends of the run were pinned."""
+    options = (("subscribePattern", "[abc]"), ("startingOffsets", "earliest"))
+    starts = (Start(Trigger.AVAILABLE_NOW, batches=200), Start(Trigger.AVAILABLE_NOW, False, batches=200))
+    faults = (Fault(11, Event.CUT, 139), Fault(24, Event.RECREATE, 45), Fault(28, Event.WRITE, 77))
+    run = play(Schedule(options, starts, (("a", 12), ("b", 8), ("c", 13)), faults, by_id=by_id))
+    assert sum(rows.count(39) for rows in run.query.written.values()) == 1
+
+
 def test_schedules_from_seeds() -> None:
     """Each visible row is taken once, in order, or is in a loss that is reported."""
     for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
