@@ -78,7 +78,8 @@ class Log:
     partition: int
     replica: Replica = field(default_factory=Replica)
     epoch: int = 0
-    lags_until: int = -RESTS_MS
+    lags_until: int = 0
+    rests_until: int = 0
     lags_by: int = 0
     cut_at: int | None = None
     cut_rows: int | None = None
@@ -153,7 +154,7 @@ class Cluster:
         if event is Event.CRASH:
             raise Crash
         if event is Event.WAIT:
-            self.now += 100 + size * 50
+            self._pause(100 + size * 50)
         elif event is Event.SHOW:
             self._hidden.clear()
         elif event is Event.STALE:
@@ -164,6 +165,12 @@ class Cluster:
                 _OF_A_LOG[event](self, logs[size % len(logs)], size // len(logs))
         else:
             _OF_A_TOPIC[event](self, NAMES[size % len(NAMES)], size // len(NAMES))
+
+    def _pause(self, ms: int) -> None:
+        """Elections wait, too: else several leaders that lag could answer all tries of one question."""
+        self.now += ms
+        for log in self._logs():
+            log.rests_until += ms
 
     def _logs(self) -> Iterator[Log]:
         for topic in self.topics.values():
@@ -221,8 +228,9 @@ class Cluster:
             self._lag(log, size)
 
     def _lag(self, log: Log, size: int) -> None:
-        if self.now > log.lags_until + RESTS_MS:
+        if self.now > log.rests_until:
             log.lags_until, log.lags_by = self.now + min(LAGS_MS, 50 + 100 * (size % 20)), 1 + size % 4
+            log.rests_until = log.lags_until + RESTS_MS
 
     def _cut(self, log: Log, size: int) -> None:
         end = max(log.first, log.end - 1 - size % 5)
