@@ -161,7 +161,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = (self._reached or self.initialOffset()) if start is None or start == {} else start
         position = read_position(start)
         if self._watch.pinned and self._reached not in (None, self._planned):
-            self._watch.pin()  # a micro-batch was run again, and took newer rows where a log had lost those it had
+            self._watch.pin()  # the replay of a micro-batch has read newer rows if a log was cut
         check_cluster(position.cluster, self._watch.topics().cluster)
         if self._group is not None:
             self._group.reach(position.offsets)
