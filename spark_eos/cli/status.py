@@ -96,8 +96,8 @@ def recover(
         if not checkpoint or abort_only or settle_only or abort_broken:
             raise typer.BadParameter("--drop-planned takes a CHECKPOINT, and none of the other parts")
         return print_answer(output, lambda: drop(checkpoint, at.hadoop(), at.cluster(), yes=yes))
-    part = ops.Steps.ABORT if abort_only else ops.Steps.SETTLE if settle_only else ops.Steps.ALL
-    wanted = ops.Wanted(part, yes, even_if_running, abort_broken, watch_s=watch, quiet_s=quiet)
+    steps = ops.Steps.ABORT if abort_only else ops.Steps.SETTLE if settle_only else ops.Steps.ALL
+    wanted = ops.Wanted(steps, yes, even_if_running, abort_broken, watch_s=watch, quiet_s=quiet)
 
     def answer() -> Answer:
         named = at.checkpoint(checkpoint) if checkpoint else None

@@ -68,9 +68,9 @@ def run(
     other errors than those of spark-eos.
     """
 
-    def start(attempt: WorkStart) -> None:
+    def start(begun: WorkStart) -> None:
         query = factory()
-        attempt.query, attempt.has_progressed = str(query.id), lambda: _has_finished_a_batch(query)
+        begun.query, begun.has_progressed = str(query.id), lambda: _has_finished_a_batch(query)
         _check_end(query, stopped=_wait(query, stop))
 
     restarting(start, attempts=attempts, pause_s=pause_s, stop=stop, on_restart=on_restart, explain=explain)
@@ -88,19 +88,19 @@ def restarting(
     """Call ``work``, and call it again when it failed and a restart helps. For the parameters, see `run`."""
     failed = 0
     while True:
-        attempt = WorkStart()
+        begun = WorkStart()
         try:
-            work(attempt)
+            work(begun)
             return
         except Exception as error:
             why = explain(error)
             if stop() or why is None or not why.restart_helps:
                 raise
-            failed = 1 if attempt.has_progressed() else failed + 1
+            failed = 1 if begun.has_progressed() else failed + 1
             if failed > attempts:
                 raise
         restart = Restart(why, failed, attempts, _longer(pause_s, failed - 1))
-        _count(restart, attempt.query)
+        _count(restart, begun.query)
         on_restart(restart)
         if not pause(restart.pause_s, stop):
             return

@@ -53,7 +53,7 @@ class SinkPlan:
     key: str
     sink: str | None
     head: Head | None
-    part: Steps
+    steps: Steps
     aborts: Sequence[str] = ()
     commits: Sequence[str] = ()
     unsettled: Sequence[str] = ()
@@ -68,7 +68,7 @@ class SinkPlan:
     def closes(self) -> str | None:
         """The run that the recovery closes; None if there is none, or it is not known."""
         head = self.head
-        return None if head is None or self.part is Steps.SETTLE or head.run == NOBODY else head.run
+        return None if head is None or self.steps is Steps.SETTLE or head.run == NOBODY else head.run
 
     @property
     def needed(self) -> bool:
@@ -76,7 +76,7 @@ class SinkPlan:
         transactions that it begins later would never expire."""
         if self.aborts or self.commits or self.unsettled or self.broken:
             return True
-        return self.part is not Steps.SETTLE and self.head is not None and self.head.two_phase and bool(self.closes)
+        return self.steps is not Steps.SETTLE and self.head is not None and self.head.two_phase and bool(self.closes)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Wanted:
     """The command's options. ``even_if_running``: also for a query that seems to be running; ``abort_broken``: abort
     the whole of a decided micro-batch that has lost rows in one partition, so that the query writes all of it again."""
 
-    part: Steps = Steps.ALL
+    steps: Steps = Steps.ALL
     yes: bool = False
     even_if_running: bool = False
     abort_broken: bool = False
@@ -126,7 +126,7 @@ def recover(cluster: Cluster, checkpoint: Checkpoint | None, queries: Sequence[s
     for state in states:
         if not state.sinks and state.table is None and not _of_ledger(state):
             known_head(cluster.head(state.query or ""), state.query or "")
-    planned = [_planned(cluster, state, wanted.part) for state in states]
+    planned = [_planned(cluster, state, wanted.steps) for state in states]
     _raise_the_only(planned)
     if wanted.yes:
         planned = _all_recovered(cluster, planned, wanted)
@@ -166,15 +166,15 @@ def _of_ledger(state: QueryState) -> Sequence[Transaction]:
     return [t for t in state.open if t.of_ledger] if state.unread else []
 
 
-def _planned(cluster: Cluster, state: QueryState, part: Steps) -> Recovery:
+def _planned(cluster: Cluster, state: QueryState, steps: Steps) -> Recovery:
     """Return the plan. Where a head cannot be read, it has the error of that. Raises EosError where another prefix was
     named."""
     if state.table is not None:
         return Recovery(state, [])
     held = _of_ledger(state)
-    if held and part is not Steps.SETTLE:
+    if held and steps is not Steps.SETTLE:
         stays = [t for t in state.open if not t.of_ledger]
-        return Recovery(state, [SinkPlan(held[0].query, None, None, part, [t.id for t in held], stays=stays)])
+        return Recovery(state, [SinkPlan(held[0].query, None, None, steps, [t.id for t in held], stays=stays)])
     sinks = []
     for key, name, known in [(sink.key, sink.name, sink.head) for sink in state.sinks] or [
         (state.query or "", None, None)
@@ -182,20 +182,20 @@ def _planned(cluster: Cluster, state: QueryState, part: Steps) -> Recovery:
         try:
             head = known or known_head(cluster.head(key), key)
         except EosError as error:  # where the ledger is held, only taking it would end that
-            sinks.append(SinkPlan(key, name, None, part, error=error))
+            sinks.append(SinkPlan(key, name, None, steps, error=error))
             continue
         cluster.prefix_of(key)  # raises where another prefix was named, before anything is done
-        sinks.append(_plan(key, name, head, [t for t in state.open if t.query == key], part))
+        sinks.append(_plan(key, name, head, [t for t in state.open if t.query == key], steps))
     return Recovery(state, sinks)
 
 
-def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], part: Steps) -> SinkPlan:
+def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], steps: Steps) -> SinkPlan:
     last = head.decision
     undecided, decided = [t for t in open_ if not t.decided], [t for t in open_ if t.decided]
-    plan = SinkPlan(key, sink, head, part)
-    if part is not Steps.SETTLE:
+    plan = SinkPlan(key, sink, head, steps)
+    if steps is not Steps.SETTLE:
         plan = replace(plan, aborts=[t.id for t in undecided])
-    if part is not Steps.ABORT:
+    if steps is not Steps.ABORT:
         plan = replace(
             plan,
             commits=[t.id for t in decided],
@@ -203,7 +203,7 @@ def _plan(key: str, sink: str | None, head: Head, open_: Sequence[Transaction], 
             lost=[] if last is None else [w.pair.id for w in last.lost],
         )
     stays = {Steps.ALL: [], Steps.ABORT: decided, Steps.SETTLE: undecided}
-    return replace(plan, stays=stays[part])
+    return replace(plan, stays=stays[steps])
 
 
 def _looked_at(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
@@ -228,7 +228,7 @@ def _check_running(recovery: Recovery, wanted: Wanted) -> None:
     """Raise CommandError where the query seems to be running, and this would close its run. Decided transactions may be
     committed all the same: a run that is alive does that, too."""
     state = recovery.state
-    if wanted.part is Steps.SETTLE or wanted.even_if_running or not recovery.needed or not state.liveness.running:
+    if wanted.steps is Steps.SETTLE or wanted.even_if_running or not recovery.needed or not state.liveness.running:
         return
     signs = ", ".join(state.liveness.signs) or f"its last sign of life was {ago(state.liveness.last_s)}"
     raise stop("EOS_RECOVER_RUNNING", query=state.query or "", query_id=state.query, signs=signs)
@@ -251,11 +251,11 @@ def recovered(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> SinkPlan:
 def _carried_out(cluster: Cluster, plan: SinkPlan, wanted: Wanted) -> Ended:
     ports = cluster.ports(plan.key)
     # A run that has begun, or decided, since the plan was made is alive, and is left alone.
-    decided = plan.part is Steps.ALL
+    decided = plan.steps is Steps.ALL
     check = None if plan.head is None or (wanted.even_if_running and decided) else closes(plan.head, decided=decided)
-    if plan.part is Steps.ABORT:
+    if plan.steps is Steps.ABORT:
         return abort_undecided(ports, plan.key, check)
-    if plan.part is Steps.SETTLE:
+    if plan.steps is Steps.SETTLE:
         return settle_decided(ports, plan.key, and_abort_broken=wanted.abort_broken)
     return recover_query(ports, plan.key, check, and_abort_broken=wanted.abort_broken)
 
@@ -307,7 +307,7 @@ def as_text(recovery: Recovery, wanted: Wanted) -> str:
     if not recovery.needed:
         lines.append("  Nothing needs to be done.")
     elif not recovery.done:
-        if recovery.state.liveness.running and wanted.part is not Steps.SETTLE:
+        if recovery.state.liveness.running and wanted.steps is not Steps.SETTLE:
             lines.append("  A run of it seems to be alive: --yes is refused without --even-if-running.")
         lines.append("  Nothing was done." if recovery.errors else "  Nothing was done: add --yes.")
     return in_lines(lines)
@@ -333,13 +333,13 @@ def _steps(sink: SinkPlan, name: str, done: bool) -> list[str]:
         [id_ for id_ in ids if id_ not in not_so] for ids in (sink.aborts, sink.commits, sink.unsettled)
     )
     lines = []
-    if sink.part is not Steps.SETTLE:
+    if sink.steps is not Steps.SETTLE:
         what = "undecided" if sink.head is not None else "ledger"
         lines += [f"  {name}: {abort} {len(aborts)} {what} transaction(s)", *_ids(aborts)]
     if sink.broken:
         number = f"{len(sink.broken)} decided transaction(s){batch} that have lost rows"
         lines += [f"  {name}: {abort} {number}: the query then writes all of their rows again", *_ids(sink.broken)]
-    if sink.part is not Steps.ABORT and sink.head is not None:
+    if sink.steps is not Steps.ABORT and sink.head is not None:
         number = f"{len(unsettled)} decided transaction(s){batch}"
         lines += [f"  {name}: {commit} {number}; {len(commits)} {'were' if done else 'are'} open", *_ids(commits)]
     if sink.closes is not None and not done:
@@ -363,7 +363,7 @@ def _remaining(sink: SinkPlan) -> list[str]:
         )
     if sink.stays:
         why = "they are not decided, and --abort-only aborts them"
-        if sink.part is Steps.ABORT:
+        if sink.steps is Steps.ABORT:
             why = "they are decided, and --settle-only commits them"
         if any(t.decided is None for t in sink.stays):
             why = "whether they are decided is not known until the ledger can be read"

@@ -104,7 +104,7 @@ class Next:
     """The decision about the next micro-batch.
 
     ``end``: where it ends, for the offset log. None if there is no micro-batch: because there is nothing to read
-    (``caught_up``), because the look is outdated (``look_again``), or because the query waits. ``hidden``: the look
+    (``caught_up``), because the inputs are outdated (``outdated``), or because the query waits. ``hidden``: they
     lacked topics that exist, also if it is pinned. ``losses``: for warnings. ``taken_up``: a sentence for the log
     for each topic that is back. ``run``: for the next plan of this run.
     """
@@ -112,7 +112,7 @@ class Next:
     end: Position | None
     run: Run
     caught_up: bool = False
-    look_again: bool = False
+    outdated: bool = False
     hidden: bool = False
     losses: tuple[EosError, ...] = ()
     taken_up: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ def initial_position(options: SourceOptions, *, pinned: bool) -> Plan[Position]:
 # The next micro-batch
 
 
-def next_batch(position: Position, look: BatchInput, options: SourceOptions) -> Plan[Next]:
+def next_batch(position: Position, inputs: BatchInput, options: SourceOptions) -> Plan[Next]:
     """Plan the micro-batch that begins at ``position``.
 
     1. The first micro-batch of a query records where the query begins, and reads nothing, unless it may be the only one
@@ -167,44 +167,44 @@ def next_batch(position: Position, look: BatchInput, options: SourceOptions) -> 
     2. Topics that are gone or recreated, and logs that were truncated, move the offsets where reading continues.
     3. Limits bound how far the micro-batch reads, or make it wait for more.
     4. Partitions that are new, or are back, are added at the offset where their reading begins.
-    5. A second look at topics and leaders: the ends belong to them only if they are still the same.
+    5. Topics and leaders are asked for once more: the ends belong to them only if they are still the same.
 
     Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), and DataLossError if ``failOnDataLoss`` is true.
     """
     losses = _Losses(options.fail_on_data_loss)
-    if not look.run.begun and not (look.only_batch and start_is_fixed(options)):
-        return Next(None, replace(look.run, begun=True))
-    if (yield from _lacks_hidden(position, look.topics, options)):
-        return Next(None, look.run, look_again=True, hidden=True)
+    if not inputs.run.begun and not (inputs.only_batch and start_is_fixed(options)):
+        return Next(None, replace(inputs.run, begun=True))
+    if (yield from _lacks_hidden(position, inputs.topics, options)):
+        return Next(None, inputs.run, outdated=True, hidden=True)
 
-    start = yield from _start(position, look, options, losses)
+    start = yield from _start(position, inputs, options, losses)
     going, cut, run = start.position, start.cut, start.run
 
     # A range begins at an offset of the log, so a partition that was cut is only moved now, and read the next time.
-    ends = nested(flat(look.ends) | {partition: going.offsets[partition[0]][partition[1]] for partition in cut})
-    may_wait = look.max_rows is not None and going.left == position.left and not cut
-    if may_wait and _waits_for_more(going.offsets, ends, look, options):
+    ends = nested(flat(inputs.ends) | {partition: going.offsets[partition[0]][partition[1]] for partition in cut})
+    may_wait = inputs.max_rows is not None and going.left == position.left and not cut
+    if may_wait and _waits_for_more(going.offsets, ends, inputs, options):
         return Next(None, run, losses=tuple(losses.reported))
-    end = yield from _limited(going.offsets, ends, look.max_rows, options)
+    end = yield from _limited(going.offsets, ends, inputs.max_rows, options)
 
-    new, taken_up = yield from _newcomers(going, look.topics)
+    new, taken_up = yield from _newcomers(going, inputs.topics)
     end = range_math.merge(end, new)
     # A topic that was recreated may end, or be limited, at the very offsets that were reached in the old one.
     if end == going.offsets == position.offsets and not cut:
         return Next(None, run, True, losses=tuple(losses.reported), taken_up=taken_up)
 
-    still = yield from _still_there(position, look, end, options, losses)
+    still = yield from _still_there(position, inputs, end, options, losses)
     result = Next(None, run, losses=tuple(losses.reported), taken_up=taken_up)
     if still is None:
         return result
     if (yield start.log_question) != start.log_answer:  # as a partition has a new leader since
-        return replace(result, look_again=True)
+        return replace(result, outdated=True)
     end, ids = still
     epochs = yield from _epochs_at(end, going)
     left = left_topics.still_left(going.left, end, ids)
-    cluster = look.topics.cluster
+    cluster = inputs.topics.cluster
     noted = Position(end, ids, options.report_group, cluster, left=left, epochs=epochs, sink=options.sink)
-    return replace(result, end=noted, run=replace(run, last_batch_s=look.time_s))
+    return replace(result, end=noted, run=replace(run, last_batch_s=inputs.time_s))
 
 
 def start_is_fixed(options: SourceOptions) -> bool:
@@ -232,15 +232,15 @@ class _BatchStart:
     log_answer: Mapping[TopicPartition, int]
 
 
-def _start(position: Position, look: BatchInput, options: SourceOptions, losses: _Losses) -> Plan[_BatchStart]:
+def _start(position: Position, inputs: BatchInput, options: SourceOptions, losses: _Losses) -> Plan[_BatchStart]:
     """Return where reading continues in the partitions that exist now. Others are reported as lost, and noted as
     left."""
-    there = look.topics
+    there = inputs.topics
     yield from _report_gone(position, there, options, losses)
     position = left_topics.left_behind(position, there.partitions, there.ids)
     at = flat(_recreated_from_zero(position, there.ids))
-    epochs, run = yield from _known_epochs(position, at, look)
-    ends = flat(look.ends)
+    epochs, run = yield from _known_epochs(position, at, inputs)
+    ends = flat(inputs.ends)
     log_question = DivergedFrom(dict(at), dict(epochs))
     answer: Mapping[TopicPartition, int] = yield log_question
     cut = dict(answer)
@@ -250,7 +250,7 @@ def _start(position: Position, look: BatchInput, options: SourceOptions, losses:
     for partition, high in short.items():
         if cut.get(partition, high) >= ends[partition]:  # nothing was written anew
             losses.report(data_loss(*partition, at[partition], high, ends_early(high)))
-            # Earlier records have been read, though the look may lack them.
+            # Earlier records have been read, though `ends` may be older.
             at[partition] = cut.pop(partition, ends[partition])
             epochs.pop(partition, None)
     for partition, offset in cut.items():
@@ -261,11 +261,11 @@ def _start(position: Position, look: BatchInput, options: SourceOptions, losses:
 
 
 def _known_epochs(
-    position: Position, at: Mapping[TopicPartition, int], look: BatchInput
+    position: Position, at: Mapping[TopicPartition, int], inputs: BatchInput
 ) -> Plan[tuple[dict[TopicPartition, int], Run]]:
     """Return the leader epochs of the records before ``at``, from the position, or from when this run first saw the
     offset. Epochs of an earlier topic of that name do not count."""
-    before, ids = flat(position.offsets), look.topics.ids
+    before, ids = flat(position.offsets), inputs.topics.ids
     noted = {
         partition: epoch
         for partition, epoch in flat(position.epochs).items()
@@ -274,7 +274,7 @@ def _known_epochs(
         and not left_topics.differ(position.ids.get(partition[0]), ids.get(partition[0]))
     }
     lacking = {partition: offset for partition, offset in at.items() if partition not in noted}
-    seen = look.run.epochs
+    seen = inputs.run.epochs
     new = {
         partition: offset
         for partition, offset in lacking.items()
@@ -284,7 +284,7 @@ def _known_epochs(
         epochs = yield EpochsBefore(new)
         seen = {**seen, **{partition: EpochSeen(offset, epochs.get(partition)) for partition, offset in new.items()}}
     known = {partition: epoch for partition in lacking if (epoch := seen[partition].epoch) is not None}
-    return noted | known, replace(look.run, epochs=seen)
+    return noted | known, replace(inputs.run, epochs=seen)
 
 
 def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions) -> Plan[dict[TopicPartition, int]]:
@@ -299,12 +299,12 @@ def _still_shorter(behind: Mapping[TopicPartition, int], options: SourceOptions)
     return short
 
 
-def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, look: BatchInput, options: SourceOptions) -> bool:
+def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, inputs: BatchInput, options: SourceOptions) -> bool:
     """Return whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
     least = options.min_offsets_per_trigger
-    if least is None or look.pinned:
+    if least is None or inputs.pinned:
         return False
-    waited_s = look.time_s - look.run.last_batch_s
+    waited_s = inputs.time_s - inputs.run.last_batch_s
     return waited_s < options.max_trigger_delay_s and sum(range_math.in_wait(at, ends).values()) < least
 
 
@@ -345,29 +345,31 @@ def _newcomers(going: Position, looked: Topics) -> Plan[tuple[PartitionOffsets, 
 
 
 def _still_there(
-    position: Position, look: BatchInput, end: PartitionOffsets, options: SourceOptions, losses: _Losses
+    position: Position, inputs: BatchInput, end: PartitionOffsets, options: SourceOptions, losses: _Losses
 ) -> Plan[tuple[PartitionOffsets, TopicIds] | None]:
-    """Return the end, and the topic ids to note with it, if ``look`` still describes the present topics: then the ends
-    are theirs. None if nothing is to be read.
+    """Return the end, and the topic ids to note with it, if ``inputs`` still has the present topics: then the ends are
+    theirs. None if nothing is to be read.
 
-    Other topics are left to the next look. Pinned topics have no other look: topics that are gone are reported as lost,
+    Other topics are left to the next plan. Pinned topics are looked up once: topics that are gone are reported as lost,
     and keep their offsets and ids.
     """
     now: Topics = yield TopicsThere()
-    check_cluster(look.topics.cluster, now.cluster)
-    ids = {**position.ids, **look.topics.ids}
-    gone = _others(look.topics, now, end)
-    for after_ms in HIDDEN_WAITS_MS if look.pinned else ():
+    check_cluster(inputs.topics.cluster, now.cluster)
+    ids = {**position.ids, **inputs.topics.ids}
+    gone = _others(inputs.topics, now, end)
+    for after_ms in HIDDEN_WAITS_MS if inputs.pinned else ():
         if not gone:
             break
         now = yield TopicsThere(after_ms=after_ms)
-        gone = _others(look.topics, now, gone)  # one that was there before may be hidden now
+        gone = _others(inputs.topics, now, gone)  # one that was there before may be hidden now
     if not gone:
         return end, ids
-    if not look.pinned:
+    if not inputs.pinned:
         return None
-    there = {topic: numbers for topic, numbers in look.topics.partitions.items() if topic in end and topic not in gone}
-    same = {topic: id_ for topic, id_ in look.topics.ids.items() if topic in there}
+    there = {
+        topic: numbers for topic, numbers in inputs.topics.partitions.items() if topic in end and topic not in gone
+    }
+    same = {topic: id_ for topic, id_ in inputs.topics.ids.items() if topic in there}
     now = replace(now, partitions={**now.partitions, **there}, ids={**now.ids, **same})
     yield from _report_gone(position, now, options, losses)
     end = {topic: offsets for topic, offsets in end.items() if topic not in gone or topic in position.offsets}
@@ -381,7 +383,7 @@ def _still_there(
 
 
 def _others(looked: Topics, now: Topics, names: Iterable[str]) -> list[str]:
-    """Return the topics that are not the ones of the look: they are missing, or were created anew."""
+    """Return the topics that are not the ones ``looked`` up: they are missing, or were created anew."""
     return [topic for topic in names if looked.ids.get(topic) != now.ids.get(topic)]
 
 
@@ -399,7 +401,7 @@ def _epochs_at(end: PartitionOffsets, going: Position) -> Plan[PartitionOffsets]
 
 
 def _lacks_hidden(position: Position, looked: Topics, options: SourceOptions) -> Plan[bool]:
-    """Return whether brokers that are asked again, for some seconds, name partitions that the look lacks."""
+    """Return whether brokers that are asked again, for some seconds, name partitions that ``looked`` lacks."""
     first = {partition for partition in _lacking(position, looked) if options.selection.includes(*partition)}
     left = first
     for after_ms in HIDDEN_WAITS_MS:

@@ -168,7 +168,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start != self._initial:
             self._run = replace(self._run, begun=True)
         plan = self._next(position, limit)
-        while plan.look_again:
+        while plan.outdated:
             if plan.hidden and self._watch.pinned:
                 self._watch.pin()
             plan = self._next(position, limit)
@@ -247,8 +247,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lag.watch(ends):
             self._tell_lag(position, ends)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        look = BatchInput(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
-        plan = answered(next_batch(position, look, self._options), self._answer)
+        inputs = BatchInput(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
+        plan = answered(next_batch(position, inputs, self._options), self._answer)
         self._run = plan.run
         self._losses.report_all(plan.losses)
         for sentence in plan.taken_up:

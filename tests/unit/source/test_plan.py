@@ -142,7 +142,7 @@ def test_a_log_that_is_cut_once_more_while_it_is_planned_is_looked_at_again(agai
 
     at = Position({"t": {0: 8}}, {"t": "id"}, epochs={"t": {0: 1}})
     found = answered(next_batch(at, world.look(), LENIENT), answer)
-    assert (found.look_again, found.end and found.end.offsets) == (again, None if again else {"t": {0: 7}})
+    assert (found.outdated, found.end and found.end.offsets) == (again, None if again else {"t": {0: 7}})
 
 
 # Against a model
