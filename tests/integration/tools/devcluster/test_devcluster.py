@@ -75,7 +75,7 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         assert cluster.broker(0).pid != pid
         produce(cluster, "kept", "after the kill")
         with (
-            pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*Another cluster uses"),
+            pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*another cluster uses"),
             DevCluster(data_dir=tmp_path),
         ):
             pass
