@@ -133,6 +133,7 @@ def outside_of_a_query() -> str:
     from spark_eos.errors import UnsupportedError
     from tests.support.tables.delta import session
 
+    session().sparkContext.setLocalProperty("sql.streaming.queryId", None)  # of a query that this thread has run
     try:
         rows = session().sql("SELECT 'a' AS k, 't' AS topic, 0 AS partition, 0L AS offset, false AS deleted")
         Merger("table", ("k",), "checkpoint").merge(rows, 0)
