@@ -3,8 +3,8 @@
 Kafka has no request that maps offsets to sizes. So the driver samples the log: at a few offsets it fetches some record
 batches, whose headers have their sizes and offsets. The size of a sample is exact. The stretch from there to the next
 sample is taken to be as dense as the denser of its ends. A stretch is at most an eighth of the partition's share of the
-limit, and is halved where it could hold more than a quarter. So an estimate is that wrong only if record sizes change
-and change back within one stretch.
+limit, and is halved where it could hold more than a quarter. So an estimate is far off only if record sizes change and
+change back within one stretch.
 
 Bytes are counted as in the log and on the network, where they are compressed.
 """
@@ -25,7 +25,7 @@ from spark_eos.source.range_math import in_wait
 #: Bytes that one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024
 _STRETCHES = 8
-#: A stretch that is as dense as the log behind it may hold at most this fraction of the share; a longer one is halved.
+#: A stretch that is as dense as the log behind it may hold the share divided by this; a longer one is halved.
 _BOUND = 4
 _MOST_LOOKS = 32
 #: Assumed if the partition's leader does not answer. Tasks wait for that leader in any case.

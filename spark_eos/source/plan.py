@@ -103,10 +103,11 @@ class BatchInput:
 class Next:
     """The decision about the next micro-batch.
 
-    ``end``: where it ends, for the offset log. None if there is no micro-batch: because there is nothing to read
-    (``caught_up``), because the inputs are outdated (``outdated``), or because the query waits. ``hidden``: they
-    lacked topics that exist, also if it is pinned. ``losses``: for warnings. ``taken_up``: a sentence for the log
-    for each topic that is back. ``run``: for the next plan of this run.
+    ``end``: where it ends, for the offset log. None for a query's first one, which only logs where the query begins, so
+    ends there, too; and if there is none, because there is nothing to read (``caught_up``), because the inputs are
+    outdated (``outdated``), or because the query waits. ``hidden``: the inputs lack topics that exist; pinned ones are
+    pinned anew then. ``losses``: for warnings. ``taken_up``: a sentence for the log for each topic that is back.
+    ``run``: for the next plan of this run.
     """
 
     end: Position | None

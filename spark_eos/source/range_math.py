@@ -1,9 +1,9 @@
 """The ranges that a micro-batch reads. Pure functions over ``{topic: {partition: offset}}``.
 
-A partition is added to the offset log at its first offset, in a micro-batch that reads none of its rows. It is read
-from the next micro-batch on. So every range begins at an offset in the log, and a replay begins where the first attempt
-began. This applies to partitions and topics that are added later, and to those of a new query, with the exception that
-`spark_eos.source.plan.next_batch` names.
+A partition is added to the offset log with the offset at which its reading begins, in a micro-batch that reads none of
+its rows. It is read from the next micro-batch on. So every range begins at an offset in the log, and a replay begins
+where the first attempt began. This applies to partitions and topics that are added later, and to those of a new query,
+with the exception that `spark_eos.source.plan.next_batch` names.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ def read_position(logged: object) -> Position:
 
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only. ``events``:
-    where the lag is reported for metrics."""
+    """``readStream.format("eos-kafka")``. Travels to the tasks as its options only; each process has its own client.
+    ``events``: where the lag is reported for metrics."""
 
     def __init__(self, options: SourceOptions, events: Events = NOWHERE) -> None:
         self._options, self._events = options, events
