@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from itertools import pairwise
 
@@ -119,36 +118,21 @@ def test_what_another_encoder_wrote(log, data):
 # Formats that are not known
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_formats(magic):
-    """Even when the last of them is cut off."""
-    with pytest.raises(KafkaError, match=f"from offset 7 on .* messages of format v{magic}") as caught:
-        decode(struct.pack(">qiiB", 7, 100, 0, magic) + bytes(9), replace(EVERYTHING, start=7))
-    assert caught.value.entry == "EOS_SOURCE_FETCH.format" and not caught.value.restart_helps
-
-
-def test_an_unknown_codec():
-    """It may be a new one."""
-    data = bytearray(encode(plain(0, b"a")))
-    data[22] |= 5
-    with pytest.raises(KafkaError, match=r"EOS_SOURCE_FETCH.*compression codec 5"):
-        decode(seal(data), EVERYTHING)
-
-
-@pytest.mark.parametrize("other", [{"magic": 1}, {"codec": 5}])
-def test_what_comes_before_another_format_is_decoded(other):
+@pytest.mark.parametrize(
+    ("at", "byte", "named"), [(16, 0, "messages of format v0"), (16, 1, "format v1"), (22, 5, "compression codec 5")]
+)
+def test_what_comes_before_another_format_is_decoded(at, byte, named):
     """Wherever an answer is cut, the error names the same offset: of the first batch that cannot be read."""
     strange = bytearray(encode(plain(2, b"c")))
-    if "magic" in other:
-        strange[16] = other["magic"]
-    else:
-        strange[22] |= other["codec"]
-    data = encode(plain(0, b"a", b"b")) + seal(bytes(strange)) + encode(plain(3, b"d"))
-    decoded = decode(data, EVERYTHING)
+    strange[at] = byte
+    before, strange = encode(plain(0, b"a", b"b")), seal(bytes(strange))
+    decoded = decode(before + strange + encode(plain(3, b"d")), EVERYTHING)
     assert [row for batch in decoded.batches for row in batch["value"].to_pylist()] == [b"a", b"b"]
     assert decoded.next_offset == 2
-    with pytest.raises(KafkaError, match=r"EOS_SOURCE_FETCH.*from offset 2 on"):
-        decode(data, replace(EVERYTHING, start=2))
+    for data in (before + strange, strange, strange[:25] if at == 16 else strange):
+        with pytest.raises(KafkaError, match=rf"EOS_SOURCE_FETCH.*from offset 2 on.*{named}") as caught:
+            decode(data, replace(EVERYTHING, start=2))
+        assert caught.value.entry == "EOS_SOURCE_FETCH.format" and not caught.value.restart_helps
 
 
 # Which rows

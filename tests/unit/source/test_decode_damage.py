@@ -192,27 +192,6 @@ def test_offsets_out_of_order():
             rows(encode(Batch(records, 5, 7)))
 
 
-def test_records_that_do_not_fill_their_batch():
-    """One less, one more than counted, and a rest."""
-    batch = encode(plain(5, b"a", b"b", b"c"))
-    for wrong in (batch[:-8], batch + batch[-8:], batch + b"\0"):
-        with pytest.raises(KafkaError, match=r"records|lengths"):
-            rows(seal(wrong))
-
-
-def test_a_batch_that_is_too_large_decompressed(monkeypatch):
-    """By more than 31 bits can count, here by less. A restart would not help, nor another replica; those before it, and
-    all of them together, may be as large as they like."""
-    monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 1_000_000)
-    fine = [encode(plain(at, bytes(999_900), codec="lz4")) for at in range(3)]
-    assert len(values(b"".join(fine))) == 3
-    with pytest.raises(KafkaError, match="The record batch of offsets 3 to 3 of t-3 has more than") as caught:
-        values(b"".join(fine) + encode(plain(3, bytes(1_000_000), codec="lz4")))
-    assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
-    assert (caught.value.parameters["offset"], caught.value.parameters["last"]) == (3, 3)
-    assert not caught.value.restart_helps
-
-
 def test_the_offset_from_which_on_records_are_damaged():
     """Behind the rows that came, whether the next ones can be decompressed or not."""
     good = encode(plain(5, bytes(1 << 20), codec="lz4"))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from spark_eos.kafka.records.batches import Damage, RecordBatch, find_batches
-from spark_eos.kafka.records.columns import groups, read_tails
 from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Sealed
 from spark_eos.kafka.records.passing import is_small, passes, reseal
 from tests.support.judges.record_batches import CODECS, HEADER, TIME, Batch, Record, encode, marker, plain, rows, seal
-from tests.unit.source.test_decode import logs
 
 ENCODER = Encoder(77, 5)
 #: Codecs that kafka-python reads without more libraries.
@@ -52,40 +47,6 @@ def read(sealed: Sealed) -> list[tuple]:
         (r["key"], r["value"], r["timestamp"], tuple((h["key"], h["value"]) for h in r["headers"] or ()))
         for r in rows(data, with_headers=True)
     ]
-
-
-def wanted(log: Sequence[Batch], start: int, end: int) -> list[tuple]:
-    return [
-        (r.key, r.value, r.time if batch.append_time is None else batch.append_time, r.headers)
-        for batch in log
-        for r in batch.records
-        if not batch.control and start <= r.offset < end
-    ]
-
-
-@settings(max_examples=80)
-@given(
-    log=logs(),
-    edges=st.tuples(st.integers(0, 500), st.integers(0, 40_000)),
-    sequence=st.sampled_from([0, 9, 2**31 - 1]),
-)
-def test_what_passes_and_what_is_encoded_anew_is_what_was_there(log, edges, sequence):
-    """Every committed row of the range once, in order, with all its fields; whichever way its batch went."""
-    batches, committed, aborted = log
-    start, end = edges[0], sum(edges)
-    data = b"".join(encode(batch) for batch in batches)
-    seen: list[tuple] = []
-    for batch in found(data, start, end, aborted):
-        if passes(batch, start, end):
-            sealed = reseal(bytearray(data), batch, ENCODER, sequence)
-            assert (sealed.sequence, sealed.count) == (sequence, batch.count)
-            seen += read(sealed)
-            continue
-        (group,) = groups(data, [batch])
-        tails = read_tails(group, start, end)
-        anew = ENCODER.with_codec(batch.codec).encode(tails, [len(tails)], [0]) if len(tails) else ()
-        seen += [row for _, sealed in anew for row in read(sealed)]
-    assert seen == wanted(committed, start, end)
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
