@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import pyarrow as pa
 
-from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.requests.end_txn import end_own_txn
 
 from .faults import Schedule
 from .play import Stage, staged
@@ -52,22 +48,4 @@ def test_partitions_of_a_leader_that_is_gone_wait_for_it_together() -> None:
         stage.cluster.move_leaders(places)
         began = stage.world.now
         written(stage, named(stage, THERE, 1)[0]).close()
-        assert stage.world.now - began < ONE_CONNECT_S
-
-
-def test_ids_of_a_coordinator_that_is_gone_wait_for_it_together() -> None:
-    """The end of the second one asks the new coordinator at once."""
-    with staged(Schedule(1)) as stage:
-        producers = [written(stage, name) for name in named(stage, GONE, 3)]
-        for producer in producers:
-            producer.close()
-        broker_client(stage.scene.kafka).close()
-        stage.cluster.nodes[GONE].unplug(AWAY_S, silently=True)
-        for place in stage.cluster.partitions:
-            stage.cluster.partitions[place].elect(THERE, forgetful=False)
-        stage.cluster.shift += 1
-        began = stage.world.now
-        for producer in producers:
-            own = astuple(producer.identity())
-            assert end_own_txn(producer.client, own, True, 60.0, producer.endtxn_version) == OK
         assert stage.world.now - began < ONE_CONNECT_S

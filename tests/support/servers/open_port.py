@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-from tests.support.servers.black_hole import Address
+from tests.support.servers.unused_hosts import Address
 
 
 @contextlib.contextmanager

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+
+Address = tuple[str, int]
 
 
 @contextmanager
@@ -22,3 +24,15 @@ def a_silent_host() -> Iterator[str]:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextmanager
+def dropped() -> Iterator[Address]:
+    """An address whose packets go nowhere, as behind a firewall: a port whose queue of connections is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.errors import Unauthorized
+from spark_eos.errors import EosError, Unauthorized
 from spark_eos.kafka.codes import UNAUTHORIZED, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger import coordinator
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.protocol.head import Pair
-from spark_eos.protocol.ports import EndTxnAnswer
+from spark_eos.protocol.ports import EndTxnAnswer, Generations
 
 PAIR = Pair("eos-q-1-0-0", 1000, 3)
 
@@ -55,3 +55,15 @@ def test_an_id_that_was_not_taken_is_asked_for_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(coordinator, "ask_init", lambda *_: (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1))
     with pytest.raises(Unauthorized):
         own.fence([PAIR.id])
+
+
+def test_a_list_of_ids_is_that_of_all_brokers(monkeypatch: pytest.MonkeyPatch):
+    """One that is away may have the id by which a later run shows, whose head the ledger has lost: nothing is concluded
+    from what the others say."""
+    own = TransactionCoordinator(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), "eos", "q")
+    answers = iter([None, [("eos-q-2-0-0", "CompleteCommit")]])
+    monkeypatch.setattr(coordinator, "ids_by_state", lambda *_, **__: next(answers, None))
+    monkeypatch.setattr(coordinator, "retrying", lambda _: range(2))
+    assert own.generations() == Generations(2, 2, 0)
+    with pytest.raises(EosError, match="EOS_KAFKA_UNREACHABLE"):
+        own.generations()

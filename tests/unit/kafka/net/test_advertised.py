@@ -19,11 +19,10 @@ from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests import init_producer_id as init_producer_id_module
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from tests.support.servers.black_hole import Address, dropped
 from tests.support.servers.certificates import Authority
 from tests.support.servers.fake_broker import FakeBroker
 from tests.support.servers.open_port import answering
-from tests.support.servers.unused_hosts import a_silent_host, nobody
+from tests.support.servers.unused_hosts import Address, a_silent_host, dropped, nobody
 from tests.support.waiting import TIMEOUT
 
 
@@ -105,7 +104,7 @@ def connect(kafka: KafkaProperties) -> None:
         with contextlib.suppress(OSError):
             client.connect(0).close()
             client.reach()
-        time.sleep(0.1)
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +112,14 @@ def connect(kafka: KafkaProperties) -> None:
     [*((place, ask_offsets) for place in PLACES), ("refused", init), ("mute", connect)],
     indirect=["elsewhere"],
 )
-@pytest.mark.parametrize("advertised_s", [0.6, pytest.param(5.0, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("advertised_s", [0.2, pytest.param(5.0, marks=pytest.mark.chaos)])
 def test_an_address_that_nobody_can_reach_is_named(cluster, elsewhere, work, advertised_s, monkeypatch):
     """With the broker's id, that the user's address answers, and before the retries are over."""
     monkeypatch.setattr(init_producer_id_module, "INIT_S", TIMEOUT)
     if advertised_s != module._ADVERTISED_S:
         monkeypatch.setattr(module, "_ADVERTISED_S", advertised_s)
-        monkeypatch.setattr(module, "_PROBE_S", 0.3)
-        monkeypatch.setattr(module, "_FIRST_TRY_S", 0.5)
+        monkeypatch.setattr(module, "_PROBE_S", 0.1)
+        monkeypatch.setattr(module, "_FIRST_TRY_S", 0.2)
     answers = BrokerClient._answers
 
     def patient(self: BrokerClient, node: int) -> bool:
@@ -143,7 +142,7 @@ def test_an_address_that_nobody_can_reach_is_named(cluster, elsewhere, work, adv
 def test_a_broker_that_is_away_is_waited_for(cluster, monkeypatch):
     """Where another one can be reached, a broker may be starting again; and it is named when the time is up."""
     leaders = BrokerClient.leaders
-    monkeypatch.setattr(module, "_ADVERTISED_S", 0.3)
+    monkeypatch.setattr(module, "_ADVERTISED_S", 0.1)
     monkeypatch.setattr(module, "_PROBE_S", TIMEOUT)
     # What the other one is asked has all its time.
     monkeypatch.setattr(BrokerClient, "_connect_s", lambda self, node: TIMEOUT)
@@ -152,7 +151,7 @@ def test_a_broker_that_is_away_is_waited_for(cluster, monkeypatch):
         cluster[0].advertised = nowhere
         assert broker_client(properties(cluster[1])).leader("t", 0) == 0
         with pytest.raises(ConnectionFailed, match="EOS_KAFKA_UNREACHABLE") as caught:
-            end_offsets(broker_client(properties(cluster[1])), {"t": [0]}, timeout_s=1.5)
+            end_offsets(broker_client(properties(cluster[1])), {"t": [0]}, timeout_s=0.5)
     assert f"broker 0 at 127.0.0.1:{nowhere[1]} (" in caught.value.message
 
 

@@ -22,9 +22,8 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import METADATA as REQUEST
 from spark_eos.kafka.net.metadata import about_topics
 from spark_eos.kafka.net.schema import Api
-from tests.support.servers.black_hole import dropped
 from tests.support.servers.fake_broker import SPOKEN, FakeBroker
-from tests.support.servers.unused_hosts import nobody
+from tests.support.servers.unused_hosts import dropped, nobody
 from tests.support.waiting import TIMEOUT, wait_for
 
 METADATA = 3
@@ -180,23 +179,26 @@ def test_a_host_that_drops_packets_takes_nobody_elses_time(brokers, known, order
 
 
 def test_a_connect_that_has_failed_is_not_tried_again_at_once(brokers, opened, clock):
-    """For as long as it took; what the broker led is looked up anew, and another address is another broker."""
+    """For as long as it took; what the broker led or coordinated is looked up anew, and another address is another
+    broker."""
     gone, second = brokers(2)
     client = client_of(second)
     for broker in (gone, second):
-        broker.topics = {"t": [0] * 4}
+        broker.topics, broker.coordinators = {"t": [0] * 4}, {"a": 0}
     with dropped() as hole:
         gone.advertised = hole
         client.brokers()
         client._reached, client._last = True, 1
         assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {0}
+        assert client.coordinator("a", TIMEOUT) == (0, None)
         for broker in (gone, second):
-            broker.topics = {"t": [1] * 4}
+            broker.topics, broker.coordinators = {"t": [1] * 4}, {"a": 1}
         for _ in range(9):
             with pytest.raises(OSError):
                 client.connect(0, 0.5)
         assert opened.count(hole) == 1
         assert set(client.leaders([("t", p) for p in range(4)])[0].values()) == {1}
+        assert client.coordinator("a", TIMEOUT) == (1, None)
     gone.advertised = None
     client.brokers()
     client.connect(0).close()
@@ -398,7 +400,7 @@ def unreachable() -> None:
 
 
 def test_the_version_of_a_request_is_that_of_its_broker(brokers):
-    """It is asked where it is not known, and again once it is forgotten."""
+    """It is asked where it is not known, and again once it is forgotten. Newer ones that only it knows are not used."""
     (first,) = brokers(1, spoken=SPOKEN | {26: (0, 3)})
     client = client_of(first)
     client.brokers()
@@ -410,14 +412,21 @@ def test_the_version_of_a_request_is_that_of_its_broker(brokers):
     assert client.version(0, plain) == 4
     assert client.has(0, plain)
     assert client.supports(26, 5) and not client.supports(26, 6) and not client.supports(27, 0)
-    first.spoken[26] = (0, 2)
-    client.forget_versions(0)
-    assert not client.has(0, plain)
     with pytest.raises(OSError, match="broker 7"):
         client.has(7, plain)
-    with pytest.raises(KafkaError, match="EndTxn") as caught:
+
+
+@pytest.mark.parametrize("spoken", [{}, {26: (0, 2)}, {26: (5, 9)}], ids=["unknown", "too old", "too new"])
+def test_a_broker_that_does_not_speak_a_request_is_refused(spoken, brokers):
+    """The error names broker, request and versions; nothing is sent in a version that one side does not know."""
+    brokers(1, spoken=SPOKEN | spoken)
+    client, plain = client_of(*brokers(1)), Api("EndTxn", 26, 3, 4)
+    client.brokers()
+    assert not client.has(0, plain)
+    with pytest.raises(KafkaError, match="Broker 0 speaks EndTxn in versions") as caught:
         client.version(0, plain)
     assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
+    assert "Apache Kafka 3.6" in caught.value.hint
 
 
 def test_leaders_that_are_not_there_have_a_code(brokers):
