@@ -112,13 +112,7 @@ def test_the_newest_batch_of_a_log(checkpoint):
     assert sorted(checkpoint.times("offsets")) == [9, 10]
     assert checkpoint.last_batch("commits") is None
     assert checkpoint.last_batch("sources") is None
-
-
-def test_a_location_that_is_not_there_yet(tmp_path):
-    """It is so before a query's first start."""
-    checkpoint = Checkpoint(str(tmp_path / "new"))
-    assert checkpoint.query_id() is None
-    assert checkpoint.last_batch("commits") is None
+    assert Checkpoint(f"{checkpoint.location}/new").last_batch("commits") is None
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])

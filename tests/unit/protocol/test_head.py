@@ -275,20 +275,17 @@ def test_a_head_names_its_sink_within_foreach_batch_without_being_read_whole(wri
 
 @given(heads, names)
 def test_a_successor_knows_whom_it_replaced(head, run):
-    """Decision and marks go on with it; the generation counts up, so that no transactional id is used by two runs."""
+    """Decision and marks go on with it; the generation counts up, so that no transactional id is used by two runs.
+    Earlier ones stay known, also where an operator has closed the last one: else a zombie would take the ledger from
+    the living."""
     after = head.succeeded_by(run, 5)
+    assert after.succeeded_by(NOBODY, 5).succeeded_by("later", 5).earlier == after.succeeded_by("later", 5).earlier
     assert (after.run, after.generation) == (run, head.generation + 1)
     assert (after.decision, after.marks) == (head.decision, head.marks)
     assert head.run in (NOBODY, *after.earlier)
+    assert {*head.earlier[: EARLIER_RUNS - 1]} <= {*after.earlier}
     assert NOBODY not in after.earlier or NOBODY in head.earlier
     assert len(after.earlier) <= EARLIER_RUNS
-
-
-def test_a_closed_run_stays_known_to_the_one_after():
-    """Else its zombie would take the ledger from the living."""
-    closed = Head("r1", 1, (), 5).succeeded_by(NOBODY, 5)
-    assert closed.earlier == ("r1",)
-    assert closed.succeeded_by("r2", 5).earlier == ("r1",)
 
 
 @given(decisions.filter(lambda decision: decision.written))

@@ -69,14 +69,9 @@ def test_what_parses_is_what_would_be_made(tail):
     "tail", ["1-0-2", "1-0", "01-0-0", "1-0-0-0", "1-0-0-r0", "1-0-0-r1-1", "1-0-0-", "ledger", ""]
 )
 def test_what_is_not_a_task_is_not_parsed(tail):
-    """Wrong slots, missing or empty parts, other orders; and the ledger's own id."""
+    """Wrong slots, missing or empty parts, other orders; and the ledger's own id, as aborting that as a leftover would
+    undo a decision."""
     assert parse_task_name("p", QUERY, f"p-{QUERY}-{tail}") is None
-
-
-def test_the_ledger_id_is_nobodys_task():
-    """Aborting it as a leftover would undo a decision."""
-    assert parse_task_name("p", QUERY, ledger_name("p", QUERY)) is None
-    assert ledger_name("p", QUERY) != ledger_name("p", str(uuid.uuid4()))
 
 
 def test_names_are_those_of_the_design():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -71,40 +72,25 @@ def test_a_batch_that_was_lost_as_a_whole_is_rewritten_by_any_number_of_tasks():
     assert {assign(decided(7, LOST, LOST), 7, p, attempt=0).work for p in range(9)} == {Work.REPAIR}
 
 
-def owner_is_checked(head: Head | None, work: Work = Work.WRITE) -> str | None:
-    """What an attempt of micro-batch 7 of run "r" is told after its last row."""
-    try:
+@pytest.mark.parametrize(
+    ("head", "work", "stops"),
+    [
+        (decided(6, COMMITTED), Work.WRITE, None),
+        (decided(7, None), Work.WRITE, "EOS_ATTEMPT_LATE"),  # the commit that decided has not seen it
+        (decided(8, None), Work.WRITE, "EOS_ATTEMPT_LATE"),
+        (decided(7, LOST), Work.REPAIR, None),
+        (None, Work.WRITE, "EOS_LEDGER_HEAD_MISSING"),
+        (replace(decided(6, COMMITTED), run="other"), Work.WRITE, "EOS_SUPERSEDED"),  # nor has whoever replaced the run
+    ],
+)
+def test_an_attempt_that_nobody_has_seen_aborts_itself(head: Head | None, work: Work, stops: str | None):
+    """Of micro-batch 7 of run "r", after its last row: nobody else can have aborted it."""
+    with nullcontext() if stops is None else pytest.raises(EosError, match=stops):
         check_owner(head, "r", 7, work)
-    except EosError as error:
-        return error.condition
-    return None
-
-
-def test_an_attempt_whose_micro_batch_is_decided_without_it_aborts_itself():
-    """The commit that decided has not seen it, and so cannot have aborted it."""
-    assert owner_is_checked(decided(6, COMMITTED)) is None
-    assert owner_is_checked(decided(7, None)) == "EOS_ATTEMPT_LATE"
-    assert owner_is_checked(decided(8, None)) == "EOS_ATTEMPT_LATE"
-
-
-def test_a_repair_is_of_a_micro_batch_that_is_decided():
-    """Which is no reason to abort it."""
-    assert owner_is_checked(decided(7, LOST), Work.REPAIR) is None
-
-
-def test_an_attempt_of_a_run_that_was_replaced_aborts_itself():
-    """Whoever replaced the run has not seen it."""
-    assert owner_is_checked(None) == "EOS_LEDGER_HEAD_MISSING"
-    assert owner_is_checked(replace(decided(6, COMMITTED), run="other")) == "EOS_SUPERSEDED"
 
 
 OWN = Pair("id", 17, 3)
 HELD = Description(OWN, State.ONGOING, 0, 1000)
-
-
-def test_what_the_broker_holds_is_what_was_written():
-    """Same id, producer id and epoch, and still open."""
-    check_held(OWN, HELD)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +102,9 @@ def test_what_the_broker_holds_is_what_was_written():
         replace(HELD, pair=Pair("id", 18, 3)),
     ],
 )
-def test_anything_else_is_not_handed_over(described):
-    """A newer owner of the same id may be Ongoing, too."""
+def test_what_the_broker_holds_is_what_was_written(described):
+    """Same id, producer id and epoch, and still open. A newer owner of the same id may be Ongoing, too."""
+    check_held(OWN, HELD)
     with pytest.raises(Unclear) as caught:
         check_held(OWN, described)
     assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"

@@ -82,10 +82,8 @@ def test_columns_that_are_refused_are_named_with_a_way_out(columns, topic, named
     ("column", "kind"),
     [
         ("key", IntegerType()),
-        ("value", LongType()),
         ("value", StructType()),
         ("topic", BinaryType()),
-        ("partition", LongType()),
         ("partition", StringType()),
         ("timestamp", LongType()),
         ("timestamp", TimestampNTZType()),

@@ -16,22 +16,18 @@ def flat(offsets):
     return {(topic, p): at for topic, partitions in offsets.items() for p, at in partitions.items()}
 
 
-def test_the_limit_is_shared_by_what_waits():
+@pytest.mark.parametrize(
+    ("starts", "ends", "limit", "reached"),
+    [
+        ((0, 0), (300, 100), 40, (30, 10)),
+        ((0, 0), (10_000, 1), 10, (9, 1)),  # one offset at least, even where its share is less than one
+        ((10, 0), (7, 2), 99, (10, 2)),  # a transaction that is open may have begun before an offset of the user
+    ],
+)
+def test_the_limit_is_shared_by_what_waits(starts, ends, limit, reached):
     """Three quarters of the backlog get three quarters of the limit."""
-    assert range_math.advance({"a": {0: 0}, "b": {0: 0}}, {"a": {0: 300}, "b": {0: 100}}, 40) == {
-        "a": {0: 30},
-        "b": {0: 10},
-    }
-
-
-def test_a_partition_with_little_is_not_starved():
-    """One offset at least, even where its share is less than one."""
-    assert range_math.advance({"a": {0: 0, 1: 0}}, {"a": {0: 10_000, 1: 1}}, 10) == {"a": {0: 9, 1: 1}}
-
-
-def test_a_stable_end_before_the_start_holds_the_partition():
-    """A transaction that is open may have begun before an offset that the user gave."""
-    assert range_math.advance({"a": {0: 10, 1: 0}}, {"a": {0: 7, 1: 2}}, 99) == {"a": {0: 10, 1: 2}}
+    at, end, then = ({"a": {0: first}, "b": {0: second}} for first, second in (starts, ends, reached))
+    assert range_math.advance(at, end, limit) == then
 
 
 partitions = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), st.integers(0, 500)), min_size=1)

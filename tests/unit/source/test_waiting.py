@@ -77,28 +77,14 @@ def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
     return now[0]
 
 
+@pytest.mark.parametrize(
+    ("before", "took_s"), [((), 0), ((THROTTLED,), 6), ((SILENT,), 8)], ids=["at once", "throttled", "silent"]
+)
 @pytest.mark.parametrize("answer", [EMPTY, OUT_OF_RANGE], ids=["empty", "out-of-range"])
-def test_a_leader_that_lags_behind_gets_some_seconds(answer, monkeypatch):
-    """Then it is no leader that will have the rows."""
-    assert waited(monkeypatch, answer, ROWS) < 1
+def test_a_leader_that_lags_behind_gets_some_seconds(before, took_s, answer, monkeypatch):
+    """Then it is no leader that will have the rows. They count from its first answer, however long there was no leader,
+    and from the end of a throttle: the broker has said when it goes on."""
+    assert took_s < waited(monkeypatch, *before, answer, ROWS) < took_s + 1
     with pytest.raises(GivenUp) as caught:
-        waited(monkeypatch, answer)
-    assert 4 < caught.value.args[0] < 6
-
-
-@pytest.mark.parametrize("answer", [EMPTY, OUT_OF_RANGE], ids=["empty", "out-of-range"])
-def test_the_time_of_a_throttle_does_not_count(answer, monkeypatch):
-    """The broker has said when it goes on; what it answers then is the first answer."""
-    assert 6 < waited(monkeypatch, THROTTLED, answer, ROWS) < 7
-    with pytest.raises(GivenUp) as caught:
-        waited(monkeypatch, THROTTLED, answer)
-    assert 10 < caught.value.args[0] < 12
-
-
-@pytest.mark.parametrize("answer", [EMPTY, OUT_OF_RANGE], ids=["empty", "out-of-range"])
-def test_a_new_leader_gets_its_seconds_after_a_silence(answer, monkeypatch):
-    """They count from its first answer, however long there was no leader."""
-    assert 8 < waited(monkeypatch, SILENT, answer, ROWS) < 10
-    with pytest.raises(GivenUp) as caught:
-        waited(monkeypatch, SILENT, answer)
-    assert 12 < caught.value.args[0] < 14
+        waited(monkeypatch, *before, answer)
+    assert took_s + 4 < caught.value.args[0] < took_s + 6

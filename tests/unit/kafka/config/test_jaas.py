@@ -14,6 +14,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 BEARER = f"{OAUTH}.OAuthBearerLoginModule required"
+MSK = "software.amazon.msk.auth.iam"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SERVERS = "b-1.mine.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
 
@@ -87,39 +88,27 @@ def test_what_says_the_same_as_the_rest_changes_nothing(key, name):
 
 
 @pytest.mark.parametrize(
-    "way",
+    ("mechanism", "jaas", "handler", "credentials"),
     [
-        {"sasl__mechanism": "AWS_MSK_IAM"},
-        {
-            "sasl__mechanism": "AWS_MSK_IAM",
-            "sasl__jaas__config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
-            "sasl__client__callback__handler__class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
-        },
-        {
-            "sasl__mechanism": "OAUTHBEARER",
-            "sasl__jaas__config": f"{BEARER};",
-            "sasl__login__callback__handler__class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
-        },
+        ("AWS_MSK_IAM", None, {}, {}),
+        ("AWS_MSK_IAM", f"{MSK}.IAMLoginModule required;", {"client": "IAMClientCallbackHandler"}, {}),
+        ("OAUTHBEARER", f"{BEARER};", {"login": "IAMOAuthBearerLoginCallbackHandler"}, {}),
+        (
+            "AWS_MSK_IAM",
+            f'{MSK}.IAMLoginModule required awsProfileName="p" awsRoleArn="arn:aws:iam::1:role/r" '
+            'awsRoleSessionName="s" awsStsRegion="us-east-1" awsDebugCreds=true;',
+            {},
+            {"profile": "p", "role.arn": "arn:aws:iam::1:role/r", "role.session.name": "s", "sts.region": "us-east-1"},
+        ),
     ],
 )
-def test_msk_by_the_names_of_its_java_library(way):
-    """The mechanism on the wire is OAUTHBEARER, which all brokers of MSK with IAM take; the region is the servers'."""
-    assert bearer(**way) == {"aws.region": "eu-west-1"}
-
-
-def test_whose_credentials_are_used_for_msk():
-    """Options of IAMLoginModule."""
-    jaas = (
-        'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="p" awsRoleArn="arn:aws:iam::1:role/r" '
-        'awsRoleSessionName="s" awsStsRegion="us-east-1" awsDebugCreds=true;'
-    )
-    assert bearer(sasl__mechanism="AWS_MSK_IAM", sasl__jaas__config=jaas) == {
-        "aws.profile": "p",
-        "aws.role.arn": "arn:aws:iam::1:role/r",
-        "aws.role.session.name": "s",
-        "aws.sts.region": "us-east-1",
-        "aws.region": "eu-west-1",
-    }
+def test_msk_by_the_names_of_its_java_library(mechanism, jaas, handler, credentials):
+    """The mechanism on the wire is OAUTHBEARER, which all brokers of MSK with IAM take; the region is the servers'. The
+    options of the login module say whose credentials are used."""
+    given = {"sasl__mechanism": mechanism} | ({"sasl__jaas__config": jaas} if jaas else {})
+    given |= {f"sasl__{of}__callback__handler__class": f"{MSK}.{name}" for of, name in handler.items()}
+    found = {f"aws.{name}": value for name, value in credentials.items()}
+    assert bearer(**given) == found | {"aws.region": "eu-west-1"}
 
 
 def test_the_region_of_msk(monkeypatch):
@@ -143,18 +132,26 @@ def test_msk_without_the_library_that_signs(monkeypatch):
     assert "Install the extra 'aws'" in error.hint
 
 
-def test_the_login_of_kerberos():
-    """Keytab and principal of Java's module; where else it would look is for Java alone."""
-    jaas = (
-        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false "
-        'serviceName="broker" keyTab="/keys/ann" principal="ann@EOS.TEST";'
-    )
-    assert canonical(properties(sasl__jaas__config=jaas)) == {
-        "bootstrap.servers": SERVERS,
-        "sasl.kerberos.keytab": "/keys/ann",
-        "sasl.kerberos.principal": "ann@EOS.TEST",
-        "sasl.kerberos.service.name": "broker",
-    }
+LOGIN = {"username": "a", "password": "b"}
+KERBEROS = {"kerberos.keytab": "/k", "kerberos.principal": "ann@EOS.TEST", "kerberos.service.name": "broker"}
+
+
+@pytest.mark.parametrize(
+    ("jaas", "found"),
+    [
+        ("org.apache.plain.PlainLoginModule required username=a password=b;", LOGIN),
+        ("org.apache.scram.ScramLoginModule required username=a password=b;", LOGIN),
+        (
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false "
+            'serviceName="broker" keyTab="/k" principal="ann@EOS.TEST";',
+            KERBEROS,
+        ),
+    ],
+)
+def test_nothing_is_left_of_a_login_module_but_what_it_says(jaas, found):
+    """Where else Java's Kerberos would look is for Java alone."""
+    of_sasl = {f"sasl.{name}": value for name, value in found.items()}
+    assert canonical(properties(sasl__jaas__config=jaas)) == {"bootstrap.servers": SERVERS} | of_sasl
 
 
 def test_kerberos_without_its_library(monkeypatch):
@@ -317,13 +314,6 @@ def test_secrets_of_logins_do_not_print():
     login = parse_jaas(f'{BEARER} clientSecret="hunter2";')
     assert login.options == {"clientSecret": "hunter2"} and "hunter2" not in repr(login)
     assert "hunter2" not in repr(tokens.Token("hunter2", 0.0))
-
-
-@pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
-def test_the_login_of_plain_and_scram(module):
-    """Nothing of the module is left but user and password."""
-    found = canonical(properties(sasl__jaas__config=f"org.apache.{module} required username=a password=b;"))
-    assert found == {"bootstrap.servers": SERVERS, "sasl.username": "a", "sasl.password": "b"}
 
 
 @pytest.mark.parametrize(

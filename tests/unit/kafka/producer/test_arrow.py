@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.base.topic_partition import TopicPartition
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.refusals import Splitting
 from spark_eos.kafka.records.batches import walk_batches
@@ -28,13 +30,11 @@ class Sender:
 
 
 @pytest.mark.parametrize("count", [70, 65_536, 65_537, 70_000])
-def test_each_row_goes_to_the_partition_that_it_names(count, monkeypatch):
+def test_each_row_goes_to_the_partition_that_it_names(count):
     """Also where a topic has more partitions than 16 bits can tell."""
-    monkeypatch.setattr(ArrowProducer, "__init__", lambda self: None)
-    producer, sender, encoder = ArrowProducer(), Sender(), Encoder(1, 0)
-    producer._topics, producer._held_bytes, producer._sender, producer._encoder = {}, 0, sender, encoder
-    producer._refusals, producer._partitioner = Splitting(encoder), "murmur2_random"
-    producer._batch_bytes, producer._in_flight_bytes = 1, 1 << 23
+    producer = ArrowProducer(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), "name", 60_000)
+    producer._sender, producer._encoder = sender, encoder = Sender(), Encoder(1, 0)
+    producer._refusals = Splitting(encoder)
     wanted = [count - 1, 3, count - 2, 1, count - 1, 0]
     values = pa.array([b"%d" % partition for partition in wanted])
     producer.write("t", count, value=values, partition=pa.array(wanted, pa.int32()))
