@@ -1,6 +1,7 @@
 """Every connection, broken or muted at every byte.
 
-A sample of the bytes by default; with ``SPARK_EOS_WIRE_EVERY_BYTE`` set, all of them.
+By default a sample of the bytes, by turns with an end and a reset where the connection breaks; with
+``SPARK_EOS_WIRE_EVERY_BYTE`` set, all of them with both.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def test_a_connection_may_end_at_any_byte(where: str, name: str) -> None:
     begin = sum(map(ord, where)) % stride
     places = [(n, byte) for n, both in enumerate(lengths) for byte in range(both[direction])]
     assert len(places) > 1000
-    for n, byte in places[begin::stride]:
-        for reset in (False, True) if where.startswith("cut") else (False,):
+    resets = (False, True) if where.startswith("cut") else (False,)
+    for at, (n, byte) in enumerate(places[begin::stride]):
+        for reset in resets if EVERY else (resets[at % len(resets)],):
             schedule = Schedule(SEED, lines=((n, Line(**{where: byte}, reset=reset)),))
             assert broken(schedule, name) is None, f"connection {n}, byte {byte}, {reset=}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+
+from spark_eos.base import log
 
 PROGRAM = """
 import logging
@@ -20,7 +23,7 @@ client_log.error("Connect failed")
 """
 
 
-def printed(before: str = "", **environment: str) -> str:
+def printed(before: str = "") -> str:
     """What a process of its own writes to standard error."""
     program = PROGRAM.format(before=before)
     done = subprocess.run(
@@ -28,7 +31,7 @@ def printed(before: str = "", **environment: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        env={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout == ""
     return done.stderr
@@ -41,21 +44,36 @@ def test_batches_are_printed_and_the_clients_chatter_is_not():
     assert re.fullmatch(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d INFO spark-eos: a batch", lines[0]), "as Spark's own lines"
 
 
-def test_the_environment_sets_the_level():
-    """It is inherited by workers, which read no logging configuration."""
-    assert "a detail" in printed(SPARK_EOS_LOG="DEBUG")
-    assert "a batch" not in printed(SPARK_EOS_LOG="warning")
+@pytest.fixture
+def printed_by(capsys, monkeypatch):
+    """``printed_by(level)``: what a process with this level in its environment writes to standard error."""
+
+    def lines(level: str) -> list[str]:
+        with monkeypatch.context() as patch:
+            patch.setenv("SPARK_EOS_LOG", level)
+            patch.setattr(logging.getLogger(), "handlers", [])
+            patch.setattr(log, "logger", logging.Logger("spark_eos"))
+            log._set_up()
+            log.logger.info("a batch")
+            log.logger.debug("a detail")
+        return capsys.readouterr().err.splitlines()
+
+    return lines
 
 
-@pytest.mark.parametrize("level", ["", " info "])
-def test_an_empty_level_is_the_default(level):
-    """An empty variable is common in containers."""
-    assert printed(SPARK_EOS_LOG=level).splitlines()[0].endswith("INFO spark-eos: a batch")
+@pytest.mark.parametrize(
+    ("level", "messages"),
+    [("DEBUG", ["a batch", "a detail"]), ("warning", []), ("", ["a batch"]), (" info ", ["a batch"])],
+)
+def test_the_environment_sets_the_level(level, messages, printed_by):
+    """It is inherited by workers, which read no logging configuration. An empty variable, common in containers, is the
+    default."""
+    assert [line.partition("spark-eos: ")[2] for line in printed_by(level)] == messages
 
 
-def test_a_level_that_does_not_exist_is_told():
+def test_a_level_that_does_not_exist_is_told(printed_by):
     """It must not end a worker."""
-    first, second = printed(SPARK_EOS_LOG="VERBOSE").splitlines()
+    first, second = printed_by("VERBOSE")
     assert "WARN" in first and "SPARK_EOS_LOG" in first and "VERBOSE" in first
     assert second.endswith("a batch")
 
