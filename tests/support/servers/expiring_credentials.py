@@ -7,14 +7,13 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.table import Table
 
-from tests.support.servers.http_server import answering
+from tests.support.servers.http_server import Handler, answering
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore, object_store
 from tests.support.servers.rest_catalog import CatalogServer, RestIceberg, serving
 
@@ -79,26 +78,23 @@ def expiring_credentials(folder: Path) -> Iterator[Expiring]:
 def _gate(store: str) -> Iterator[Gate]:
     """On a free port of the loopback, at ``address`` until the end."""
     found = Gate(store)
-    with answering(type("Handler", (_Handler,), {"gate": found})) as port:
+    with answering(type("AtGate", (_AtGate,), {"gate": found})) as port:
         found.address = f"127.0.0.1:{port}"
         yield found
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _AtGate(Handler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
     gate: Gate
 
-    def log_message(self, *_: object) -> None:
-        """To nowhere."""
-
     def do(self) -> None:
-        body = self._body()
+        body = self.body()
         token = self.headers.get("x-amz-security-token", "")
         if token != self.gate.valid:
             self.gate.refused.append(token)
-            self._answer(400, {"Content-Type": "application/xml"}, _EXPIRED)
+            self.reply(400, _EXPIRED, {"Content-Type": "application/xml"})
             return
         behind = HTTPConnection(self.gate.store)
         try:
@@ -106,16 +102,17 @@ class _Handler(BaseHTTPRequestHandler):
             behind.request(self.command, self.path, body, asked)
             answer = behind.getresponse()
             kept = {name: value for name, value in answer.getheaders() if name.lower() not in _OF_CONNECTION}
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else None
-            self._answer(answer.status, kept, answer.read(), length)
+            if self.command == "HEAD":
+                kept["Content-Length"] = answer.getheader("Content-Length") or "0"
+            self.reply(answer.status, answer.read(), kept)
         finally:
             behind.close()
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            return super().body()
         body = b""
         while size := int(self.rfile.readline().partition(b";")[0], 16):
             body += self.rfile.read(size)
@@ -123,12 +120,3 @@ class _Handler(BaseHTTPRequestHandler):
         while self.rfile.readline().strip():
             pass
         return body
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes, length: str | None = None) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", length or str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)

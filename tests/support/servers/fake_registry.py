@@ -6,15 +6,14 @@ with a real one (`tests.support.servers.schema_registry`).
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, contextmanager
 
 from spark_eos.tools.devcluster.ports import free_ports
+from tests.support.servers.http_server import Handler, answering
 from tests.support.waiting import wait_for
 
 _ID, _VERSION = re.compile(r"/schemas/ids/(\d+)"), re.compile(r"/subjects/([^/]+)/versions/(\w+)")
@@ -34,9 +33,8 @@ class FakeRegistry:
         self.asked: Counter[int] = Counter()
         self.more: dict[str, object] = {}
         self._lock = threading.Lock()
-        self._port = 0
-        self._server: ThreadingHTTPServer | None = None
-        self._thread: threading.Thread | None = None
+        (self._port,) = free_ports(1)  # none that a connection gets while nobody listens there
+        self._answering = ExitStack()
 
     @property
     def url(self) -> str:
@@ -44,40 +42,12 @@ class FakeRegistry:
 
     def open(self) -> None:
         """Answer, at the same address as before."""
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                status, answer = registry.answer(self.path.partition("?")[0])
-                body = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_POST(self) -> None:
-                """Of what is registered: the only version of the subject has this schema."""
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.path = self.path.partition("?")[0].removesuffix("/versions") + "/versions/1"
-                self.do_GET()
-
-            def log_message(self, *_: object) -> None:
-                """To nowhere."""
-
-        self._port = self._port or free_ports(1)[0]  # none that a connection gets while nobody listens there
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
+        handler = type("Answers", (_Answers,), {"registry": self})
+        self._answering.enter_context(answering(handler, port=self._port))
 
     def close(self) -> None:
         """Be away: nobody listens at the address."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-            self._server = None
+        self._answering.close()
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -125,6 +95,19 @@ class FakeRegistry:
 
     def _schema(self, id_: int) -> dict[str, object]:
         return {"schema": self.schemas[id_], "schemaType": "JSON", **self.more}
+
+
+class _Answers(Handler):
+    registry: FakeRegistry
+
+    def do_GET(self) -> None:
+        self.reply_json(*self.registry.answer(self.path.partition("?")[0]))
+
+    def do_POST(self) -> None:
+        """Of what is registered: the only version of the subject has this schema."""
+        self.body()
+        self.path = self.path.partition("?")[0].removesuffix("/versions") + "/versions/1"
+        self.do_GET()
 
 
 @contextmanager

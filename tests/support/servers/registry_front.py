@@ -10,11 +10,10 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from tests.support.servers.http_server import answering
+from tests.support.servers.http_server import Handler, answering
 from tests.support.waiting import TIMEOUT, wait_for
 
 #: GUIDs are made of this one and a schema's id.
@@ -96,27 +95,17 @@ def front(behind: str, tls: ssl.SSLContext | None = None) -> Iterator[Front]:
     """A server before the registry at this address; by TLS where that is given."""
     ours = Front(behind)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Before(Handler):
         protocol_version = "HTTP/1.1"
 
         def _serve(self) -> None:
-            size = int(self.headers.get("Content-Length", 0))
-            status, body = ours.answer(
-                self.command, self.path, dict(self.headers), self.rfile.read(size) if size else None
-            )
+            status, body = ours.answer(self.command, self.path, dict(self.headers), self.body() or None)
             with contextlib.suppress(OSError):  # who asked may be gone
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.reply(status, body, {"Content-Type": "application/json"})
 
         do_GET = do_POST = do_PUT = do_DELETE = _serve
 
-        def log_message(self, *_: object) -> None:
-            """To nowhere."""
-
-    with answering(Handler, tls=tls) as port:
+    with answering(Before, tls=tls) as port:
         ours.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
         try:
             yield ours

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +33,7 @@ from pyiceberg.table import CommitTableRequest, Table
 
 from spark_eos.pipelines import deadline
 from spark_eos.pipelines.tables.iceberg import rest
-from tests.support.servers.http_server import answering
+from tests.support.servers.http_server import Handler, answering
 from tests.support.tables.table_kinds import Iceberg
 from tests.support.waiting import wait_for
 
@@ -202,12 +201,12 @@ def _error(status: int, text: str) -> dict[str, Any]:
     return {"error": {"message": text, "type": "Error", "code": status}}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Asked(Handler):
     protocol_version = "HTTP/1.1"
     catalog: CatalogServer
 
     def do(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         path = self.path.partition("?")[0]
         try:
             found = self.catalog.answer(self.command, path, body, self.headers.get("Authorization", ""))
@@ -228,18 +227,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do
 
     def _send(self, status: int, type_: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", type_)
+        headers = {"Content-Type": type_}
         if self.catalog.packed is not None:
-            encoding, pack = self.catalog.packed
+            headers["Content-Encoding"], pack = self.catalog.packed
             body = pack(body)
-            self.send_header("Content-Encoding", encoding)
         if self.close_connection:
-            self.send_header("Connection", "close")
-        self.send_header("Content-Length", "0" if status == 204 else str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD" and status != 204:
-            self.wfile.write(body)
+            headers["Connection"] = "close"
+        self.reply(status, b"" if status == 204 else body, headers)
 
     def _drip(self) -> None:
         """Until the client has gone, or the server is closed."""
@@ -251,9 +245,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b" ")
         except OSError:
             return
-
-    def log_message(self, *_: object) -> None:
-        """To nowhere."""
 
 
 #: Seconds until a request is over that the server has left without an answer, by `soon_overdue`.
@@ -279,7 +270,7 @@ def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None
 @contextmanager
 def serving(catalog: CatalogServer) -> Iterator[CatalogServer]:
     """The catalog, at ``uri`` until the end."""
-    with answering(type("Handler", (_Handler,), {"catalog": catalog}), quiet=True) as port:
+    with answering(type("Asked", (_Asked,), {"catalog": catalog}), quiet=True) as port:
         catalog.uri = f"http://127.0.0.1:{port}"
         try:
             yield catalog

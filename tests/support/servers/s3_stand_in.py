@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.tables.delta.table import Location, StorageOptions, location_of
-from tests.support.servers.http_server import answering
+from tests.support.servers.http_server import Handler, answering
+from tests.support.servers.object_store import ObjectStore
 from tests.support.waiting import TIMEOUT
 
 BUCKET = "tables"
@@ -64,14 +63,8 @@ class S3StandIn:
 
     def location(self, path: str) -> Location:
         """Of a table in the bucket, with a client that sends a request three times."""
-        settings = {
-            "fs.s3a.access.key": "a-key",
-            "fs.s3a.secret.key": "a-secret",
-            "fs.s3a.endpoint": f"http://127.0.0.1:{self.port}",
-            "fs.s3a.endpoint.region": "us-east-1",
-            "fs.s3a.path.style.access": "true",
-        }
-        found = location_of(f"s3a://{BUCKET}/{path}", HadoopSettings(settings))
+        settings = HadoopSettings(ObjectStore(f"127.0.0.1:{self.port}").settings)
+        found = location_of(f"s3a://{BUCKET}/{path}", settings)
         within = f"{TIMEOUT:.0f}s"
         few = {"timeout": within, "retry_timeout": within, "max_retries": "2"}
         return replace(found, options=StorageOptions({**found.options, **few}))
@@ -82,18 +75,15 @@ def s3_stand_in() -> Iterator[S3StandIn]:
     """An empty one on a free port of the loopback, gone at the end."""
     store = S3StandIn()
 
-    with answering(type("Handler", (_Handler,), {"stand_in": store}), quiet=True) as store.port:
+    with answering(type("Asked", (_Asked,), {"stand_in": store}), quiet=True) as store.port:
         yield store
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Asked(Handler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body in one packet
     stand_in: S3StandIn
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
     def _place(self) -> tuple[str, dict[str, str]]:
         url = urlsplit(self.path)
@@ -102,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         key, _ = self._place()
-        content = self._body()
+        content = self.body()
         if_absent = self.headers.get("If-None-Match") == "*"
         fault = self.stand_in.fault(key)
         if fault == LATE:
@@ -114,14 +104,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if applied:
-            self._answer(200, b"", {"ETag": _etag(content)})
+            self.reply(200, b"", {"ETag": _etag(content)})
         else:
-            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            self.reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
 
     def do_GET(self) -> None:
         key, query = self._place()
         if "list-type" in query:
-            self._answer(200, self._listed(query), {"Content-Type": "application/xml"})
+            self.reply(200, self._listed(query), {"Content-Type": "application/xml"})
         else:
             self._object(key)
 
@@ -130,34 +120,34 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         with self.stand_in.lock:
             self.stand_in.objects.pop(self._place()[0], None)
-        self._answer(204, b"")
+        self.reply(204, b"")
 
     def do_POST(self) -> None:
         """Several objects are deleted."""
-        text = self._body().decode()
+        text = self.body().decode()
         keys = [unquote(part.partition("</Key>")[0]) for part in text.split("<Key>")[1:]]
         with self.stand_in.lock:
             for key in keys:
                 self.stand_in.objects.pop(key, None)
         done = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
-        self._answer(200, f"<DeleteResult>{done}</DeleteResult>".encode())
+        self.reply(200, f"<DeleteResult>{done}</DeleteResult>".encode())
 
     def _object(self, key: str) -> None:
         with self.stand_in.lock:
             content = self.stand_in.objects.get(key)
         if content is None:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            self.reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
         headers = {"ETag": _etag(content), "Last-Modified": formatdate(usegmt=True)}
         asked = self.headers.get("Range", "")
         if not asked:
-            self._answer(200, content, headers)
+            self.reply(200, content, headers)
             return
         first, _, last = asked.removeprefix("bytes=").partition("-")
         begin = int(first) if first else max(0, len(content) - int(last))
         end = min(int(last) + 1, len(content)) if first and last else len(content)
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
-        self._answer(206, content[begin:end], headers)
+        self.reply(206, content[begin:end], headers)
 
     def _listed(self, query: dict[str, str]) -> bytes:
         prefix, delimiter, after = (query.get(name, "") for name in ("prefix", "delimiter", "start-after"))
@@ -178,18 +168,6 @@ class _Handler(BaseHTTPRequestHandler):
         common = "".join(f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders))
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}{common}</ListBucketResult>"
         return b'<?xml version="1.0" encoding="UTF-8"?>' + text.encode()
-
-    def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def _answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
 
 
 def _etag(content: bytes) -> str:

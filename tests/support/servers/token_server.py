@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import math
-import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from tests.support.servers.http_server import Handler, answering
 
 CLIENT, SECRET = "ann", "hunter2/+%&of-ann"
 
@@ -31,15 +31,9 @@ class TokenServer:
         self.asked: list[dict[str, str]] = []
         self.issued: list[str] = []
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/token"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join(10)
-        self._server.server_close()
+        self._answering = ExitStack()
+        port = self._answering.enter_context(answering(type("Tokens", (_Tokens,), {"issuer": self})))
+        self.url, self.close = f"http://127.0.0.1:{port}/token", self._answering.close
 
     def properties(self, secret: str = SECRET) -> dict[str, str]:
         """The client's, by the names of the Java client."""
@@ -70,24 +64,15 @@ class TokenServer:
         return self.issued[-1]
 
 
-def _handler(server: TokenServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            server.asked.append(dict(urllib.parse.parse_qsl(form)))
-            expected = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
-            known = self.headers["Authorization"] == expected
-            answer: dict[str, Any] = {"error": "invalid_client"}
-            if known:
-                answer = {"access_token": server.token(), "token_type": "Bearer", "expires_in": int(server.life_s)}
-            body = json.dumps(answer).encode()
-            self.send_response(200 if known else 401)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+class _Tokens(Handler):
+    issuer: TokenServer
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
+    def do_POST(self) -> None:
+        issuer = self.issuer
+        issuer.asked.append(dict(urllib.parse.parse_qsl(self.body().decode())))
+        expected = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        if self.headers["Authorization"] == expected:
+            token = {"access_token": issuer.token(), "token_type": "Bearer", "expires_in": int(issuer.life_s)}
+            self.reply_json(200, token)
+        else:
+            self.reply_json(401, {"error": "invalid_client"})
