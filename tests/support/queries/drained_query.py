@@ -39,5 +39,10 @@ class Drained(ABC):
 
     def forget(self, batch: int) -> None:
         """Make Spark believe that it has not seen the end of a micro-batch."""
-        (self.checkpoint / "commits" / str(batch)).unlink()
-        (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
+        forget(self.checkpoint, batch)
+
+
+def forget(checkpoint: Path, batch: int) -> None:
+    """Remove the files by which Spark knows that a micro-batch is committed."""
+    (checkpoint / "commits" / str(batch)).unlink()
+    (checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)

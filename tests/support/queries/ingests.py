@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_eos
-from demo import processes
 from jobs.files.ingest import FolderIngest
 from jobs.ingest_files import NOTES_TOPIC, IngestFiles
 from jobs.runner.job import JobContext
@@ -29,12 +26,13 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.files.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.kills.job_program import log_of, started
 from tests.support.waiting import PROGRAM_S, wait_for
 
 FAILED = (EosError, PySparkException, Py4JJavaError)
 AT_ONCE = "0 seconds"
 LINES = "SELECT value FROM input"
-ROOT = Path(__file__).parents[3]
+JOB = "ingest_files"
 #: Of a session of its own.
 SPARK = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -46,7 +44,7 @@ class Program:
         self._process, self.folder, self.pid = process, folder, process.pid
 
     def log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")
+        return log_of(JOB, self.folder).read_text(errors="replace")
 
     def ended(self) -> int:
         """Its exit code, when it has ended by itself."""
@@ -139,20 +137,8 @@ class Setting:
         settings = {**SPARK, **{f"spark.executorEnv.{name}": value for name, value in marks.items()}, **spark}
         config = {**self.config(**{"sql": None, **how}), "spark": settings}  # type: ignore[arg-type]
         (folder / "job.yaml").write_text(json.dumps(config))
-        hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-        environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        with (folder / "log").open("wb") as log:
-            command = [sys.executable, "-m", "jobs.ingest_files", "--conf", str(folder / "job.yaml")]
-            environment |= {"SPARK_LOCAL_IP": "127.0.0.1", **marks}
-            started = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=ROOT, env=environment, start_new_session=True
-            )
-        try:
-            yield Program(started, folder)
-        finally:
-            if started.poll() is None:
-                processes.kill(started.pid)
-                started.wait()
+        with started(JOB, folder / "job.yaml", folder, **marks) as process:
+            yield Program(process, folder)
 
     def dies(self, point: str, folder: Path, **how: object) -> None:
         """Run the ingest as a program that is killed at the point, which its driver comes to."""

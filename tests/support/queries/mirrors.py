@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka.admin import NewTopic
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -21,10 +19,11 @@ from spark_eos.pipelines.mirror.start import mirror
 from tests.support.judges.kafka_view import KafkaView, Row
 from tests.support.kills.query import Spec
 from tests.support.queries.copies import copied
+from tests.support.queries.drained_query import Drained
 from tests.support.waiting import TIMEOUT, wait_for
 
 
-class Mirror:
+class Mirror(Drained):
     """A mirror and its checkpoint; ``run`` may be called again and again. ``here`` and ``there`` are the clusters."""
 
     def __init__(
@@ -51,21 +50,6 @@ class Mirror:
             checkpoint=str(self.checkpoint),
             trigger=self.trigger,
         )
-
-    def run(self) -> str:
-        """Until the input is drained; the query's id."""
-        query = self.start()
-        try:
-            assert query.awaitTermination(TIMEOUT), "the query does not end"
-        finally:
-            query.stop()
-        return query.id
-
-    def stopped_by(self, condition: str) -> str:
-        """Run, and expect an error of a running query: its text."""
-        with pytest.raises(StreamingQueryException, match=condition) as caught:
-            self.start().awaitTermination(TIMEOUT)
-        return str(caught.value)
 
     def map(self, topic: str, offsets: Mapping[int, Collection[int]]) -> OffsetMap:
         """The offset map as it is now, for offsets of partitions of a topic of the source."""

@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.queries.drained_query import forget
 from tests.support.waiting import TIMEOUT
 
 VALUE = "value string"
@@ -80,8 +81,7 @@ class Sink:
 
     def forget(self, batch: int) -> None:
         """Make Spark believe that it has not seen the end of a micro-batch."""
-        (self.checkpoint / "commits" / str(batch)).unlink()
-        (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
+        forget(self.checkpoint, batch)
 
 
 def kafka_frame(

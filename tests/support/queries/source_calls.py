@@ -99,9 +99,9 @@ def anew(admin: AdminClient, cluster: DevCluster, name: str, partitions: int = 1
     cluster.create_topic(name, partitions)
 
 
-def until_ends(reader: EosKafkaStreamReader, name: str, end: int, partition: int = 0) -> None:
-    """Until the reader's last stable offset of the partition is this one."""
-    wait_for(lambda: reader._watch.ends()[name][partition] == end, f"{name}-{partition} to be stable up to {end}")
+def until_ends(reader: EosKafkaStreamReader, name: str, end: int) -> None:
+    """Until the reader's last stable offset of partition 0 is this one."""
+    wait_for(lambda: reader._watch.ends()[name][0] == end, f"{name}-0 to be stable up to {end}")
 
 
 def until_more(reader: EosKafkaStreamReader, at: dict) -> dict:

@@ -77,18 +77,18 @@ class Proxy:
         """Let no more than that through, on each connection and in each direction."""
         self._rate = bytes_per_s
 
-    def stall(self, chance: float, seconds: float, seed: int = 0) -> None:
+    def stall(self, chance: float, seconds: float) -> None:
         """Whatever comes waits for so long with this chance, and all behind it."""
-        self._chance, self._stall_s, self._random = chance, seconds, random.Random(seed)
+        self._chance, self._stall_s, self._random = chance, seconds, random.Random(0)
 
     def forget(self) -> None:
         """Leave each present connection half open: the broker's end is gone, and nothing ever tells the client."""
         self._run(self._forget())
 
-    def flip(self, *, at: int | None = None, within: bytes = b"", chance: float = 1.0, seed: int = 0) -> None:
+    def flip(self, *, at: int | None = None, within: bytes = b"", chance: float = 1.0) -> None:
         """Change a bit of answers, each with this chance: in byte ``at`` of its header, or ``within`` these bytes."""
         self._flip_at, self._flip_within = at, within
-        self._flip_chance, self._random = chance, random.Random(seed)
+        self._flip_chance, self._random = chance, random.Random(0)
 
     def close(self) -> None:
         self.cut()

@@ -26,8 +26,8 @@ class TokenServer:
     """Issues tokens to one client; ``life_s``: for how long they are good. ``asked``: the form of each request, and
     ``issued`` the tokens. Close it."""
 
-    def __init__(self, life_s: float = 3600.0) -> None:
-        self.life_s = life_s
+    def __init__(self) -> None:
+        self.life_s = 3600.0
         self.asked: list[dict[str, str]] = []
         self.issued: list[str] = []
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

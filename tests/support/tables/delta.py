@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from spark_eos.tools.devcluster.jars import DELTA, resolve
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.drained_query import forget
 from tests.support.tables.change_feed import written
 from tests.support.waiting import TIMEOUT
 
@@ -162,10 +163,7 @@ def history(view: KafkaView, topic: str) -> dict[bytes, list[tuple[int, str, str
 
 def forget_the_last_commit(checkpoint: Path) -> None:
     """Put the checkpoint back to before Spark has noted that its last micro-batch is done."""
-    commits = checkpoint / "commits"
-    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-    (commits / f"{last}").unlink()
-    (commits / f".{last}.crc").unlink()
+    forget(checkpoint, max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()))
 
 
 def noted(path: Path | str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
