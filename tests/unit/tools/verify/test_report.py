@@ -157,32 +157,19 @@ def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults:
         (["--output", "delta:/t", "--output", "b", "--id", "place"], "sides"),
         (["--output", "parquet:/t", "--id", "place"], "address"),
         (["--output", "delta:", "--id", "place"], "address"),
+        (["--input", "delta:/t", "--output", "iceberg:a.b", "--id", "key"], "table_input"),
+        (["--input", "delta:/t", "--output", "b", "--id", "key", "--group", "g"], "table_input"),
+        (["--input", "delta:/t", "--output", "b", "--id", "place"], "id_side"),
     ],
 )
 def test_refuses_what_cannot_be_compared(monkeypatch, options: list[str], entry: str) -> None:
     """By name, before the cluster is asked."""
     raised = []
     monkeypatch.setattr("spark_eos.cli.options.print_error", lambda output, error, code: raised.append(error) or code)
-    assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "a", *options]) == 2
+    options = options if "--input" in options else ["--input", "a", *options]
+    assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "verify", *options]) == 2
     entry, _, says = entry.partition(": ")
     assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"] and says in raised[0].message
-
-
-@pytest.mark.parametrize(
-    ("options", "entry"),
-    [
-        (["--output", "iceberg:a.b"], "table_input"),
-        (["--output", "b", "--group", "g"], "table_input"),
-        (["--output", "b", "--id", "place"], "id_side"),
-    ],
-)
-def test_refuses_what_a_table_as_input_does_not_allow(monkeypatch, options: list[str], entry: str) -> None:
-    """By name, before the cluster is asked."""
-    raised = []
-    monkeypatch.setattr("spark_eos.cli.options.print_error", lambda output, error, code: raised.append(error) or code)
-    usual = ["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "delta:/t"]
-    assert cli.main([*usual, *(["--id", "key"] if "--id" not in options else []), *options]) == 2
-    assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"]
 
 
 def test_bad_usage_is_exit_code_2(capsys) -> None:
