@@ -62,7 +62,7 @@ def keys(model: type[BaseModel], before: str = "", seen: set[type[BaseModel]] | 
 def _texts() -> dict[tuple[str, str], str]:
     """By class and field: the comment above the field."""
     found = {}
-    for module in modules("jobs").values():
+    for module in modules("jobs"):
         lines = (ROOT / module.path).read_text().splitlines()
         for made in (node for node in module.tree.body if isinstance(node, ast.ClassDef)):
             for field in made.body:
