@@ -108,8 +108,8 @@ class Brokers:
         self.cluster.log(OUTPUT).mark(pair.producer_id, pair.epoch, commit=False)
         assert self.state(pair) is State.ONGOING
 
-    def taken_by_retention(self, pair: Pair | None = None) -> None:
-        """Retention does not wait for a commit."""
+    def taken_by_retention(self, _: Pair | None = None) -> None:
+        """Retention does not wait for a commit, whosever rows they are."""
         log = self.cluster.log(OUTPUT)
         log.begin = log.end
 

@@ -111,9 +111,9 @@ def _lost(at: str, strike: Strike = Strike.LEDGER_LOST) -> Fault:
     return Fault(0, strike, 3, at)
 
 
-def _aborts(*steps: Fault, rows: tuple[int, ...], sets: bool = True) -> tuple[list[str], bool]:
+def _aborts(*steps: Fault, rows: tuple[int, ...]) -> tuple[list[str], bool]:
     """How a query ends, each time, and whether all its rows are visible."""
-    run = play(Schedule(Plan(rows=rows, tasks=(2,), sets_begin=sets), (_then(*steps),)))
+    run = play(Schedule(Plan(rows=rows, tasks=(2,), sets_begin=True), (_then(*steps),)))
     assert not run.watch.excused
     return run.query.stops, run.watch.seen.keys() == set(range(sum(rows)))
 
@@ -137,39 +137,16 @@ def test_rows_of_the_micro_batch_before_the_last_one() -> None:
     assert _aborts(ABORTED, stall, _lost("commit log"), rows=(8, 3, 4)) == ([ROWS_MISSING], False)
 
 
-@pytest.mark.parametrize("dies", [False, True])
-@pytest.mark.parametrize("rows", [(4, 8), (4, 8, 3)], ids=["the last micro-batch", "one before the last"])
-def test_rows_that_the_new_ledger_has_decided(rows: tuple[int, ...], dies: bool) -> None:
-    """What is aborted after the loss is found as ever."""
-    death = [Fault(0, Strike.DRIVER_DIES, 0, "commit.ended")] if dies else []
-    stops = [MISSING, *(["died"] if dies else []), ROWS_MISSING]
-    assert _aborts(_lost("commit log"), ABORTED, *death, rows=rows) == (stops, False)
-
-
-@pytest.mark.parametrize("strike", [Strike.LEDGER_LOST, Strike.LEDGER_TRIMMED])
-def test_a_start_with_nothing_to_do_after_the_loss(strike: Strike) -> None:
-    """It has committed nothing that a head would have to know of. But the coordinators know that there was one, and
-    nobody has looked at what it decided last."""
-    died = Fault(0, Strike.DRIVER_DIES, 0, "ahead: look back")
-    stops = ["died", "EOS_LEDGER_HEAD_LOST"]
-    assert _aborts(ABORTED, _lost("commit: end eos-q-1-1", strike), died, rows=(8,)) == (stops, False)
-
-
-def test_no_excuse_without_the_option() -> None:
-    """The transaction of a lost decision, an operator's abort: that much is excused only behind ``ledger.begin``."""
-    run = Run(Schedule(Plan(rows=(8, 3), tasks=(2,), sets_begin=True), (_then(ABORTED, _lost("commit log")),)))
-    run.play()
+def test_no_other_rows_are_excused() -> None:
+    """The transaction of a lost decision, an operator's abort: that much is excused, and only behind ``ledger.begin``.
+    A row of the same transaction that is gone without an abort is lost."""
+    run = play(Schedule(Plan(rows=(8, 3), tasks=(2,), sets_begin=True), (_then(ABORTED, _lost("commit log")),)))
     assert run.query.begin_at == 1
     for begin_at in (None, 0):
         run.query.begin_at = begin_at
         with pytest.raises(Violation, match=invariants.NOT_LOST):
             run.watch.conclude(run.query)
-
-
-def test_no_excuse_for_rows_that_nobody_has_aborted() -> None:
-    """A row of the same transactions that is gone without an abort is lost."""
-    run = Run(Schedule(Plan(rows=(8, 3), tasks=(2,), sets_begin=True), (_then(ABORTED, _lost("commit log")),)))
-    run.play()
+    run.query.begin_at = 1
     visible = next(row for row, pair in run.watch.seen.items() if row < 8)
     del run.watch.seen[visible]
     with pytest.raises(Violation, match=f"{invariants.NOT_LOST}: rows .*{visible}"):

@@ -54,22 +54,6 @@ def test_the_end_of_a_query_whose_repair_is_lost() -> None:
     assert run.query.stops == ["EOS_TRANSACTION_LOST", TRUNCATED]
 
 
-@pytest.mark.parametrize("at", ["commit log", "end: ledger end"])
-def test_the_end_of_a_query_whose_last_decision_is_lost(at: str) -> None:
-    """Spark has noted the micro-batch as committed, which the ledger knows nothing of."""
-    second = Fault(0, Strike.STALL, 1, "commit.decided", Fault(0, Strike.LEDGER_CUT, 1, at))
-    run = play(Schedule(Plan(rows=(4, 3), tasks=(2,)), (Fault(0, Strike.STALL, 1, "commit log", second),)))
-    assert run.query.stops == [TRUNCATED]
-
-
-@pytest.mark.parametrize("strike", [Strike.LEDGER_LOST, Strike.LEDGER_TRIMMED])
-@pytest.mark.parametrize("at", ["commit log", "ahead.read", "end: ledger end"])
-def test_the_end_of_a_query_whose_ledger_is_gone(strike: Strike, at: str) -> None:
-    """It has to have a head, as a micro-batch of it is committed."""
-    run = play(Schedule(Plan(rows=(4,), tasks=(2,)), (Fault(0, strike, 3, at),)))
-    assert run.query.stops == ["EOS_LEDGER_HEAD_MISSING"]
-
-
 def test_how_many_losses_nobody_notices() -> None:
     """Those where the ledger was taken again after the decision, and before somebody could ask; they are few."""
     runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]

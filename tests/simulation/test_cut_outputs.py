@@ -29,9 +29,6 @@ from .world import Fault, Strike
 ALWAYS = Extras(outputs=1.0)
 SEEDS = 200
 
-#: By what the modelled election takes: one record, in the middle of what is open.
-ONE_RECORD = 0
-
 _TAIL_OF_A_DECISION: Scene = (
     (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
     (Strike.OUTPUT_CUT, (0, 2, 14, 16), ("task: ledger ",)),

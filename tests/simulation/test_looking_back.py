@@ -16,41 +16,9 @@ from .world import Fault, Strike
 ALWAYS = Extras(aborts=1.0)
 SEEDS = 300
 
-#: From the first row to the markers.
-AGES = (
-    "prepare.flushed",
-    "prepare.prepared",
-    "commit.entered",
-    "commit.taken",
-    "commit.verified",
-    "commit.decided",
-    "commit: end eos-q-1",
-)
-
-
-def _run(at: str, *, dies: str | None = None, rows: tuple[int, ...] = (8,)) -> Run:
-    then = None if dies is None else Fault(0, Strike.DRIVER_DIES, 0, dies)
-    return play(Schedule(Plan(rows=rows, tasks=(2,)), (Fault(0, Strike.ABORTED_IN_PLACE, 0, at, then),)))
-
 
 def _all_seen(run: Run) -> bool:
     return run.watch.seen.keys() == set(range(sum(run.query.plan.rows)))
-
-
-@pytest.mark.parametrize("rows", [(8,), (8, 3)], ids=["the last micro-batch", "one before the last"])
-@pytest.mark.parametrize("at", AGES)
-def test_an_abort_at_any_age_is_told(at: str, rows: tuple[int, ...]) -> None:
-    """By the end of the query, or by the next commit: rows are there, or somebody is told that they are not."""
-    run = _run(at, rows=rows)
-    assert _all_seen(run) or run.query.stops[-1] == "EOS_ROWS_MISSING"
-
-
-@pytest.mark.parametrize("dies", ["commit.ended", "commit.cleaned", "commit log", "ahead: look back"])
-@pytest.mark.parametrize("rows", [(8,), (8, 3)], ids=["the last micro-batch", "one before the last"])
-def test_a_driver_that_is_killed_before_it_has_looked(dies: str, rows: tuple[int, ...]) -> None:
-    """Its next start looks in its place."""
-    run = _run("commit.decided", dies=dies, rows=rows)
-    assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
 
 
 def test_what_one_driver_finds_broken_another_still_commits() -> None:

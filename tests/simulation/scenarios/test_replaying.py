@@ -192,6 +192,3 @@ def test_writes_within_foreach_batch_begin_anywhere(brokers: Brokers):
     assert (begun.decision, begun.write) == (None, sink)
     head = open_run(own, NewRun("r1", 7, prefix=PREFIX, write=sink))
     assert (head.write, head.marks) == (sink, Marks())
-
-
-# As text
