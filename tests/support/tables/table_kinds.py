@@ -286,9 +286,9 @@ def _note(noted: dict[str, Any]) -> dict[str, Any]:
     return {"batch": int(noted["batch"]), "rows": int(noted["rows"]), "ranges": noted["ranges"]}
 
 
-def files_of(target: Target, batch: RangeBatch) -> tuple[DataFile, ...]:
-    """The micro-batch's rows, written as by a task."""
-    rows = [dict(zip(SCHEMA.names, record, strict=True)) for record in records(batch)]
+def files_of(target: Target, batch: RangeBatch, **more: Any) -> tuple[DataFile, ...]:
+    """The micro-batch's rows, with these values besides, written as by a task."""
+    rows = [dict(zip(SCHEMA.names, record, strict=True)) | more for record in records(batch)]
     with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
         writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
         return writer.close()

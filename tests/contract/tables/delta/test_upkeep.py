@@ -28,6 +28,7 @@ from tests.support.tables.delta_files import (
     read_by_deltalake,
     targeted,
 )
+from tests.support.tables.table_kinds import files_of
 
 BATCHES = [micro_batch(n, (0, 2 * n, 2 * n + 2), (1, n, n + 1)) for n in range(24)]
 WEEKS = 8.0
@@ -35,11 +36,7 @@ WEEKS = 8.0
 
 def left_by_a_task(location: Location, batch: int) -> Path:
     """A file of a task that was killed."""
-    place = DeltaReference(location).target(SCHEMA, create=False)
-    rows = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 0}], SCHEMA)
-    writer = FileWriter(place.store(), place.layout, FileAttempt(QUERY, batch, 0, 1))
-    writer.write(rows)
-    (file,) = writer.close()
+    (file,) = files_of(DeltaReference(location).target(SCHEMA, create=False), micro_batch(batch, (0, 0, 1)))
     return Path(location.uri, file.path)
 
 

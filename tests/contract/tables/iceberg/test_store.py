@@ -5,15 +5,13 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
-import pyarrow as pa
 import pyarrow.fs
 import pytest
 
-from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
 from tests.support.runs.page_programs import run_program
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
 from tests.support.tables.delta_files import SCHEMA, micro_batch, records
-from tests.support.tables.table_kinds import Iceberg
+from tests.support.tables.table_kinds import Iceberg, files_of
 
 
 @pytest.fixture
@@ -48,15 +46,10 @@ def test_tasks_write_files_to_the_store_by_the_catalogs_properties(tmp_path, sto
     assert SECRET_KEY not in repr(target)
     batches = [micro_batch(0, (0, 0, 3)), micro_batch(1, (0, 3, 5), (1, 0, 1))]
     for batch in batches:
-        rows = [dict(zip(SCHEMA.names, record, strict=True)) for record in records(batch)]
-        with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
-            writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
-            files = writer.close()
-        assert not target.commit(batch, files, len(rows), is_there=False).again
-        assert target.commit(batch, files, len(rows), is_there=False).again
-    with FileWriter(target.store(), target.layout, FileAttempt("q", 1, 0, 1)) as writer:
-        writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
-        (orphan,) = writer.close()
+        files = files_of(target, batch)
+        assert not target.commit(batch, files, len(records(batch)), is_there=False).again
+        assert target.commit(batch, files, len(records(batch)), is_there=False).again
+    (orphan,) = files_of(target, batches[1])
     names = {'load_catalog("default")': "opened", '"lake.flights"': "name", "- 3 * 24 * 3600": "+ 3600"}
     run_program("iceberg.md", "delete_file", names, opened=kind.opened(), name=kind.table)
     files = target.store().files.get_file_info(pyarrow.fs.FileSelector(target.store().root, recursive=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +12,10 @@ import pytest
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.pipelines.copy.table.options import table_options
-from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
+from tests.support.runs.page_programs import run_program
 from tests.support.tables.delta_files import QUERY, micro_batch, records
+from tests.support.tables.table_kinds import files_of
 
-PAGE = Path(__file__).parents[4] / "docs" / "delta.md"
 SCHEMA = pa.schema(
     [
         *(("key", pa.binary()), ("value", pa.binary())),
@@ -39,17 +38,12 @@ SINKS = {
         "catalog.warehouse": "file:///data/warehouse",
     },
 }
+#: What only the example by this library has, and what it prints.
+ENDS = {"deltalake": "import DeltaTable, QueryBuilder", "pyiceberg": "ends = {place"}
 PRINTED = {
     "deltalake": "{0: 9, 1: None, 2: 2, 3: None} 1\n",
     "pyiceberg": "{'flights/0': 9, 'flights/2': 2} 1\n",
 }
-
-
-def example(library: str) -> str:
-    """The one of the page that finds the ends by this library."""
-    texts = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (found,) = [text for text in texts if library in text and "ends = " in text]
-    return found
 
 
 @pytest.mark.parametrize("library", SINKS)
@@ -61,10 +55,7 @@ def test_the_page_tells_how_far_a_table_is_and_finds_a_row(library: str, tmp_pat
     sink = {name: value.replace("/data", str(tmp_path)) for name, value in SINKS[library].items()}
     target = table_options(sink, {}).reference(HadoopSettings()).target(SCHEMA, create=True)
     for batch in BATCHES:
-        rows = [{"topic": topic, "partition": p, "offset": offset} for topic, p, offset in records(batch)]
-        with FileWriter(target.store(), target.layout, FileAttempt(QUERY, batch.number, 0, 0)) as writer:
-            writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
-            target.commit(batch, writer.close(), len(rows), is_there=False)
+        target.commit(batch, files_of(target, batch), len(records(batch)), is_there=False)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(compile(example(library).replace("/data", str(tmp_path)), library, "exec"), {})
+        run_program("delta.md", ENDS[library], {"/data": str(tmp_path)})
     assert printed.getvalue() == PRINTED[library]
