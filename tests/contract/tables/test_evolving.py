@@ -13,12 +13,11 @@ from deltalake import DeltaTable
 from pyiceberg.types import IntegerType
 
 from spark_eos.errors import EosError, TableError
-from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import Target
 from tests.support.judges.table_readers import local_dataset
 from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch, records
-from tests.support.tables.table_kinds import Delta, Iceberg, TableKind
+from tests.support.tables.table_kinds import Delta, Iceberg, TableKind, files_of
 
 FIRST, SECOND, THIRD = micro_batch(0, (0, 0, 2)), micro_batch(1, (0, 2, 4)), micro_batch(2, (0, 4, 5))
 ITEM = pa.struct([pa.field("a", pa.int32(), nullable=False)])
@@ -54,12 +53,8 @@ def evolving(kind: TableKind, given: pa.Schema) -> Target:
 
 def commit(target: Target, batch: RangeBatch, **more: Any) -> None:
     """The micro-batch's rows, with these values besides."""
-    schema = target.layout.schema
-    rows = [dict(zip(SCHEMA.names, record, strict=True)) | more for record in records(batch)]
-    with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
-        writer.write(pa.RecordBatch.from_pylist(rows, schema))
-        files = writer.close()
-    assert not target.commit(batch, files, len(rows), is_there=False).again
+    files = files_of(target, batch, **more)
+    assert not target.commit(batch, files, len(records(batch)), is_there=False).again
 
 
 def commits(kind: TableKind) -> int:
@@ -179,13 +174,6 @@ def test_columns_that_a_table_cannot_have_are_refused_by_name(kind, given, entry
         evolving(kind, pa.schema([*SCHEMA, *given.items()]))
     assert error.value.entry == entry and next(iter(given)) in error.value.message
     assert commits(kind) == before
-
-
-def test_a_column_within_the_values_of_a_map_is_refused(tmp_path) -> None:
-    """delta-rs could not read older files of such a table."""
-    place = Iceberg(tmp_path).place()
-    there = pa.schema({"m": pa.map_(pa.string(), ITEM)})
-    assert place.widened(there, pa.schema({"m": pa.map_(pa.string(), WIDE_ITEM)})).equals(there)
 
 
 def test_manifests_of_older_columns_are_merged_with_newer_ones(tmp_path) -> None:
