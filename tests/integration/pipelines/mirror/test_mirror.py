@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
-from spark_eos.pipelines.mirror.cleaner import clean_map
 from spark_eos.pipelines.mirror.offset_map import origins
 from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import KafkaView, open_view
-from tests.support.judges.kafka_view import write as put
+from tests.support.judges.kafka_view import open_view
 from tests.support.queries.copies import copied
 from tests.support.queries.mirrors import Mirror, check_same, cluster_of, seen
 from tests.support.queries.sink_queries import ended_by
-from tests.support.queries.source_calls import delete_before
 from tests.support.spark.session_faults import armed
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import TIMEOUT
 
 
 def feed(write, transactions, topic: str, partitions: int, rows: int = 600) -> None:
@@ -48,27 +42,6 @@ def test_topics_are_mirrored(mirror, topic, write, transactions, there):
     assert len(seen(there, f"copy.{two}")) == 12
 
 
-def test_topics_and_partitions_that_appear_are_followed(mirror, topic, write, admin, there, view):
-    """A pattern; a topic that is new at the second start, and partitions that the first one got meanwhile. Nobody
-    creates a topic by asking for it, though brokers of both clusters would."""
-    name = topic(1, retention_ms=-1)
-    write(name, *(b"%d" % i for i in range(10)))
-    copies = mirror("", prefix="new.")
-    copies.reads = {"subscribePattern": f"^{name}"}
-    copies.run()
-    before = set(view.admin.list_topics(timeout=TIMEOUT).topics), set(there.admin.list_topics(timeout=TIMEOUT).topics)
-    admin.create_partitions([NewPartitions(name, 3)])[name].result()
-    admin.create_topics([NewTopic(f"{name}-2", 2, 1, config={"retention.ms": "-1"})])[f"{name}-2"].result()
-    wait_for(lambda: len(view.partitions(name)) == 3, "the partitions")
-    put(view.bootstrap_servers, name, [(p, "more") for p in range(3)])
-    put(view.bootstrap_servers, f"{name}-2", [(1, "first")])
-    copies.run()
-    check_same(copies, name, f"{name}-2")
-    assert (len(there.partitions(f"new.{name}")), len(there.partitions(f"new.{name}-2"))) == (3, 2)
-    assert set(view.admin.list_topics(timeout=TIMEOUT).topics) == before[0] | {f"{name}-2"}
-    assert set(there.admin.list_topics(timeout=TIMEOUT).topics) == before[1] | {f"new.{name}-2"}
-
-
 def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there, view):
     """A group that has read a topic of aborted rows and markers stands at an offset that is covered."""
     name = topic(1, retention_ms=-1)
@@ -81,50 +54,6 @@ def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there,
     assert copies.map(name, {0: [end]}).get(entry.source.topic_id, 0).reaches(end)
     assert seen(there, name) == []
     assert not there.open_transactions(query)
-
-
-def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, view, there):
-    """By the next start; not the newest one, which says how far the mirror is."""
-    name = topic(1, retention_ms=-1)
-    copies = mirror(name)
-    for _ in range(2):
-        write(name, *(b"%d" % i for i in range(10)))
-        copies.run()
-    delete_before(view.admin, name, 15)
-    source = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
-    set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", "0")
-    with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
-        clean_map(source, copies.client, copies.targets.map)
-    set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", str(10**12))
-    assert first_offsets(copies) == [0, 10]
-    write(name, *(b"%d" % i for i in range(10)))
-    copies.run()
-    assert first_offsets(copies) == [10, 20]
-    assert copies.map(name, {0: [17]}).translate(name, 0, 17).offset == seen(there, name)[17].offset
-    with pytest.raises(EosError, match="EOS_MIRROR_GROUP_REFUSED"):
-        copies.map(name, {0: [9]}).translate(name, 0, 9)
-    delete_before(view.admin, name, 30)
-    assert [clean_map(source, copies.client, copies.targets.map) for _ in range(2)] == [1, 0]
-    assert first_offsets(copies) == [20]
-    assert (
-        copies.map(name, {0: [30]}).translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1
-    )  # before the last marker
-
-
-def first_offsets(copies: Mirror) -> list[int]:
-    """Of the entries that are left."""
-    return [entry.first for entry in copies.entries()]
-
-
-def set_of_topic(view: KafkaView, topic: str, setting: str, value: str) -> None:
-    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    view.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
-
-    def known() -> bool:
-        return view.admin.describe_configs([resource])[resource].result(TIMEOUT)[setting].value == value
-
-    wait_for(known, f"{setting}={value} of {topic}")
 
 
 def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, tmp_path):

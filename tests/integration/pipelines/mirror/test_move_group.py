@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.pipelines.mirror.entries import OffsetRun, partition_of, to_record
 from spark_eos.pipelines.mirror.offsets import GroupMover
 from tests.support.judges.conditions import raises
-from tests.support.judges.kafka_view import COORDINATOR_MOVES, KafkaView
-from tests.support.judges.kafka_view import write as put
+from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.mirrors import Mirror
-from tests.support.queries.source_calls import delete_before
-from tests.support.queries.transactions import arrow_producers
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import wait_for
 
 
 class Group:
@@ -43,25 +37,6 @@ class Group:
         try:
             wait_for(there, lambda: f"{wanted} rows, {len(self.read)} are there")
             consumer.commit(asynchronous=False)
-        finally:
-            consumer.close()
-
-    def commit(self, view: KafkaView, topic: str, offsets: Mapping[int, int]) -> None:
-        """Without reading."""
-        consumer = Consumer({"bootstrap.servers": view.bootstrap_servers, "group.id": self.name})
-        places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-
-        def committed() -> bool:
-            try:
-                consumer.commit(offsets=places, asynchronous=False)
-            except KafkaException as error:
-                if error.args[0].code() not in COORDINATOR_MOVES:
-                    raise
-                return False
-            return True
-
-        try:
-            wait_for(committed, f"the coordinator of group {self.name}")
         finally:
             consumer.close()
 
@@ -164,55 +139,3 @@ def test_other_topics_of_a_group(fed, topic, write, there, view):
     assert there.group(group.name, f"moved.{name}").keys() == {(f"moved.{name}", p) for p in moved}
     assert view.group(group.name, name) == {}
     assert view.group(group.name, other) == {(other, 0): 1}
-
-
-@pytest.fixture
-def idle(mirror, topic, write, view, there) -> Callable[..., tuple[Mirror, str, Group]]:
-    """A mirror of two partitions, the second of which has lost so many rows before the mirror began, and has none now;
-    a group that has read them. In the target's second partition are three rows of somebody else."""
-
-    def begun(expired: int) -> tuple[Mirror, str, Group]:
-        name = topic(2, retention_ms=-1)
-        write(name, b"0", b"1", partition=0)
-        if expired:
-            write(name, *(b"expired" for _ in range(expired)), partition=1)
-            delete_before(view.admin, name, expired, 1)
-        copies, group = mirror(name, prefix="moved."), Group(name)
-        copies.run()
-        put(there.bootstrap_servers, f"moved.{name}", [(1, "before")] * 3)
-        group.commit(view, name, {0: 1, 1: expired})
-        return copies, name, group
-
-    return begun
-
-
-@pytest.mark.parametrize("expired", [0, 5])
-def test_a_partition_of_which_nothing_was_mirrored(expired, idle, write, there):
-    """It has no row, by now or so far. Of what comes later, the group reads all, and nothing that was there before."""
-    copies, name, group = idle(expired)
-    assert mover(copies, group).move(apply=True).done
-    assert there.group(group.name, f"moved.{name}") == {(f"moved.{name}", 0): 1, (f"moved.{name}", 1): 3}
-    write(name, b"later", b"last", partition=1)
-    copies.run()
-    group.consume(there, f"moved.{name}", 3)
-    assert sorted(group.read) == [b"1", b"last", b"later"]
-
-
-def test_a_row_whose_entry_is_not_visible_yet(idle, there):
-    """Of a transaction that is open, or that is committed while the map's partition has no marker yet: nobody knows
-    whether the partition still begins at the target's end. It is refused, until that is known."""
-    copies, name, group = idle(5)
-    known = copies.entries()[0]
-    source = replace(known.source, partition=1)
-    key, value = to_record(replace(known, source=source, first=5, end=6, runs=(OffsetRun(5, 3, 1),)))
-    with arrow_producers(copies.client.properties) as begin:
-        producer = begin()
-        producer.write(f"moved.{name}", 2, value=pa.array([b"row"]), partition=pa.array([1], pa.int32()))
-        number = pa.array([partition_of(source, 9)], pa.int32())
-        producer.write(copies.targets.map, 9, key=pa.array([key]), value=pa.array([value]), partition=number)
-        producer.flush()
-        refused(copies, group, "EOS_MIRROR_GROUP_REFUSED")
-        assert there.group(group.name, f"moved.{name}") == {}
-        there.end_transaction(producer.identity().id, commit=True)
-    moved = mover(copies, group).move(apply=True, wait_s=TIMEOUT)
-    assert {one.partition: one.target.offset for one in moved.offsets} == {0: 1, 1: 3}

@@ -10,18 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from spark_eos import cli
 from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
-from spark_eos.pipelines.copy.ranges import ranges_of
 from spark_eos.protocol.head import Decision
 from tests.support.judges.kafka_view import write as put
 from tests.support.queries.mirrors import Mirror, check_same
 from tests.support.spark.session_faults import armed
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import TIMEOUT
 
 #: Of each partition in a feed; two partitions of so many are two tasks.
 ROWS = 600
@@ -109,51 +106,3 @@ def test_a_lost_checkpoint_after_a_decision(site, tmp_path):
     lost.feed((1,))
     lost.go_on(found)
     check_same(lost.mirror, lost.name)
-
-
-def test_rows_that_were_decided_and_lost(site, tmp_path):
-    """Brokers have aborted one of two transactions: its range is mirrored again, the other one is not."""
-    lost = site()
-    lost.feed()
-    lost.stop_at("commit.decided=fail@2", tmp_path / "decided")  # micro-batch 0 has no rows
-    lost.lose()
-    gone, _ = lost.decision.written
-    taker = Producer(
-        {"bootstrap.servers": lost.mirror.there.bootstrap_servers, "transactional.id": gone.pair.id, "log_level": 0}
-    )
-    taker.init_transactions()
-    found = lost.found("--yes")
-    (place,) = ranges_of(gone)
-    assert found["written_again"] == [[lost.name, place.partition]]
-    assert found["starting_offsets"][lost.name][str(place.partition)] == place.start == 0
-    lost.go_on(found)
-    check_same(lost.mirror, lost.name)
-
-
-def test_partitions_that_were_never_read(site, admin, view):
-    """They begin at their first offset."""
-    lost = site(1)
-    lost.feed((0,))
-    lost.run()
-    admin.create_partitions([NewPartitions(lost.name, 2)])[lost.name].result()
-    wait_for(lambda: len(view.partitions(lost.name)) == 2, "the partitions")
-    lost.feed()
-    lost.lose()
-    found = lost.found("--yes", "--topic", lost.name)
-    assert found["unread"] == [[lost.name, 1]]
-    assert found["starting_offsets"][lost.name]["1"] == -2
-    lost.go_on(found)
-    check_same(lost.mirror, lost.name)
-
-
-def test_a_micro_batch_that_is_too_large(site, tmp_path):
-    """The command needs the target's cluster alone, and the checkpoint: the mirror goes on with smaller ones."""
-    large = site()
-    large.feed()
-    large.stop_at("commit.verified=fail@2", tmp_path / "verified")
-    checkpoint = large.mirror.checkpoint
-    assert large.command("recover", str(checkpoint), "--drop-planned", "--yes") == 0, large.capsys.readouterr().err
-    large.mirror.reads["maxOffsetsPerTrigger"] = str(ROWS // 2)
-    large.run()
-    check_same(large.mirror, large.name)
-    assert len([file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]) > 4
