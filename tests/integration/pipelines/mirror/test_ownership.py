@@ -124,24 +124,6 @@ def test_two_replicas(mirror, topic, replica):
 
 
 @pytest.mark.chaos
-def test_a_pattern_that_grows_into_the_topic_of_another_mirror(mirror, topic, replica):
-    """It is refused before the topic is in its offset log: without it, the mirror goes on."""
-    a, b = topic(1, retention_ms=-1), topic(1, retention_ms=-1)
-    other = mirror(b, prefix="p.")
-    feed(other, a, b)
-    other.run()
-    growing = replica(other, a)
-    growing.run()
-    growing.reads = {"subscribePattern": f"^({a}|{b})$"}
-    growing.stopped_by("EOS_MIRROR_BEGINS_ELSEWHERE")
-    growing.reads = {"subscribe": a}
-    feed(other, a, b)
-    growing.run()
-    other.run()
-    check_same(other, a, b)
-
-
-@pytest.mark.chaos
 @pytest.mark.parametrize("fault", ["mirror.claimed=die", "mirror.retired=die"])
 def test_a_taker_that_is_killed(fault, mirror, topic, replica, tmp_path):
     """Half-way, and started again: it goes on. Whoever had the topic goes on until it is retired, not after that."""
