@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -18,6 +19,21 @@ from tests.support.waiting import TIMEOUT, wait_for
 
 #: Of the record batch by which a broker ends a transaction in a partition.
 MARKER_BYTES = 78
+
+
+@pytest.fixture
+def heard(monkeypatch) -> Iterator[Callable[[int], list[Event]]]:
+    """``heard(2)``: the commits that are told of, when there are so many."""
+    told: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=told.append)]))
+    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+
+    def commits(count: int) -> list[Event]:
+        wait_for(lambda: len([e for e in told if e["event"] == "committed"]) == count, "what is told")
+        return [event for event in told if event["event"] == "committed"]
+
+    yield commits
+    inbox.close()
 
 
 def test_a_copy_is_what_the_source_holds(copy, transactions, write, view):
@@ -60,26 +76,17 @@ def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(copy, write, view
     assert copied(query.rows()) == copied(view.rows(query.source))
 
 
-def committed_of(heard: list[Event]) -> list[Event]:
-    return [event for event in heard if event["event"] == "committed"]
-
-
 @pytest.mark.parametrize("transform", [None, shouted])
-def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, cluster, monkeypatch):
+def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, cluster, heard):
     """Of a range that ends within a record batch, to whoever counts them; the rows by a replay, too, which writes none.
     Bytes of a copy are those of the target's log."""
-    heard: list[Event] = []
-    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
-    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
     query = copy(1)
     query.reads = {"maxOffsetsPerTrigger": 70}
     write(query.source, *(b"%03d" % i for i in range(100)), key=b"key")
     query.run(transform)
     query.forget(2)
     query.run(transform)
-    wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
-    inbox.close()
-    told = [(event["batch"], event["rows"], event["bytes"], event["replayed"]) for event in committed_of(heard)]
+    told = [(event["batch"], event["rows"], event["bytes"], event["replayed"]) for event in heard(4)]
     if transform is None:
         log = cluster.broker(0).data / f"{query.target}-0" / "00000000000000000000.log"
         written = sum(size for _, _, size, _ in told)
@@ -94,34 +101,23 @@ def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, clust
         assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
 
 
-@pytest.mark.parametrize(("transform", "cores", "tasks"), [(shouted, 4, 4), (None, None, 20)])
-def test_partitions_with_some_rows_share_tasks(transform, cores, tasks, copy, write, monkeypatch):
-    """So many transactions of 20 partitions with 600 rows: one for each core, or for each partition where it is not
-    known how many cores there are."""
-    monkeypatch.setattr(spark_cores, "cores", lambda spark: cores)
-    heard: list[Event] = []
-    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
-    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
+def test_partitions_with_some_rows_share_tasks(copy, write, monkeypatch, heard):
+    """So many transactions of 20 partitions with 600 rows: one for each core."""
+    monkeypatch.setattr(spark_cores, "cores", lambda spark: 4)
     query = copy(20)
     for p in range(20):
         write(query.source, *(b"%d" % i for i in range(600)), key=b"key", partition=p)
-    query.run(transform)
-    wait_for(lambda: len(committed_of(heard)) == 2, "what is told")
-    inbox.close()
-    assert [(event["tasks"], event["transactions"], event["rows"]) for event in committed_of(heard)][1:] == [
-        (tasks, tasks, 12_000)
-    ]
+    query.run(shouted)
+    _, commit = heard(2)
+    assert (commit["tasks"], commit["transactions"], commit["rows"]) == (4, 4, 12_000)
     values = {p: [row[1] for row in rows] for p, rows in copied(query.rows()).items()}
     assert values == {p: [b"%d" % i for i in range(600)] for p in range(20)}
 
 
 @pytest.mark.parametrize("way", ["drop", "deadLetters"])
-def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, topic, write, monkeypatch):
+def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, topic, write, heard):
     """Over two tasks, of which one has nothing to write; in a micro-batch without a row; a replay that reads nothing
     counts none."""
-    heard: list[Event] = []
-    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
-    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
     query, letters = copy(2), topic(1, max_message_bytes=2_000_000)
     query.reads, query.more = {"minPartitions": 2}, {"on_malformed": way, "ordered": False}
     sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
@@ -133,9 +129,7 @@ def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, t
     query.forget(2)
     last = query.start(sql, deadLetters__topic=letters)
     assert last.awaitTermination(TIMEOUT)
-    wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
-    inbox.close()
-    told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in committed_of(heard)]
+    told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in heard(4)]
     if way == "drop":
         assert [one for one in told if one[0]] == [(1, 2, 5, 0), (2, 0, 1, 0), (2, 0, 0, 0)]
     else:
@@ -202,32 +196,15 @@ def test_ranges_without_a_row_need_no_transaction(copy, transactions, write, vie
 
 
 DAY_MS = 24 * 3600 * 1000
-PICKED = "SELECT key, value, timestamp FROM input"
 
 
-@pytest.mark.parametrize(
-    ("config", "asked", "stops"),
-    [
-        ({"retention_ms": 7 * DAY_MS}, {}, True),
-        ({"retention_ms": 7 * DAY_MS}, {"transform": PICKED}, True),
-        ({"retention_ms": 7 * DAY_MS}, {"transform": "SELECT key, value FROM input"}, False),
-        ({"retention_ms": 7 * DAY_MS, "message_timestamp_type": "LogAppendTime"}, {}, False),
-    ],
-    ids=["records", "transform", "new time", "time of the broker"],
-)
-def test_rows_that_the_target_would_delete_at_once(copy, topic, write, view, config, asked, stops):
+@pytest.mark.parametrize("transform", [None, "SELECT key, value, timestamp FROM input"])
+def test_rows_that_the_target_would_delete_at_once(transform, copy, topic, write, view):
     """Of 20 days ago, by their timestamps: named, and none of the micro-batch is visible, nor is what is new in it."""
     query = copy()
-    query.target = topic(1, **config)
-    then = int(time.time() * 1000) - 20 * DAY_MS
+    query.target = topic(1, retention_ms=7 * DAY_MS)
     write(query.source, b"new", key=b"k")
-    write(query.source, b"old", key=b"l", timestamp=then)
-    query.more = dict(asked)
-    transform = query.more.pop("transform", None)
-    if stops:
-        with pytest.raises(StreamingQueryException, match=rf"EOS_ROWS_EXPIRED.*{query.target}"):
-            query.start(transform).awaitTermination(TIMEOUT)
-        assert view.rows(query.target) == []
-    else:
-        query.run(transform)
-        assert query.values() == [b"new", b"old"]
+    write(query.source, b"old", key=b"l", timestamp=int(time.time() * 1000) - 20 * DAY_MS)
+    with pytest.raises(StreamingQueryException, match=rf"EOS_ROWS_EXPIRED.*{query.target}"):
+        query.start(transform).awaitTermination(TIMEOUT)
+    assert view.rows(query.target) == []

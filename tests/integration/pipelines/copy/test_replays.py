@@ -64,18 +64,6 @@ def test_a_lost_transaction_of_several_partitions_is_written_again(transform, co
     assert len(view.rows(query.target, committed=False)) == 2 * before
 
 
-def test_a_repair_does_not_mind_how_ranges_are_dealt_to_tasks(copy, write, view, tmp_path):
-    """Here Spark gives it fewer and larger tasks than the decision had."""
-    query = copy(3)
-    query.reads, query.more = {"minPartitions": 9}, {"ordered": False}
-    wanted = feed(write, query, 3)
-    lose(query, 4, tmp_path)
-    query.reads, query.more = {}, {}
-    query.run()
-    assert query.values() == wanted
-    assert view.open_transactions(query.run()) == set()
-
-
 def test_a_replay_of_what_is_visible_reads_nothing(copy, write, view):
     """Whatever became of the source's records since: here, all of them are gone."""
     query = copy(2)

@@ -79,21 +79,3 @@ def test_a_sample_of_large_records_has_fewer_and_headers_where_these_are_read(re
     assert found.rows["headers"][0].as_py() == [{"key": "h", "value": b"1"}]
     (found,) = by_place(reads(source)).values()
     assert "headers" not in found.rows.schema.names
-
-
-def test_a_record_that_the_query_does_not_read_does_not_stop_it(copy, write):
-    """The function raises for it, and SQL fails; the query begins behind it."""
-    for transform in (raises_for_bad, "SELECT CAST(decode(value) AS INT)::VARCHAR AS value FROM input"):
-        query = copy(1)
-        write(query.source, b"1", b"bad")
-        query.reads = {"startingOffsets": "latest"}
-        query.run(transform)
-        write(query.source, b"2")
-        query.run(transform)
-        assert query.values() == [b"2"]
-
-
-def raises_for_bad(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if b"bad" in batch.column("value").to_pylist():
-        raise ValueError("bad")
-    return batch.select(["value"])

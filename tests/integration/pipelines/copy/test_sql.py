@@ -8,7 +8,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_eos
-from spark_eos.errors import SchemaError
 from tests.support.waiting import wait_for
 
 
@@ -31,18 +30,6 @@ def test_sql_filters_and_computes_each_record_once_over_a_restart(copy, transact
     wanted = [str(n).encode() for n in range(300) if n % 3]
     for partition, more in ((0, []), (1, [b"300"])):
         assert [row.value for row in query.rows() if row.partition == partition] == wanted + more
-
-
-def test_sql_that_is_not_of_each_row_is_refused_before_the_query_starts(copy, write):
-    """On the driver, with the reason; nothing is written, not even a checkpoint."""
-    query = copy(1)
-    write(query.source, b"x")
-    with pytest.raises(SchemaError, match="it groups or aggregates rows") as caught:
-        query.start("SELECT count(*)::VARCHAR AS value FROM input")
-    assert caught.value.condition == "EOS_TRANSFORM_SQL"
-    with pytest.raises(SchemaError, match="nothing"):
-        query.start("SELECT nothing AS value FROM input")
-    assert query.rows() == []
 
 
 def test_a_record_for_which_sql_fails_stops_the_query_by_its_offset(copy, write):

@@ -4,7 +4,6 @@ it starts."""
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import uuid
 from collections import Counter
@@ -19,9 +18,7 @@ from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.source_calls import delete_before
 from tests.support.queries.table_queries import IntoTable, parts
 from tests.support.servers.expiring_credentials import TOKEN, expiring_credentials
-from tests.support.spark.session_faults import armed
 from tests.support.tables.table_kinds import KINDS, Delta, Iceberg
-from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture
@@ -115,55 +112,6 @@ def test_the_commands_ask_the_table(query, write, view, capsys) -> None:
     code, answer = told(query, view, capsys, "status")
     assert (code, answer["table"]["last_batch"], answer["lag"]) == (0, 2, 0)
     assert (answer["next"], answer["troubles"], answer["unknown"]) == ("plans micro-batch 3", [], None)
-
-
-def test_tasks_and_commits_that_fail_are_repeated_without_a_row_twice(spark, query, write, tmp_path) -> None:
-    """A task after it has written its files, and the driver after its commit has landed."""
-    write(query.topic, *(b"%d" % i for i in range(30)), partition=0)
-    with armed(spark, "table.committed=fail@2", tmp_path / "faults") as fault:
-        query.run()
-        assert fault.marker.exists()
-    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(30)})
-
-
-def test_others_write_to_the_table_and_compact_it_meanwhile(spark, query, write, tmp_path) -> None:
-    """Just before the commit of a micro-batch, for which the table was already asked."""
-    write(query.topic, *(b"%d" % i for i in range(30)), partition=0)
-    query.run()
-    write(query.topic, *(b"%d" % i for i in range(30)), partition=1)
-    with armed(spark, "table.asked=hold@1", tmp_path / "faults") as fault:
-        running = query.start()
-        fault.wait()
-        query.kind.append({"topic": "foreign", "partition": 9, "offset": 9})
-        query.kind.tidy()
-        fault.release()
-        assert running.awaitTermination(TIMEOUT)
-    assert query.kind.places() == Counter({(p, n): 1 for p in (0, 1) for n in range(30)} | {(9, 9): 1})
-
-
-def test_a_table_and_a_checkpoint_that_do_not_belong_together_are_refused(to_delta, write, tmp_path) -> None:
-    """One of them was put back or is gone; a RESTORE is named, and let pass by its version."""
-    write(to_delta.topic, b"1", partition=0)
-    to_delta.run()
-    shutil.copytree(to_delta.checkpoint, tmp_path / "of yesterday")
-    write(to_delta.topic, b"2", partition=0)
-    to_delta.run()
-    today = to_delta.checkpoint
-    to_delta.checkpoint = tmp_path / "of yesterday"
-    assert refused(to_delta).condition == "EOS_TABLE_CHECKPOINT_BEHIND"
-    to_delta.checkpoint = today
-    shutil.move(to_delta.table, tmp_path / "the table")
-    assert refused(to_delta).condition == "EOS_DELTA_NO_TABLE" and not to_delta.table.exists()
-    DeltaTable.create(str(to_delta.table), DeltaTable(str(tmp_path / "the table")).schema())
-    assert refused(to_delta).condition == "EOS_OTHER_TABLE"
-    shutil.rmtree(to_delta.table)
-    shutil.move(tmp_path / "the table", to_delta.table)
-    DeltaTable(str(to_delta.table)).restore(2)
-    write(to_delta.topic, b"3", partition=0)
-    version = to_delta.versions()
-    assert f"'afterRestore' = {version}" in to_delta.stopped_by("EOS_OTHER_TABLE")
-    to_delta.run(afterRestore=version)
-    assert to_delta.kind.places() == Counter({(0, 0): 1, (0, 2): 1})
 
 
 @pytest.mark.chaos

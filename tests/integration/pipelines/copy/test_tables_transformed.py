@@ -8,8 +8,6 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
@@ -30,13 +28,6 @@ def query(spark, view, topic, tmp_path):
     yield IntoTable(spark, view, tmp_path / uuid.uuid4().hex, topic(3))
     for running in spark.streams.active:
         running.stop()
-
-
-def refused(query: IntoTable, **sink: Any) -> EosError:
-    """Why it does not start."""
-    with pytest.raises(EosError) as error:
-        query.start(**sink)
-    return error.value
 
 
 def found(query: IntoTable) -> list[dict[str, Any]]:
@@ -70,60 +61,11 @@ def test_sql_makes_the_rows_of_a_table_that_is_created(query, write, transaction
     assert list((query.table / "day=2024-05-02").glob("*.parquet"))
 
 
-def test_a_function_of_batches_writes_to_a_table_that_is_there(query, write) -> None:
-    """Its rows get the table's types; a column that they lack is null, and one that may not be null is never."""
-    columns = [pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("more", pa.int32())]
-    schema = pa.schema([*columns, pa.field("partition", pa.int32()), pa.field("offset", pa.int64())])
-    DeltaTable.create(str(query.table), schema)
-    write(query.topic, b"7", b"-1", partition=2)
-
-    def of_bytes(batch: pa.RecordBatch) -> pa.Table:
-        text = batch.column("value")
-        numbers = text.cast(pa.string()).cast(pa.int16())
-        return pa.table(
-            {"text": text, "partition": batch["partition"], "n": numbers, "offset": batch["offset"]}
-        ).filter(pc.greater(numbers, -5))
-
-    query.arguments = {"transform": of_bytes}
-    query.run()
-    assert found(query) == [
-        {"n": 7, "text": "7", "more": None, "partition": 2, "offset": 0},
-        {"n": -1, "text": "-1", "more": None, "partition": 2, "offset": 1},
-    ]
-
-
-def test_records_that_have_no_row_stop_the_query_or_are_counted(query, write) -> None:
-    """Those that the transform rejects, those for which SQL fails, and those whose row the table cannot hold."""
-    schema = pa.schema({"partition": pa.int32(), "offset": pa.int64(), "n": pa.int8()})
-    DeltaTable.create(str(query.table), schema)
-    sql = (
-        """SELECT "partition", "offset", decode(value)::INT AS n, CASE WHEN n = 0 THEN 'zero' END AS error FROM input"""
-    )
-    write(query.topic, b"1", b"0", b"x", b"300", b"5", partition=0)
-    query.arguments = {"transform": sql}
-    assert f"offset 2 of {query.topic}-0" in query.stopped_by("EOS_TRANSFORM_SQL_ROW")
-    query.arguments = {"transform": sql, "on_malformed": "drop"}
-    query.run()
-    assert [(row["offset"], row["n"]) for row in found(query)] == [(0, 1), (4, 5)]
-    version = query.versions()
-    write(query.topic, b"300", partition=0)
-    query.arguments = {"transform": sql}
-    stopped = query.stopped_by("EOS_RECORD_REJECTED")
-    assert f"offset 5 of {query.topic}-0" in stopped and "int8 cannot hold" in stopped
-    assert query.versions() == version
-
-
-@pytest.mark.parametrize(
-    ("arguments", "entry"),
-    [
-        ({"transform": "SELECT count(*) AS n FROM input"}, "EOS_TRANSFORM_SQL.not_by_row"),
-        ({"transform": NUMBERS, "partition": "key"}, "EOS_OPTION_CONFLICT.remove"),
-    ],
-    ids=["transform", "argument"],
-)
-def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write, arguments, entry) -> None:
+def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write) -> None:
     """Neither a table nor a checkpoint."""
     write(query.topic, b"1", partition=0)
-    query.arguments = arguments
-    assert refused(query).entry == entry
+    query.arguments = {"transform": NUMBERS, "partition": "key"}
+    with pytest.raises(EosError) as refused:
+        query.start()
+    assert refused.value.entry == "EOS_OPTION_CONFLICT.remove"
     assert not query.table.exists() and not query.checkpoint.exists()

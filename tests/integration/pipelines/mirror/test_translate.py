@@ -45,14 +45,3 @@ def test_offsets_are_looked_up(asked, there, capsys):
     target_id = copies.entries()[0].target_id
     place = {"topic": f"copy.{copies.topics}", "topic_id": target_id, "partition": 0, "offset": at[19]}
     assert found == {"topic": copies.topics, "partition": 0, "offset": 20, "target": place}
-
-
-def test_what_cannot_be_translated(asked, view, capsys):
-    """One offset of several is enough; also where the topic is gone, or another one has its name by now."""
-    copies, translate = asked
-    assert translate(3, 22, "--format", "json") == 2
-    assert json.loads(capsys.readouterr().out)["error"]["condition"] == "EOS_MIRROR_GROUP_REFUSED"
-    assert translate(3, "--topic-id", "another") == 2
-    view.admin.delete_topics([copies.topics])[copies.topics].result()
-    assert translate(3) == 0
-    assert translate(3, "--topic-id", copies.entries()[0].source.topic_id) == 0

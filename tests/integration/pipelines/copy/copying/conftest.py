@@ -57,8 +57,8 @@ def none_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def copy(kafka: KafkaProperties, begin: Callable[..., ArrowProducer], commit: Callable[..., None]) -> Callable:
     """``copy(source, start, end, target)``: what copying partition 0 says, when it is committed."""
 
-    def run(source: str, start: int, end: int, target: str, producer: ArrowProducer | None = None) -> Copied:
-        own = begin() if producer is None else producer
+    def run(source: str, start: int, end: int, target: str) -> Copied:
+        own = begin()
         said = copy_range(Fetching(broker_client(kafka)), OffsetRange(source, 0, start, end), (target, 0), own)
         commit(own, target)
         return said

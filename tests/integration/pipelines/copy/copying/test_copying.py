@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 
 import pytest
 from confluent_kafka import Producer
@@ -16,8 +15,7 @@ from spark_eos.source.copying import copy_range
 from spark_eos.source.fetching import Fetching
 from tests.support.judges.conditions import raises
 from tests.support.judges.kafka_view import KafkaView
-from tests.support.queries.source_calls import delete_before
-from tests.support.queries.transactions import write_in_turn
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import TIMEOUT, wait_for
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -49,18 +47,8 @@ def offsets(view: KafkaView, topic: str) -> list[int]:
 # What is copied is what was there
 
 
-def test_small_batches(topic, producer, copy, view):
-    """They are put together: the same rows in fewer batches; large ones between them stay."""
-    source, target = topic(), topic()
-    write(producer(compression_type="zstd", batch_num_messages=1), source, 300)
-    write(producer(compression_type="zstd", linger_ms=100), source, 3000)
-    write(producer(compression_type="zstd", batch_num_messages=2), source, 300)
-    assert copy(source, 0, 3600, target).rows == 3600
-    assert seen(view, target) == seen(view, source)
-
-
 @pytest.mark.usefixtures("none_is_small")
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", one_for_every_day("the codec of a copy", CODECS))
 def test_every_codec(codec, topic, producer, copy, view, cluster):
     """Of batches of many and of one record. A range that begins and ends inside of batches, in several answers; the
     rest of it, in the same transaction of another producer; Java reads all of it."""
@@ -73,37 +61,6 @@ def test_every_codec(codec, topic, producer, copy, view, cluster):
     assert offsets(view, target) == list(range(2243))
     records = cluster.console_consume(target, max_messages=2243, isolation="read_committed", partition=0)
     assert [(r.timestamp, r.offset) for r in records] == [(row[2], i) for i, row in enumerate(seen(view, target))]
-
-
-def test_transactions_in_the_source(topic, producer, copy, view):
-    """Committed rows only, of one of several producers or of none; the range begins and ends anywhere."""
-    source = topic()
-    write_in_turn(producer, 4, lambda writer, round_: write(writer, source, 30, seed=round_))
-    end = view.ends(source)[source, 0]
-    for start, stop in ((0, end), *(sorted(random.Random(i).sample(range(end), 2)) for i in range(3))):
-        target = topic()
-        said = copy(source, start, stop, target)
-        assert seen(view, target) == seen(view, source, start, stop)
-        assert said.rows == len(seen(view, target))
-
-
-def test_a_range_without_rows(topic, producer, begin, view, kafka):
-    """Aborted rows and markers: nothing is written, so there is no transaction."""
-    source, target = topic(), topic()
-    writer = producer(transactional_id=f"test-{uuid.uuid4()}")
-    writer.init_transactions(TIMEOUT)
-    writer.begin_transaction()
-    write(writer, source, 30)
-    writer.abort_transaction(TIMEOUT)
-    wait_for(lambda: not view.held(source), "the marker")
-    own = begin()
-    said = copy_range(
-        Fetching(broker_client(kafka)), OffsetRange(source, 0, 0, view.ends(source)[source, 0]), (target, 0), own
-    )
-    own.flush()
-    assert (said.rows, said.oldest_ms) == (0, None)
-    assert view.ends(target)[target, 0] == 0
-    assert not own.firsts()
 
 
 def test_a_compacted_source(topic, producer, copy, view, monkeypatch):
@@ -159,26 +116,6 @@ def test_a_target_that_compresses_otherwise(topic, producer, copy, view):
     source, target = topic(), topic(compression_type="zstd")
     write(producer(compression_type="lz4", linger_ms=20), source, 500)
     copy(source, 0, 500, target)
-    assert seen(view, target) == seen(view, source)
-
-
-def test_deleted_records(topic, producer, copy, view):
-    """A log that begins inside of a batch: what was deleted from it does not come back."""
-    source, target = topic(), topic()
-    write(producer(linger_ms=50), source, 100)
-    before = seen(view, source)
-    delete_before(view.admin, source, 37)
-    copy(source, 37, 100, target)
-    assert seen(view, target) == before[37:]
-
-
-@pytest.mark.usefixtures("none_is_small")
-def test_many_answers_and_few_bytes_in_flight(topic, producer, begin, copy, view, monkeypatch):
-    """Each answer has memory of its own until it is acknowledged."""
-    monkeypatch.setattr(raw, "COPY_FETCH_BYTES", 100_000)
-    source, target = topic(), topic()
-    write(producer(linger_ms=10, batch_size=50_000), source, 20_000)
-    copy(source, 0, 20_000, target, begin(in_flight_bytes=150_000))
     assert seen(view, target) == seen(view, source)
 
 

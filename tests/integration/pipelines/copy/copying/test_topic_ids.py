@@ -21,7 +21,7 @@ from spark_eos.source import readable
 from spark_eos.source import task as source_task
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import RangeTask
-from spark_eos.source.task import read_range, read_task
+from spark_eos.source.task import read_task
 from tests.support.judges.conditions import raises
 from tests.support.queries.source_calls import anew
 
@@ -53,20 +53,6 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     writer = task.RangeWriter(plan, reading, rows)
     with raises("EOS_SOURCE_RECREATED"):
         print([stats.rows for stats in writer.written([OffsetRange(name, 0, 0, ROWS)])])
-
-
-def test_rows_of_a_topic_by_its_id(was, kafka):
-    """None of another topic, all of the right one."""
-    name, before = was
-    with raises("EOS_SOURCE_RECREATED"):
-        list(read_range(Fetching(broker_client(kafka)), OffsetRange(name, 0, 0, ROWS, before[name].id)))
-    now = describe_topics(broker_client(kafka), [name])[name].id
-    rows = [
-        row
-        for b in read_range(Fetching(broker_client(kafka)), OffsetRange(name, 0, 1, ROWS, now))
-        for row in b.to_pylist()
-    ]
-    assert [row["value"] for row in rows] == [b"new %d" % i for i in range(1, ROWS)]
 
 
 def test_rows_of_several_ranges_by_the_ids_of_their_topics(was, topic, write, kafka, monkeypatch):
