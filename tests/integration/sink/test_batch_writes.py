@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from spark_eos.protocol.names import query_of_job
 from spark_eos.spark.reasons import Reason
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
@@ -53,12 +53,6 @@ class Jobs:
         found = spark_eos.reason(raised.value)
         assert found is not None, raised.value
         return found
-
-    def in_a_thread(self, work: Callable[[], Any]) -> Any:
-        """Spark looks for registered sources in the thread's active session, which a thread of its own has none of."""
-        jvm = self.spark.sparkContext._jvm
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
-        return work()
 
     def there(self) -> list[int]:
         """What a read_committed consumer sees when the markers are written."""
@@ -126,7 +120,10 @@ def test_other_rows_under_the_same_id_are_refused(jobs: Jobs, job: str, topic):
 
 @pytest.mark.parametrize(
     ("point", "written"),
-    [("prepare.prepared=die, abort.entered", 0), ("commit.decided=die, abort.entered", 1), ("commit.completed", 1)],
+    one_for_every_day(
+        "a batch write that dies",
+        [("prepare.prepared=die, abort.entered", 0), ("commit.decided=die, abort.entered", 1), ("commit.completed", 1)],
+    ),
 )
 def test_a_run_that_dies_is_finished_by_the_next(point, written, jobs: Jobs, job: str, tmp_path):
     """A process of it is killed at a point of the protocol; with ``abort.entered`` nobody aborts what it leaves, as
@@ -144,20 +141,6 @@ def test_a_run_that_dies_is_finished_by_the_next(point, written, jobs: Jobs, job
         markers = 4
         assert sum(jobs.view.ends(jobs.topic).values()) <= before + markers * TASKS
     assert jobs.head(job).decision.written == ()
-
-
-def test_two_runs_at_once_write_once(jobs: Jobs, job: str, tmp_path):
-    """The one that began later goes on; the other is told, and told what to do."""
-    with armed(jobs.spark, "commit.entered=hold", tmp_path / "faults") as fault, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(jobs.in_a_thread, lambda: jobs.refused(lambda: jobs.write(job)))
-        fault.wait()
-        jobs.write(job)
-        fault.release()
-        found = first.result()
-    assert found.condition == "EOS_SUPERSEDED"
-    assert job in found.hint
-    assert not found.restart_helps
-    assert jobs.there() == list(range(ROWS))
 
 
 def test_a_job_without_rows_is_done_too(jobs: Jobs, job: str):

@@ -1,52 +1,16 @@
-"""Checkpoints that are not on a local disk: on an S3 server, and on a store that Python cannot look into."""
+"""Checkpoints that are not on a local disk: on a store that Python cannot look into, or in another place."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import spark_eos
-from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import CheckpointError
 from tests.support.judges.kafka_view import write
 from tests.support.queries.sink_queries import kafka_frame
-from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.waiting import TIMEOUT
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    with object_store(tmp_path_factory.mktemp("store")) as store:
-        yield store
-
-
-def test_a_checkpoint_in_an_object_store(store: ObjectStore):
-    """All that the sink reads of one."""
-    checkpoint = Checkpoint("s3a://checkpoints/a/q", HadoopSettings(store.settings))
-    assert checkpoint.query_id() is None
-    assert checkpoint.last_batch("offsets") is None
-    store.put("a/q/metadata", json.dumps({"id": "there"}))
-    for batch in (9, 10):
-        store.put(f"a/q/offsets/{batch}", f'v1\n{{}}\n{{"t":{{"0":{batch}}}}}')
-    assert checkpoint.query_id() == "there"
-    assert checkpoint.last_batch("offsets") == 10
-    assert checkpoint.kafka_offsets(10) == {"t": {"0": 10}}
-
-
-def test_a_store_that_does_not_answer_may_answer_later(store: ObjectStore):
-    """A restart helps then; and the secret is in no message."""
-    settings = {**store.settings, "fs.s3a.endpoint": "http://127.0.0.1:1"}
-    with pytest.raises(CheckpointError) as caught:
-        Checkpoint("s3a://checkpoints/q", HadoopSettings(settings)).query_id()
-    assert caught.value.condition == "EOS_CHECKPOINT_UNREACHABLE"
-    assert caught.value.restart_helps
-    assert SECRET_KEY not in str(caught.value)
-
-
-# A store of Spark's that Python has no way into
 
 
 @pytest.fixture

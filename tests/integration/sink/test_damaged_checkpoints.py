@@ -189,14 +189,6 @@ def test_a_checksum_that_was_left_behind(life, query):
     query.run(life.frame())
 
 
-@pytest.mark.chaos
-def test_the_checkpoint_of_an_hour_ago(life, query):
-    """A backup from before the last micro-batch, which Spark plans once more as it was."""
-    for log in ("offsets", "commits"):
-        remove(query.checkpoint, f"{log}/{LAST}")
-    query.run(life.frame())
-
-
 def test_the_checkpoint_of_yesterday(life, query):
     """A backup from before the last two micro-batches: the rows of both would be in the next one."""
     shutil.rmtree(query.checkpoint)
@@ -213,13 +205,6 @@ def test_one_log_of_yesterday(log, life, query):
         assert stopped(query, life).condition == "EOS_CHECKPOINT_BEHIND"
     else:
         query.run(life.frame())
-
-
-@pytest.mark.chaos
-def test_a_commit_log_that_is_gone(life, query):
-    """The last micro-batch runs again."""
-    shutil.rmtree(query.checkpoint / "commits")
-    query.run(life.frame())
 
 
 def test_an_offset_log_that_is_gone(life, query):

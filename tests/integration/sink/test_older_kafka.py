@@ -21,7 +21,6 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.transactions import PLAIN_END
 from spark_eos.ledger.coordinator import TransactionCoordinator
-from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.task import check_begins
 from spark_eos.sink.brokers import check_brokers
@@ -89,12 +88,6 @@ def described(client: BrokerClient, own: Pair) -> tuple[str, int]:
 # What is relied on
 
 
-def test_the_feature_is_missing_and_counts_as_0(client, producer):
-    """The producer goes by it, not by what the brokers speak."""
-    assert client.transaction_version() == 0
-    assert producer.endtxn_version == PLAIN_END
-
-
 def test_a_commit_leaves_the_epoch_and_an_addition_begins_again(producer, client, end, out, old_view):
     """So that CompleteAbort at the same or the next epoch is no evidence of a loss: only the log is."""
     write(producer, out, "a")
@@ -152,18 +145,6 @@ def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out)
 
 
 # What is refused
-
-
-def options(kafka: KafkaProperties, **more: str) -> SinkOptions:
-    return sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "out", **more})
-
-
-def test_two_phase_commit_needs_version_2(kafka):
-    """With the command that raises it."""
-    with pytest.raises(KafkaError, match=r"transaction\.version is 0") as caught:
-        check_brokers(broker_client(kafka), two_phase=True)
-    assert caught.value.condition == "EOS_TWO_PHASE_UNAVAILABLE"
-    assert "kafka-features.sh upgrade --feature transaction.version=2" in caught.value.hint
 
 
 def test_brokers_that_verify_nothing(kafka, old_view):

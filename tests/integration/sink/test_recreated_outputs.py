@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ from pyspark.errors import PySparkException
 import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.queries.copies import CopiedFrom
 from tests.support.queries.sink_queries import Files, Sink
 from tests.support.queries.source_calls import anew
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
 
@@ -71,7 +70,7 @@ def small_batches(spark) -> Iterator[None]:
     spark.conf.set(name, before)
 
 
-@pytest.mark.parametrize("point", UNDECIDED)
+@pytest.mark.parametrize("point", one_for_every_day("what was not decided is written again", UNDECIDED))
 def test_what_was_not_decided_is_written_again(point, recreated, sink, files, topic, view, small_batches):
     """Halfway between a task's rows, too, the second half of which is in the new topic."""
     out = topic()
@@ -100,16 +99,3 @@ def test_a_stream_tells_of_what_was_decided(recreated, sink, files, topic, view)
         assert _stops(query, stream) == [MISSING]
     assert _stops(query, stream.add(ROWS)) == [MISSING]
     assert view.values(out) == []
-
-
-@pytest.mark.parametrize(("point", "written"), [("prepare.prepared", ["1", "2", "3"]), ("commit.decided", [])])
-def test_a_copy_writes_again_or_tells(point, written, recreated, topic, write, spark, view, tmp_path: Path):
-    """Its tasks hand record batches on. Its first micro-batch has no rows."""
-    source, out = topic(), topic()
-    write(source, b"1", b"2", b"3")
-    copy = CopiedFrom(spark, view, tmp_path, source, out)
-    stops = nullcontext() if written else pytest.raises((EosError, PySparkException))
-    with recreated(out, point, more="" if written else "@2"), stops as caught:
-        spark_eos.run(copy.start)
-    assert view.values(out) == written
-    assert written or spark_eos.reason(caught.value).condition == MISSING

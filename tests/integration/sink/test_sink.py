@@ -8,11 +8,9 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.judges.kafka_view import KafkaView, write
@@ -81,32 +79,6 @@ def test_complete_mode_writes_the_whole_result_for_each_batch(files, sink, topic
 
 
 # Sources, triggers, tasks
-
-
-def test_a_running_query_takes_up_what_comes(spark, cluster, sink, topic, view):
-    """By processing time, from a Kafka topic; idle micro-batches write nothing."""
-    source, out = topic(2), topic(2)
-    frame = (
-        spark.readStream.format("eos-kafka")
-        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-        .option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-    query = sink(topic=out).start(frame.select("value", "partition"), processingTime="50 milliseconds")
-    expected: list[str] = []
-
-    def has(count: int) -> Callable[[], bool]:
-        return lambda: len(view.values(out)) >= count
-
-    for i in range(3):
-        write(cluster.bootstrap_servers, source, [(p, f"{i}.{p}") for p in range(2)], commit=True)
-        expected += [f"{i}.{p}" for p in range(2)]
-        wait_for(has(len(expected)), f"the rows of round {i}")
-    query.stop()
-    assert query.exception() is None
-    assert sorted(view.values(out)) == expected
-    assert view.held(out) == {}
 
 
 def test_several_queries_of_one_session_at_once(files, sink, topic, view):
@@ -183,22 +155,6 @@ def test_the_replay_of_a_decided_batch_writes_nothing(files, sink, topic, view):
     assert sorted(view.values(out)) == ["a", "b", "c", "d"]
 
 
-def test_a_replay_that_differs_stops(files, sink, topic, view):
-    """Other rows; nothing is written, and the right plan goes on."""
-    out = topic()
-    source = files().add(["a", "b"])
-    query = sink(topic=out)
-    query.run(source.stream())
-    ends = view.ends_at_rest(out)
-    query.forget(0)
-    message = query.stopped_by(source.stream().selectExpr("value || '!' AS value"), "EOS_REPLAY_DIVERGED")
-    assert "micro-batch 0" in message
-    assert "digest" in message
-    assert view.ends(out) == ends
-    query.run(source.add(["c"]).stream())
-    assert view.values(out) == ["a", "b", "c"]
-
-
 # Loss and repair
 
 
@@ -250,33 +206,6 @@ def test_a_task_that_fails_leaves_nothing_open(point, tasks, spark, files, sink,
     assert view.values(out) == []
     query.run(source.stream())
     assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(tasks) for i in range(10))
-
-
-@pytest.mark.parametrize("fault", ["prepare.wrote=die@2", "commit.entered=die"])
-def test_a_process_that_dies_before_the_decision_costs_a_replay(fault, spark, files, sink, topic, view, tmp_path):
-    """A worker in the middle of its rows; the one that commits."""
-    out = topic()
-    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
-    query = sink(topic=out)
-    with armed(spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
-        query.start(source.stream()).awaitTermination(TIMEOUT)
-    assert view.values(out) == []
-    query.run(source.stream())
-    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
-    assert view.held(out) == {}
-
-
-def test_a_failure_after_the_decision_aborts_nothing_of_it(spark, files, sink, topic, view, tmp_path):
-    """Spark calls abort after a commit that raised: the next start commits what is decided, and writes nothing."""
-    out = topic()
-    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
-    query = sink(topic=out)
-    with armed(spark, "commit.between=die", tmp_path / "faults"), pytest.raises(StreamingQueryException):
-        query.start(source.stream()).awaitTermination(TIMEOUT)
-    query.run(source.stream())
-    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
-    assert len(view.rows(out, committed=False)) == 20
-    assert view.held(out) == {}
 
 
 def test_a_query_that_is_stopped_in_mid_batch_holds_nobody(spark, files, sink, topic, view, tmp_path):

@@ -19,12 +19,8 @@ from jobs.consume_transform_produce import ConsumeTransformProduce, read, regist
 from jobs.runner.config import load
 from jobs.runner.lines import counted
 from jobs.runner.noted_schemas import FILE
-from jobs.runner.registry import ColumnCodecs, encoded_rows
 from jobs.runner.transform import Letters, transformed
 from spark_eos.errors import EosError
-from spark_eos.pipelines.registry.encoding import writing
-from spark_eos.pipelines.registry.schemas import Schema
-from spark_eos.pipelines.registry.settings import registry_settings
 from tests.support.servers.schema_registry import SchemaRegistry, produce
 from tests.support.tables.delta import forget_the_last_commit
 from tests.support.waiting import TIMEOUT, wait_for
@@ -48,8 +44,6 @@ trigger: availableNow
 """
 
 BY_SPARK = "sql: SELECT key, 2 * value.id AS twice, to_json(value) AS text FROM input WHERE value.id < 1000"
-BY_DUCKDB = """engine: duckdb
-  sql: SELECT key, 2 * value.id AS twice, concat('{\"id\":', value.id, '}') AS text FROM input WHERE value.id < 1000"""
 
 
 class Setting:
@@ -158,19 +152,6 @@ def test_topic_to_topic_by_a_file_alone(setting):
     assert found == [("value", 0, 1), ("key", 0, 1), ("value", planned + 1, 2)]
 
 
-def test_a_micro_batch_that_is_repeated_is_read_as_before(setting):
-    """Though another version is set by then; the start after it takes that."""
-    setting.produce(FIRST, {"id": 1})
-    setting.run()
-    setting.produce(SECOND, {"id": 2, "more": "x"})
-    setting.forget_commit()
-    setting.run(version=2)
-    assert setting.copies() == [("key 0", 2, {"id": 1}), ("key 0", 4, {"id": 2})]
-    setting.produce(FIRST, {"id": 3})
-    setting.run(version=2)
-    assert setting.copies()[2:] == [("key 0", 6, {"id": 3, "more": "none"})]
-
-
 def test_records_that_cannot_be_decoded_stop_the_query(setting):
     """With the place and the reason, for values and keys."""
     setting.produce(FIRST, {"id": 1}, b"none")
@@ -214,14 +195,6 @@ def test_an_id_that_becomes_known_between_rows_and_dead_letters_loses_no_record(
     assert reason is not None and reason.condition == "EOS_REGISTRY_NOT_FOUND"
     assert f"does not know schema {second}, " in reason.message
     assert view.rows(setting.target, setting.letters) == []
-
-
-def test_rows_that_the_schema_cannot_hold_are_an_error_at_the_start(setting, spark, registry):
-    """By their types, before any of them is read."""
-    rows = spark.createDataFrame([(1,)], "twice int")
-    encoding = writing(registry_settings(registry.url), Schema("AVRO", COPY), topic=setting.target)
-    with pytest.raises(EosError, match="EOS_AVRO_COLUMN"):
-        encoded_rows(rows, ColumnCodecs(value_out=encoding))
 
 
 def test_a_registry_that_vanishes_or_is_made_anew_changes_no_row(spark, cluster, other_registry, view, topic, tmp_path):

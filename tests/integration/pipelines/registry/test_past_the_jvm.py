@@ -143,28 +143,6 @@ def test_avro_to_avro_with_dead_letters_for_each_way_to_fail(setting, transform)
     assert setting.view.group(f"{setting.target}-group", setting.source) == setting.view.ends(setting.source)
 
 
-def test_a_value_that_cannot_be_decoded_stops_the_query_by_its_place(setting):
-    """Where nothing else is set."""
-    setting.produce(ORDER, {"id": 1, "who": "ann"}, b"no avro")
-    with pytest.raises(Exception, match=rf"EOS_RECORD_REJECTED.*offset 1 of {setting.source}-0"):
-        setting.run(SQL, "fail")
-    assert setting.view.rows(setting.target) == []
-
-
-def backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """No function of each row."""
-    return doubled(batch).sort_by([("offset", "descending")])
-
-
-def test_a_transform_is_tried_on_a_sample_of_decoded_records(setting):
-    """Without those that cannot be decoded; nothing is written."""
-    setting.produce(ORDER, b"no avro", {"id": 1, "who": "ann"}, {"id": 2, "who": "bob"}, b"none")
-    with pytest.raises(RowError, match=rf"4 records in pieces.*: near the record at offset 0 of {setting.source}-0"):
-        setting.run(f"arrow: {__name__}:backwards")
-    assert setting.written() == [] and setting.why() == {}
-    assert not (setting.folder / "checkpoint" / "offsets").exists()
-
-
 def test_sql_over_decoded_columns_is_checked_at_the_start(setting):
     """By the schema of the registry: a field that it has not, and what is not a function of each row."""
     setting.produce(ORDER, {"id": 1, "who": "ann"})
