@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_eos.options.parse import stream_options
-from spark_eos.source import raw
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.queries.refusal import Refusal
@@ -97,12 +96,6 @@ def transactions(cluster: DevCluster) -> Writer:
 @pytest.fixture
 def admin(cluster: DevCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-
-
-@pytest.fixture
-def stalls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range that does not go on fails soon."""
-    monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 
 from spark_eos import cli
 from spark_eos.ops import dead_letters
-from spark_eos.pipelines.copy.start import copy
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.source_calls import anew, delete_before
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 TOO_LARGE, MALFORMED = "RecordTooLargeException", "EOS_JOB_MALFORMED_ROW"
@@ -138,15 +138,6 @@ def test_some_reasons_first_then_the_others(office, write):
     assert office.values(elsewhere) == [f"bad-{n}" for n in range(5)] + [f"large-{n}" for n in range(5)]
 
 
-def test_many_letters_are_several_transactions(office, write, monkeypatch):
-    """Each with its own receipts."""
-    monkeypatch.setattr(dead_letters, "_AT_ONCE", 4)
-    office.post(write, 9)
-    assert office.resend() == {office.out: 9, office.source: 9}
-    assert len(office.values(office.out)) == len(office.values(office.source)) == 9
-    assert office.resend() == {}
-
-
 @pytest.mark.parametrize(
     ("headers", "entry"),
     [
@@ -205,7 +196,9 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("step", ["begun", "letter", "receipt", "ready", "committed"])
+@pytest.mark.parametrize(
+    "step", one_for_every_day("letters of a run that is killed", ["begun", "letter", "receipt", "ready", "committed"])
+)
 def test_a_run_that_is_killed_loses_and_doubles_no_letter(office, write, step):
     """The next run fences it, and sends just what is left."""
     office.post(write)
@@ -270,44 +263,6 @@ def test_receipts_behind_an_open_transaction_are_waited_for(office, write, trans
     assert office.resend() == {office.out: 2, office.source: 2}
 
 
-def by_copy(office: Office, spark, folder) -> str:
-    office.cluster.create_topic(f"copy-{office.topic}", 2)
-    servers = {"kafka.bootstrap.servers": office.cluster.bootstrap_servers}
-    source = {**servers, "subscribe": office.topic, "startingOffsets": "earliest"}
-    sink, trigger = {**servers, "topic": f"copy-{office.topic}"}, {"availableNow": True}
-    assert copy(spark, source=source, sink=sink, checkpoint=str(folder), trigger=trigger).awaitTermination(TIMEOUT)
-    return f"copy-{office.topic}"
-
-
-def refused(office: Office, topic: str) -> None:
-    """Whatever is asked of the letters of a topic: named with the log of its receipts."""
-    for words in (["list"], ["show"], ["resend"], ["resend", "--yes"], ["resend", "--yes", "--to", office.out]):
-        code, answer = office.ask(words[0], topic, *words[1:])
-        assert (code, answer["error"]["condition"]) == (2, "EOS_LETTER_UNSENDABLE"), answer
-        assert f"offset 6 of {topic}-0" in answer["error"]["message"]
-        assert f'"topic": "{office.topic}"' in answer["error"]["message"]
-
-
-def test_letters_that_moved_are_not_sent_by_receipts_of_another_log(office, write, spark, tmp_path):
-    """Offsets are others there, as markers are left out, or by chance the same: nothing is sent, at all."""
-    office.post(write)
-    assert office.resend("--reason", TOO_LARGE) == {office.out: 6}
-    assert office.values(office.out) == [f"large-{n}" for n in range(6)]
-    refused(office, by_copy(office, spark, tmp_path / "checkpoint"))
-    assert len(office.values(office.out)) == 6
-    assert office.values(office.source) == []
-
-
-def test_letters_of_a_new_topic_of_the_same_name_are_its_own(office, write):
-    """At the same offsets as letters of the one before, which were sent."""
-    office.post(write, 2)
-    assert office.resend("--reason", TOO_LARGE) == {office.out: 2}
-    anew(office.view.admin, office.cluster, office.topic, 2)
-    office.post(write, 2)
-    assert office.resend() == {office.out: 2, office.source: 2}
-    assert office.resend() == {}
-
-
 def test_a_topic_that_is_created_again_while_its_letters_are_sent(office, write, monkeypatch):
     """Nothing of that transaction is visible, and no receipt is in the new topic."""
     office.post(write)
@@ -339,28 +294,6 @@ def test_letters_that_were_deleted_are_gone_and_the_others_are_sent_once(office,
     assert office.resend() == {office.source: 4}
     assert office.values(office.source) == [f"bad-{n}" for n in range(2, 6)]
     assert len(office.values(office.out)) == 6
-
-
-def test_compaction_takes_no_receipt(office, topic, write):
-    """So no letter is sent a second time that it has left."""
-    office.topic = dead = topic(1, segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100")
-    for n in range(4):
-        write(dead, b"large-%d" % n, key=b"%d" % n, headers=refused_by(office.out))
-        write(dead, b"bad-%d" % n, key=b"same", headers=malformed_in(office.source))
-        assert office.resend("--reason", TOO_LARGE) == {office.out: 1}
-
-    def compacted() -> bool:
-        write(dead, b"roll", key=b"roll", headers=malformed_in(office.source))  # an active segment is never compacted
-        return not any(row.key == b"same" and row.value != b"bad-3" for row in office.view.rows(dead))
-
-    office.view.configure(dead, cleanup_policy="compact")
-    wait_for(compacted, "the compaction")
-    office.view.configure(dead, cleanup_policy="delete")
-    assert office.resend("--reason", TOO_LARGE) == {}
-    _, rows = office.ask("list", dead, "--reason", TOO_LARGE)
-    assert [(row["letters"], row["sent_again"]) for row in rows] == [(4, 4)]
-    assert office.resend().keys() == {office.source}
-    assert office.values(office.out) == [f"large-{n}" for n in range(4)]
 
 
 def test_what_cannot_be_sent_is_named(office, write, topic):

@@ -68,16 +68,6 @@ def test_a_micro_batch_that_is_too_large(life, tmp_path):
     run_smaller(life)
 
 
-def test_a_decided_micro_batch_is_refused(life, tmp_path):
-    """The next start completes it; and then there is nothing to be dropped."""
-    planned(life, tmp_path, "commit.decided=fail")
-    assert "Start the query" in life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
-    assert str(LARGE) in numbers(life.checkpoint / "offsets")
-    life.run()
-    assert life.counts() == life.expected(1, 1, 1, 1, 1)
-    life.refused("EOS_DROP_REFUSED", *drop(life, "--yes"))
-
-
 @pytest.mark.parametrize(
     "fault",
     one_for_every_day(
@@ -98,20 +88,6 @@ def test_killed_between_two_steps(fault, life, tmp_path):
         life.refused("EOS_REPLAY_NOT_FINISHED", *words)
         assert life.command(*drop(life, "--yes")) == 0
     run_smaller(life)
-
-
-def test_the_first_micro_batch_of_a_source_of_sparks(files, sink, topic, view, spark, cluster, tmp_path, capsys):
-    """Nothing was ever decided: the query begins as it did, with the same files."""
-    out, folder = topic(), files().add(["a", "b"], ["c"])
-    query = sink(topic=out)
-    life = Life(spark, cluster, view, query, "", out, "", capsys)
-    with armed(spark, "commit.verified=fail", tmp_path / "first"):
-        query.stopped_by(folder.stream(), "fault injected")
-    assert life.command(*drop(life, "--yes")) == 0
-    assert "'startingOffsets'" in capsys.readouterr().out
-    folder.add(["d"])
-    query.run(folder.stream())
-    assert sorted(view.values(out)) == ["a", "b", "c", "d"]
 
 
 @pytest.fixture

@@ -192,11 +192,3 @@ def test_a_query_that_nobody_knows(left, capsys):
     assert left.ports.ledger.read() == left.head
     assert left.ask("status", "--ledger-topic", "no-ledger") == 2
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
-
-
-def test_a_query_of_spark_that_has_ended_needs_nobody(quiet):
-    """Its real checkpoint: nothing is open, and there is no lag."""
-    (answer,) = quiet.told("status", str(quiet.checkpoint), *AT_ONCE)
-    at = answer["checkpoint"]
-    assert (at["planned"][-1], at["committed"][-1], answer["lag"], answer["troubles"]) == (3, 3, 0, [])
-    assert answer["open"] == []

@@ -21,7 +21,6 @@ from spark_eos.protocol.head import NOBODY, BatchWrite
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
 from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
-from tests.support.waiting import wait_for
 
 
 def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
@@ -43,7 +42,7 @@ def not_waited_for(left: Left, holder: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_list_tells_whose_transactions_are(left, capsys):
-    """Query, run, micro-batch, and whether it is decided; the exit code says whether there is one."""
+    """Query, run, micro-batch, whether it is decided, where readers wait; the exit code says whether there is one."""
     assert left.status() == 0
     assert "open        no transactions" in capsys.readouterr().out
     decided, other = left.prepare(0), left.prepare(1)
@@ -53,40 +52,14 @@ def test_a_list_tells_whose_transactions_are(left, capsys):
     told = {name: (t["query"], t["run"], t["batch"], t["decided"], t["state"]) for name, t in found.items()}
     assert told[decided.pair.id] == (left.query, RUN, 0, True, "Ongoing")
     assert told[other.pair.id] == (left.query, RUN, 0, False, "Ongoing")
+    mine = found[decided.pair.id]
+    assert mine["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
+    assert (mine["producer_id"], mine["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
     assert left.status() == 1
     table = capsys.readouterr().out
     assert left.query in table
-    assert decided.pair.id in table
+    assert f"{left.topic}-0: read_committed consumers wait at offset 0 for {decided.pair.id}" in table
     assert listed(left, capsys, "--open-for", "3600") == {}
-
-
-def test_where_readers_are_held(left, capsys):
-    """In each partition, from which offset on."""
-    decided = left.prepare(0)
-    found = listed(left, capsys)[decided.pair.id]
-    assert found["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
-    assert (found["producer_id"], found["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
-    assert left.status() == 1
-    assert f"{left.topic}-0: read_committed consumers wait at offset 0 for {decided.pair.id}" in capsys.readouterr().out
-
-
-def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(left, capsys):
-    """The run is closed by that; readers then see what was decided, and nothing else."""
-    decided, other = left.prepare(0), left.prepare(1)
-    left.decide(decided)
-    assert left.recover("--abort-only", "--yes", "--format", "json") == 0
-    (recovery,) = json.loads(capsys.readouterr().out)
-    (result,) = recovery["sinks"]
-    assert result["ended"] == [other.pair.id]
-    assert [t["transactional_id"] for t in result["stays"]] == [decided.pair.id]
-    assert left.state(other) is State.COMPLETE_ABORT
-    assert left.state(decided) is State.ONGOING
-    assert left.ports.ledger.read().run == NOBODY
-    assert listed(left, capsys)[decided.pair.id]["run"] == RUN
-    assert left.view.values(left.topic) == []
-    assert left.recover("--settle-only", "--yes") == 0
-    wait_for(lambda: left.view.values(left.topic) == [f"{decided.pair.id}.0"], "the decided row")
-    assert left.recover("--settle-only", "--yes") == left.status() == 0
 
 
 @pytest.mark.parametrize("part", [["--abort-only"], ["--settle-only"], []])

@@ -12,7 +12,7 @@ import pytest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.queries.source_calls import topics
 from tests.support.spark.spark_versions import needs_admission_control
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import TIMEOUT
 
 
 class Query:
@@ -78,26 +78,6 @@ def test_a_query_reads_what_is_stable_and_goes_on_after_a_restart(query, topic, 
     second.wait({"open", "hidden"})
     running.stop()
     assert second.values == ["open", "hidden"]
-
-
-@needs_admission_control
-def test_the_progress_of_a_query_has_its_lag(query, topic, write, transactions):
-    """High watermarks are looked at once a second, so a micro-batch that comes in between reports those of before."""
-    name = topic(2)
-    watched = query(name, startingOffsets="earliest")
-    running = watched.start()
-    transactions.producer.begin_transaction()
-    transactions.put(name, "open", "too")
-
-    def reported() -> dict:
-        write(name, "free", partition=1)
-        running.processAllAvailable()
-        return json.loads(running.lastProgress["sources"][0]["latestOffset"])
-
-    wait_for(lambda: reported()["#lag"][name]["0"]["high"] == 2, "the lag of both rows")
-    assert reported()["#lag"][name]["0"]["stable"] == 0
-    assert reported()["#losses"] == 0
-    assert set(watched.values) == {"free"}
 
 
 @needs_admission_control

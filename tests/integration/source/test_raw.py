@@ -22,6 +22,7 @@ from spark_eos.source.schema import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.consumer_rows import by_consumer
 from tests.support.queries.transactions import write_in_turn
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import TIMEOUT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -58,7 +59,7 @@ def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: i
     return rows
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", one_for_every_day("the codec of what is read", CODECS))
 def test_every_codec(kafka, topic, producer, codec):
     """Batches of many and of one record; whole, and a range that begins and ends inside of batches."""
     name = topic()

@@ -6,32 +6,11 @@ import datetime
 import time
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
-from spark_eos.source import raw, watch
+from spark_eos.source import raw
 from spark_eos.spark.versions import ReadAllAvailable
-from tests.support.queries.source_calls import (
-    Writer,
-    fresh,
-    rows,
-    run,
-    topics,
-    until_stable,
-    values,
-)
-from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
-
-# Which rows
-
-
-def test_micro_batch_0_records_the_start_and_reads_nothing(reader, topic, write):
-    """Then every row comes, once and in order."""
-    name = topic()
-    write(name, *map(str, range(5)))
-    batches, end = run(reader(name))
-    assert [len(batch) for batch in batches] == [0, 5]
-    assert values(batches) == list("01234")
-    assert topics(end) == {name: {"0": 5}}
+from tests.support.queries.source_calls import rows, run, topics, until_stable, values
+from tests.support.waiting import PROGRAM_S, TIMEOUT
 
 
 def test_columns(reader, topic, cluster):
@@ -61,25 +40,6 @@ def test_columns(reader, topic, cluster):
     assert rows[5]["timestamp"].year > 2023
 
 
-def test_partitions_added_later_are_read_from_their_beginning(reader, topic, write, admin, cluster, monkeypatch):
-    """They enter the offset log first; a replay of that micro-batch reads nothing twice."""
-    monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
-    name = topic(1)
-    write(name, "old")
-    source = reader(name)
-    _, at = run(source)
-    admin.create_partitions([NewPartitions(name, 3)])[name].result()
-    cluster.wait_for_leaders(name, 3)
-    Writer(cluster, transactional=False).put(name, "new", partition=2)
-    wait_for(lambda: len(source.latestOffset(at, source.getDefaultReadLimit())[name]) == 3, "the new partitions")
-    batches, end = run(source, at)
-    assert [values([batch]) for batch in batches] == [[], ["new"]]
-    assert topics(end) == {name: {"0": 1, "1": 0, "2": 1}}
-
-
-# Transactions
-
-
 def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, monkeypatch):
     """With a limit of 1, most ranges hold nothing but one control record or one aborted record."""
     name = topic()
@@ -95,9 +55,6 @@ def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, 
     assert time.monotonic() - began < TIMEOUT
 
 
-# AvailableNow
-
-
 def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):
     """As Trigger.Once does: one micro-batch, whatever the limit."""
     name = topic()
@@ -105,20 +62,3 @@ def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):
     source = reader(name, maxOffsetsPerTrigger=1)
     start = source.initialOffset()
     assert values([rows(source, start, source.latestOffset(start, ReadAllAvailable()))]) == list("abc")
-
-
-# Replay
-
-
-def test_a_replay_reads_the_same_rows(reader, topic, write, transactions):
-    """Whatever was written, committed or aborted since."""
-    name = topic(2)
-    write(name, *map(str, range(100)), partition=1)
-    transactions.commit(name, *"abc")
-    source = reader(name)
-    until_stable(reader, name, 4)
-    _, end = run(source)
-    write(name, *"later")
-    transactions.abort(name, *"never")
-    zero = {name: {"0": 0, "1": 0}}
-    assert rows(fresh(source), zero, end) == rows(source, zero, end)

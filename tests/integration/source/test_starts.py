@@ -12,17 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from spark_eos.errors import DataLossError, KafkaError, OptionError, TopicError
 from spark_eos.source import watch
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.queries.source_calls import (
-    Writer,
-    delete_before,
-    fresh,
-    rows,
-    run,
-    topics,
-    until_more,
-    until_stable,
-    values,
-)
+from tests.support.queries.source_calls import delete_before, rows, run, topics, until_more, values
 from tests.support.waiting import TIMEOUT, wait_for
 
 NOON = 1_700_000_000_000
@@ -43,22 +33,6 @@ def group(cluster: DevCluster):
 
 
 # Which topics
-
-
-def test_a_pattern_reads_the_topics_that_match_now_and_later(reader, topic, write, cluster, monkeypatch):
-    """A topic that comes later is read from its beginning."""
-    monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
-    family = uuid.uuid4().hex
-    for name in (f"in.{family}.a", f"out.{family}"):
-        cluster.create_topic(name)
-        write(name, name)
-    source = reader(None, subscribePattern=f"^in\\.{family}\\.")
-    batches, at = run(source)
-    assert values(batches) == [f"in.{family}.a"]
-    cluster.create_topic(f"in.{family}.b")
-    write(f"in.{family}.b", "later")
-    wait_for(lambda: f"in.{family}.b" in source.latestOffset(at, source.getDefaultReadLimit()), "the new topic")
-    assert values(run(source, at)[0]) == ["later"]
 
 
 def test_a_pattern_that_matches_nothing(reader):
@@ -183,39 +157,6 @@ def test_offsets_of_a_group_that_are_gone(reader, topic, write, group, admin):
     assert values(run(source)[0]) == ["d"]
 
 
-STARTS = {
-    "earliest": {"startingOffsets": "earliest"},
-    "latest": {"startingOffsets": "latest"},
-    "offsets": {"startingOffsets": '{"TOPIC":{"0":1}}'},
-    "time": {"startingOffsets": None, "startingTimestamp": NOON + 1, "startingOffsetsByTimestampStrategy": "latest"},
-    "group": {"startingOffsets": "group"},
-}
-FIRST = {"earliest": 0, "latest": 2, "offsets": 1, "time": 2, "group": 1}
-
-
-@pytest.mark.parametrize("kind", STARTS)
-def test_a_start_that_was_resolved_once_is_kept(reader, topic, write, group, cluster, kind):
-    """A restart when Spark has logged micro-batch 0. Meanwhile rows come, which moves `latest` and what is found for a
-    time, and the group moves on."""
-    name = topic()
-    write(name, *"ab", timestamp=NOON)
-    given = group(name, {0: 1})
-    options = STARTS[kind] | ({"kafka__group__id": given} if kind == "group" else {})
-    options = {key: value.replace("TOPIC", name) if isinstance(value, str) else value for key, value in options.items()}
-    crashed = reader(name, **options)
-    zero = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
-    write(name, *"cd", timestamp=NOON + 2)
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": given, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(name, 0, 4)], asynchronous=False)
-    consumer.close()
-    source = fresh(crashed)
-    assert rows(source, source.initialOffset(), zero) == []
-    assert values(run(source, zero)[0]) == list("abcd")[FIRST[kind] :]
-
-
-# Isolation
-
-
 # Sizes
 
 
@@ -237,18 +178,3 @@ def test_a_minimum_waits_for_more_and_not_for_ever(reader, topic, write):
     assert patient.latestOffset(at, patient.getDefaultReadLimit()) == at
     write(name, "e")
     assert values([rows(patient, at, until_more(patient, at))]) == ["c", "d", "e"]
-
-
-def test_more_tasks_than_partitions(reader, topic, cluster):
-    """Each row once, whatever the division; transactions may lie across its cuts."""
-    name = topic()
-    writer = Writer(cluster, transactional=True)
-    for i in range(8):
-        (writer.abort if i % 3 == 2 else writer.commit)(name, *(f"{i}.{j}" for j in range(50)))
-    until_stable(reader, name, 8 * 51)
-    expected = values(run(reader(name))[0])
-    assert len(expected) == 300
-    source = reader(name, minPartitions=7, maxRecordsPerPartition=60)
-    start, end = {name: {"0": 0}}, {name: {"0": 8 * 51}}
-    assert len(source.partitions(start, end)) == 7
-    assert values([rows(source, start, end)]) == expected

@@ -8,31 +8,10 @@ import uuid
 
 import pytest
 
-from spark_eos.base import system
-from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
-from spark_eos.options.parse import stream_options
+from spark_eos.errors import TopicError
 from spark_eos.source import lag, watch
-from spark_eos.source.range_math import RangeTask
-from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.queries.source_calls import (
-    run,
-    until_new,
-    values,
-)
+from tests.support.queries.source_calls import run, until_new, values
 from tests.support.waiting import TIMEOUT
-
-# What must stop
-
-
-def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transactions, stalls_soon):
-    """It is there, but an open transaction hides it: as when a log was restored to an earlier state."""
-    name = topic()
-    transactions.producer.begin_transaction()
-    transactions.put(name, *"abc")
-    with pytest.raises(KafkaError) as caught:
-        list(reader(name).read(RangeTask((OffsetRange(name, 0, 0, 3),))))
-    assert caught.value.condition == "EOS_SOURCE_STALLED"
 
 
 def test_a_missing_topic_is_named_and_not_created(reader, topic, admin):
@@ -42,18 +21,6 @@ def test_a_missing_topic_is_named_and_not_created(reader, topic, admin):
         reader(f"{topic()},{name}").initialOffset()
     assert caught.value.condition == "EOS_TOPIC_MISSING"
     assert name not in admin.list_topics(timeout=TIMEOUT).topics
-
-
-def test_unreachable_brokers_are_named_within_a_bounded_time(monkeypatch):
-    """With the address and the reason. By a clock that only waiting moves, as all else takes its time."""
-    began, waited = system.monotonic(), []
-    monkeypatch.setattr(system, "monotonic", lambda: began + sum(waited))
-    monkeypatch.setattr(system, "sleep", waited.append)
-    source = EosKafkaStreamReader(stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}))
-    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1.*refused") as caught:
-        source.initialOffset()
-    assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
-    assert 0 < sum(waited) <= watch.TIMEOUT_S
 
 
 def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transactions):
@@ -67,9 +34,6 @@ def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transact
     transactions.producer.commit_transaction(TIMEOUT)
     until_new(source, at)
     assert values(run(source, at)[0]) == ["c"]
-
-
-# Cost
 
 
 def test_an_idle_stream_asks_the_broker_at_most_every_50_ms(reader, topic, monkeypatch):
