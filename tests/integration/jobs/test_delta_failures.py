@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.tables.delta import DeltaSpark, Failed, ToDelta, session
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"topic":{"0":1}}'
@@ -90,10 +91,11 @@ def micro(delta, tmp_path) -> Iterator[Micro]:
     yield Micro(delta, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "left", [(), ("_delta_log",), ("_delta_log", "_delta_log/.0.json.tmp"), ("_delta_log/_commits",)]
-)
-def test_a_table_is_created_where_a_killed_start_left_no_version(micro: Micro, left: tuple[str, ...]):
+LEFT = [[], ["_delta_log"], ["_delta_log", "_delta_log/.0.json.tmp"], ["_delta_log/_commits"]]
+
+
+@pytest.mark.parametrize("left", one_for_every_day("what a killed start left of a table", LEFT))
+def test_a_table_is_created_where_a_killed_start_left_no_version(micro: Micro, left: list[str]):
     """Whatever its folder has by then, with the properties and partition columns of the job."""
     micro.table.mkdir()
     for name in left:

@@ -240,34 +240,6 @@ def test_a_query_that_fails_is_started_again_where_that_helps(setting: Setting):
     assert setting.output() == ["a", "b"]
 
 
-def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(setting: Setting):
-    """The message names the row's place, without a stack, and the whole micro-batch stays invisible."""
-    setting.produce('{"n": 1}', '{"n": 2}', "no JSON")
-    done = run(*MODULE, "--conf", str(setting.config()))
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if "failed: " in line]
-    assert line.startswith(f"failed: [EOS_JOB_MALFORMED_ROW] The value of topic {setting.source}, partition ")
-    # Spark's own workers may say that they have lost the task.
-    frames = [line for line in done.stderr.splitlines() if line.startswith("  File ") and "/daemon.py" not in line]
-    assert "\tat " not in done.stderr and not frames, done.stderr
-    assert done.stderr.splitlines()[-1] == "restarting will not help until this is fixed (exit code 1)"
-    assert setting.output() == []
-
-
-def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Setting):
-    """Exit code 75; after 12 s, and before Spark starts."""
-    setting.servers = "127.0.0.1:1"
-    done = run(*MODULE, "--conf", str(setting.config()))
-    assert done.returncode == 75
-    first, *silence, failure, restart = done.stderr.splitlines()
-    assert first.startswith(f"{setting.source} → ")
-    assert silence[0] == "no answer from 127.0.0.1:1 for 5 s"
-    said = re.match(r"failed: \[EOS_KAFKA_UNREACHABLE\] No answer from 127\.0\.0\.1:1 within ([\d.]+) s", failure)
-    assert said is not None and 12 <= float(said[1]) < 60
-    assert "Connection refused" in failure
-    assert restart == "restart the job unchanged: it resumes where it stopped (exit code 75)"
-
-
 def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic_names, tmp_path: Path):
     """One run: a micro-batch slower than the trigger, idle, a broker killed and started again, more rows, and SIGTERM.
 

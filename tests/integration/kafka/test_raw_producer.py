@@ -27,6 +27,7 @@ from spark_eos.source.raw import read_batches, read_raw
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, Row
 from tests.support.queries.transactions import arrow_producers
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.proxy import Proxy
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -91,7 +92,9 @@ def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None
 # What is written is what is read
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
+@pytest.mark.parametrize(
+    "codec", one_for_every_day("the codec of a transaction", ["none", "gzip", "lz4", "snappy", "zstd"])
+)
 def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     """Seen only once committed, by librdkafka's consumer and by our own reader, in the order of each partition."""
     name, chance = topic(3), random.Random(codec)

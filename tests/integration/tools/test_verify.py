@@ -14,14 +14,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from spark_eos import cli
-from spark_eos.errors import CommandError, ConnectionFailed, TopicError
+from spark_eos.errors import CommandError, TopicError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.verify import IdPlace, bounds
 from tests.support.judges.kafka_view import TIMEOUT, write
 from tests.support.queries.transactions import LIFE_MS
-from tests.support.servers.unused_hosts import nobody
 from tests.support.waiting import wait_for
 
 ROWS = [(n % 2, f"r{n}") for n in range(20)]
@@ -95,35 +94,6 @@ def test_clean_history(copied: Copied, tmp_path, capsys) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("rows", "fault", "id_", "input_", "output"),
-    [
-        ([row for row in ROWS if row != (1, "r7")], "lost", "r7", "1@3", None),
-        ([*ROWS, (0, "r4")], "doubled", "r4", None, "0@10"),
-        ([(0, "from nowhere"), *ROWS], "unknown", "from nowhere", None, "0@0"),
-    ],
-)
-def test_a_faulty_row_is_named(copied: Copied, capsys, rows, fault, id_, input_, output) -> None:
-    """With its positions; of a row that is doubled, that of the second copy."""
-    copied.put(rows)
-    positions = [at and f"{topic}-{at}" for topic, at in ((copied.input, input_), (copied.output, output))]
-    assert the_one(copied.ask(), fault) == ops.Example(id_, *positions)
-    assert copied.command("--id", "value") == 1
-    side, at = ("input", positions[0]) if output is None else ("output", positions[1])
-    assert f"\n  id {id_}  {side} {at}\n" in capsys.readouterr().out
-
-
-def test_order_by_key(copied: Copied, topic) -> None:
-    """Rows of one key must keep their order, others need not."""
-    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
-    output = topic(1)
-    for key, id_ in [("a", "r2"), ("b", "r0"), ("a", "r6"), ("a", "r4"), (None, "r10"), (None, "r8")]:
-        producer.produce(output, id_, key=key)
-    assert producer.flush(TIMEOUT) == 0
-    report = copied.ask(outputs=(output,), order="key", allow_missing=True)
-    assert the_one(report, "reordered") == ops.Example("r4", f"{copied.input}-0@2", f"{output}-0@3")
-
-
 def test_aborted_row_that_is_visible(copied: Copied) -> None:
     """The output holds what the input only has in an aborted transaction."""
     write(copied.cluster.bootstrap_servers, copied.input, [(1, "never")], commit=False)
@@ -167,25 +137,6 @@ def test_no_row_of_the_output_has_an_id(copied: Copied, topic) -> None:
         "values are JSON objects with the fields order.no and id (null), and headers are trace."
     )
     assert "--output-id" in raised.value.hint
-
-
-def test_value_that_has_changed(copied: Copied, topic) -> None:
-    """Only where it is asked for; ids in a header on one side and in the key on the other."""
-    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
-    input_, output = topic(1), topic(1)
-    for id_, value, other in [("1", "a", "a"), ("2", "b", "B"), ("3", None, None)]:
-        producer.produce(input_, value, headers=[("id", id_)])
-        producer.produce(output, other, key=id_)
-    assert producer.flush(TIMEOUT) == 0
-    sides = {
-        "inputs": (input_,),
-        "outputs": (output,),
-        "id": IdPlace.parse("header:id"),
-        "output_id": IdPlace.parse("key"),
-    }
-    assert copied.ask(**sides).ok
-    report = copied.ask(**sides, same_value=True)
-    assert the_one(report, "torn") == ops.Example("2", f"{input_}-0@1", f"{output}-0@1", "value differs")
 
 
 @pytest.mark.parametrize(
@@ -246,21 +197,6 @@ def test_group_with_offsets_in_an_open_transaction(copied: Copied, view, monkeyp
     consumer.close()
     assert report.ok
     assert report.warnings == [f"an open transaction holds newer offsets of the group {group}"]
-
-
-def test_unreachable_broker(copied: Copied, capsys) -> None:
-    """A sentence and exit code 2; a password is not in it."""
-    with nobody() as servers:
-        kafka = KafkaProperties({"bootstrap.servers": servers})
-        with pytest.raises(ConnectionFailed) as raised:
-            ops.verify(ops.Comparison(kafka, ("a",), ("b",), IdPlace("key"), IdPlace("key"), timeout_s=0.3))
-        assert raised.value.condition == "EOS_KAFKA_UNREACHABLE"
-        secret = ["--kafka", "sasl.mechanism=PLAIN", "--kafka", "sasl.username=me", "--kafka", "sasl.password=hunter2"]
-        more = ["--bootstrap-servers", servers, "--kafka", "security.protocol=SASL_PLAINTEXT", *secret]
-        assert copied.command("--id", "key", "--timeout", "0.3", cluster=more) == 2
-        printed = capsys.readouterr()
-        assert "EOS_KAFKA_UNREACHABLE" in printed.err
-        assert "hunter2" not in printed.out + printed.err
 
 
 def test_missing_topic(copied: Copied, capsys) -> None:
