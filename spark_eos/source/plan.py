@@ -367,11 +367,7 @@ def _still_there(
         return end, ids
     if not inputs.pinned:
         return None
-    there = {
-        topic: numbers for topic, numbers in inputs.topics.partitions.items() if topic in end and topic not in gone
-    }
-    same = {topic: id_ for topic, id_ in inputs.topics.ids.items() if topic in there}
-    now = replace(now, partitions={**now.partitions, **there}, ids={**now.ids, **same})
+    now = _as_before(now, inputs.topics, inputs.topics.ids.keys() & end.keys() - {*gone})
     yield from _report_gone(position, now, options, losses)
     end = {topic: offsets for topic, offsets in end.items() if topic not in gone or topic in position.offsets}
     for topic in gone:
@@ -541,10 +537,21 @@ def readable(
 def _waiting_for_hidden(ranges: Collection[OffsetRange], logged: Position, there: Topics) -> Plan[Topics]:
     """Return the topics of the ranges. A range that a micro-batch leaves out is never read again, so if a topic or
     partition is missing or recreated, the question is repeated for some seconds."""
-    names = {r.topic for r in ranges}
     for after_ms in HIDDEN_WAITS_MS:
-        same = not any(left_topics.differ(logged.ids.get(name), there.ids.get(name)) for name in names)
-        if same and all(r.partition in there.partitions.get(r.topic, ()) for r in ranges):
+        lacking = {
+            r.topic
+            for r in ranges
+            if left_topics.differ(logged.ids.get(r.topic), there.ids.get(r.topic))
+            or r.partition not in there.partitions.get(r.topic, ())
+        }
+        if not lacking:
             break
-        there = yield TopicsNamed(names, after_ms)
+        there = _as_before((yield TopicsNamed(lacking, after_ms)), there, there.ids.keys() - lacking)
     return there
+
+
+def _as_before(now: Topics, before: Topics, names: Iterable[str]) -> Topics:
+    """Return ``now``, with these topics as they were ``before``: since then, one may be hidden for a moment."""
+    partitions = {name: before.partitions[name] for name in names}
+    ids = {name: before.ids[name] for name in partitions}
+    return replace(now, partitions=now.partitions | partitions, ids=now.ids | ids)

@@ -83,7 +83,7 @@ class ReadableRanges:
         for _ in retrying(HIDDEN_S):
             if not gone:
                 break
-            gone = self._gone(ranges)
+            gone &= self._gone(ranges)  # one that was there before may be hidden now
         return gone
 
     def _gone(self, ranges: Iterable[OffsetRange]) -> set[str]:

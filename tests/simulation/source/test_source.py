@@ -74,6 +74,23 @@ def test_a_topic_that_is_hidden_while_another_one_is_looked_for_is_there() -> No
 
 
 @pytest.mark.parametrize("by_id", [False, True])
+def test_a_topic_that_is_hidden_while_a_replay_looks_for_another_one_is_there(by_id: bool) -> None:
+    """Whichever answer lacks it, of those that look for the deleted topic on the driver, or in a task."""
+    starts = (Start(fail=False, batches=2), Start(fail=False, batches=1))
+    gone = (
+        Fault(12, Event.WRITE, 63),
+        Fault(12, Event.WRITE, 126),
+        Fault(18, Event.CRASH),
+        Fault(19, Event.RECREATE, 58),
+    )
+    for step in range(20, 60):
+        try:
+            play(Schedule(ALL, starts, TOPICS, (*gone, Fault(step, Event.HIDE, 201)), by_id=by_id))
+        except Violation as violation:
+            pytest.fail(f"step {step}: {violation}")
+
+
+@pytest.mark.parametrize("by_id", [False, True])
 def test_rows_that_a_replay_takes_from_a_cut_log_are_not_taken_again(by_id: bool) -> None:
     """They were written after the ends of the run were pinned."""
     options = (("subscribePattern", "[abc]"), ("startingOffsets", "earliest"))
