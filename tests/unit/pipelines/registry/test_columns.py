@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
-import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
@@ -50,15 +47,3 @@ def test_a_type_that_the_schema_does_not_have_is_refused():
     """Before any row is written."""
     with pytest.raises(EosError, match="EOS_AVRO_COLUMN"):
         check_type(encoding(logical("date")), StructType().add("date", "string"))
-
-
-def test_times_may_be_in_the_sessions_time_zone():
-    """Arrow UDFs get them so; they are the same moments."""
-    at = dt.datetime(2026, 11, 26, 4, 20, tzinfo=dt.UTC)
-    made = encoding(logical("timestamp-micros"))
-    rows = [
-        pa.array([{"timestamp_micros": at}], pa.struct([("timestamp_micros", pa.timestamp("us", zone))]))
-        for zone in ("UTC", "Europe/Berlin")
-    ]
-    one, other = (made.encode(each).values.to_pylist() for each in rows)
-    assert one == other

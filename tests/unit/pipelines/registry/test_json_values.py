@@ -280,13 +280,6 @@ def test_the_name_of_another_schema_may_be_percent_encoded(name):
         assert found.type == pa.struct([("a", pa.string())])
 
 
-def test_a_schema_may_use_others():
-    """By the names of its references, whose own pointers are theirs."""
-    line = schema({"$ref": "#/definitions/it", "definitions": {"it": {"type": "string"}}})
-    outer = schema({"type": "array", "items": {"$ref": "line.json"}}, Reference("line.json", "line", 1, line))
-    assert shape_of(outer).type == pa.list_(pa.string())
-
-
 def test_pointers_of_different_documents_are_no_circle():
     """Though they are the same text; and a circle through a document's name is one."""
     inner = schema({"$ref": "#/definitions/A", "definitions": {"A": {"type": "string"}}})

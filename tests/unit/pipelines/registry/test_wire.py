@@ -126,10 +126,3 @@ def test_a_header_goes_before_the_bytes_of_the_value():
         assert found.bad == {row - skipped: wire.BAD_HEADER for row in [5] if row >= skipped}
     found = split(values.slice(1, 1), headers.slice(1, 1), key=True)
     assert keys_of(found) == [WriterKey(-1, GUID)]
-
-
-def test_an_empty_column_has_no_writers():
-    """Nor one of nulls only."""
-    for values in (pa.array([], pa.binary()), pa.array([None, None], pa.binary())):
-        found = split(values, messages=True)
-        assert found.keys == [] and found.bad == {} and (found.writer == -1).all()
