@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.files.copying import FileRows, TransformCounts, columns_in
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
@@ -44,18 +43,6 @@ def test_each_line_is_a_value(tmp_path: Path):
     assert rows_in(tmp_path, JSON, 0) == [{"value": value} for value in (b"1", b"{2")]
     assert rows_in(tmp_path, JSON, 1) == [{"value": b"3\0"}]
     assert rows_in(tmp_path, JSON, 2) == []
-
-
-def test_a_file_that_is_not_what_was_planned(tmp_path: Path):
-    """The rows before the end of a file are given before it is known: the error aborts their transaction."""
-    file = tmp_path / "a"
-    file.write_text("one\n")
-    (planned,) = files_in(tmp_path)
-    file.write_text("ONE\n")
-    changed = File(planned.uri, planned.size, Folder(str(tmp_path)).files()[0].mtime_ns, planned.digest)
-    rows = FileRows(TEXT, [[changed]], columns_in(changed, TEXT, NONE, "t"), NONE, LastWritten(), Notes("notes", 0))
-    with pytest.raises(EosError, match="EOS_FILE_CHANGED_WHILE_READ"):
-        list(rows._rows([pa.record_batch({"id": [0]})], TransformCounts()))
 
 
 @pytest.fixture

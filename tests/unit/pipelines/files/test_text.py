@@ -94,29 +94,16 @@ def test_records_are_those_of_pythons_csv(text: str, size: int):
     assert [next(csv.reader(io.StringIO(value, newline="")), []) for value, _ in found] == rows
 
 
-def test_a_quote_in_mid_field_is_a_character():
-    """As it is to Spark: it joins no lines."""
-    data = b'1,"5"" pipe"\n2,6" pipe\n3,copper\n4,8" pipe\n5,steel\n'
-    assert [line for _, line in cut(data, 7, CSV)] == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_where_a_quoted_field_ends_is_not_clear(size: int):
-    """The lines between two stray quotes would look like one field."""
-    with pytest.raises(BadText, match="text follows the closing quote") as bad:
-        cut(b'1,a\n2,"6 pipe\n3,copper\n4,8" pipe\n', size, CSV)
-    assert bad.value.line == 2
-
-
-def test_a_backslash_takes_the_meaning_of_a_quote():
-    """Only where the form says so."""
-    data = b'"a\\"\nb"\nc\n'
-    assert cut(data, 3, TextForm(b'"', backslash=True)) == [('"a\\"\nb"', 1), ("c", 3)]
-    assert cut(data[:6], 3, CSV) == [('"a\\"', 1), ("b", 2)]
-
-
-@pytest.mark.parametrize("size", [1, 5, 1000])
-@pytest.mark.parametrize(("data", "line", "why"), [(b'a\n"b\nc\n', 2, "quote"), (b"a\nb\n\xff\xfe\nd\n", 3, "UTF-8")])
+@pytest.mark.parametrize(
+    ("data", "line", "why"),
+    [
+        (b'a\n"b\nc\n', 2, "quote"),
+        (b"a\nb\n\xff\xfe\nd\n", 3, "UTF-8"),
+        # The lines between two stray quotes would look like one field.
+        (b'1,a\n2,"6 pipe\n3,copper\n4,8" pipe\n', 2, "text follows the closing quote"),
+    ],
+)
 def test_what_is_no_text_is_refused_with_its_line(data: bytes, line: int, why: str, size: int):
     """A quote that is not closed would swallow the rest; other encodings would be other text."""
     with pytest.raises(BadText, match=why) as bad:

@@ -111,16 +111,15 @@ def test_a_transform_gets_no_more_than_so_many_rows(tmp_path: Path):
     assert max(sizes) == CHUNK_OFFSETS and sum(sizes) == 30_000
 
 
-@pytest.mark.parametrize("form", [PARQUET])
-def test_wide_rows_of_parquet_are_read_a_few_at_a_time(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_wide_rows_of_parquet_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """So that memory does not grow with the size of a row; a transform gets about as many bytes."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"value": [bytes([n]) * 10_000 for n in range(100)]}), path, use_dictionary=False)
     monkeypatch.setattr(parquet, "_BYTES", 50_000)
-    read = list(read_file(planned(path), form, NONE))
+    read = list(read_file(planned(path), PARQUET, NONE))
     assert max(batch.num_rows for batch in read) <= 5
     assert [row["_line"] for batch in read for row in batch.to_pylist()] == list(range(1, 101))
-    assert all(piece.nbytes < 40_000 for piece in pieces(read, form, 30_000))
+    assert all(piece.nbytes < 40_000 for piece in pieces(read, PARQUET, 30_000))
 
 
 def test_columns_of_parquet_have_the_types_that_spark_would_give(tmp_path: Path):

@@ -87,7 +87,8 @@ def test_keys(first, partition):
     key = key_of(prefix_of(source), first)
     assert split_key(key) == (prefix_of(source), first)
     assert json.loads(key) == {"cluster": "cluster", "topic": "id", "partition": partition, "first": first}
-    assert split_key(b'{"origin": "x", "source": "y"}') is None
+    origin = b'{"origin": "x", "source": "y"}'
+    assert split_key(origin) is None and from_record(origin, b"{}") is None
 
 
 def test_a_number_of_rows_that_differs():
@@ -114,8 +115,3 @@ def test_a_map_that_gets_more_partitions(count):
     """Its entries stay where they are."""
     places = [SourcePartition("c", str(i), i) for i in range(500)]
     assert [partition_of(place, count) for place in places] == [partition_of(place, 9) for place in places]
-
-
-def test_a_record_of_somebody_else():
-    """Origins are in the same topic."""
-    assert from_record(json.dumps({"origin": "x", "source": "y"}).encode(), b"{}") is None

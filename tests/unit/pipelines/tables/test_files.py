@@ -14,7 +14,6 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError
 from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
-from spark_eos.pipelines.tables.partitions import NoPartition
 
 ATTEMPT = FileAttempt("3f0c-query", 7, 2, 31)
 SCHEMA = pa.schema({"p": pa.string(), "v": pa.int64(), "s": pa.string()})
@@ -175,15 +174,6 @@ def test_too_many_partitions_stop_the_task(store: Store) -> None:
             writer.write(rows(0, 1, str(number)))
     assert caught.value.entry == "EOS_TABLE_PARTITIONS"
     assert on_disk(store) == set()
-
-
-def test_a_value_that_cannot_be_a_partition_stops_the_task(store: Store) -> None:
-    """The table could not be read any more; `spark_eos.pipelines.tables.values` rejects such rows before."""
-    with (
-        pytest.raises(NoPartition, match="readers take it for null"),
-        FileWriter(store, FileLayout(SCHEMA, ("p",)), ATTEMPT) as writer,
-    ):
-        writer.write(rows(0, 1, "__HIVE_DEFAULT_PARTITION__"))
 
 
 def test_other_columns_are_refused(store: Store) -> None:

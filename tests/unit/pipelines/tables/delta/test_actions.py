@@ -56,6 +56,7 @@ def test_bounds_of_all_columns_or_of_none() -> None:
     unknown = ColumnStatistics(("f",), 0, unknown=True)
     text = statistics_text(DataFile("eos.parquet", 1, 5, 0, {}, (ColumnStatistics(("i",), 0, 1, 2), unknown)))
     assert json.loads(text) == {"numRecords": 5, "nullCount": {"i": 0, "f": 0}}
+    assert json.loads(statistics_text(DataFile("eos.parquet", 1, 5, 0)))["numRecords"] == 5
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,3 @@ def test_bounds_of_all_columns_or_of_none() -> None:
 def test_as_many_columns_have_statistics_as_the_table_wants(properties: dict[str, str], number: int) -> None:
     """All of them, where they are named or not limited."""
     assert statistics_columns(properties) == number
-
-
-def test_a_file_without_statistics_has_its_number_of_rows() -> None:
-    """Readers count by it."""
-    assert json.loads(statistics_text(DataFile("eos.parquet", 1, 5, 0)))["numRecords"] == 5
