@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.delta import commit as commit_module
-from spark_eos.pipelines.tables.delta.actions import add_action
 from spark_eos.pipelines.tables.delta.creation import known, retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, Table, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
@@ -26,12 +25,9 @@ from tests.support.tables.delta_files import (
     expected,
     files_in,
     micro_batch,
-    on_disk,
     read_by_deltalake,
     read_by_log,
-    records,
     targeted,
-    written,
 )
 
 
@@ -269,14 +265,9 @@ def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(tab
     assert rows(table) == expected(SECOND)
 
 
-def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None:
-    """Compaction, a checkpoint, harmless properties, deletes."""
+def test_rows_that_others_delete_stay_deleted(table) -> None:
+    """The query goes on beside that."""
     committed(table, FIRST)
-    other = DeltaTable(table.location.uri)
-    other.optimize.compact()
-    other.create_checkpoint()
-    properties = {"delta.enableChangeDataFeed": "true", "delta.logRetentionDuration": "interval 60 days", "owner": "me"}
-    other.alter.set_table_properties(properties, raise_if_not_exists=False)
     DeltaTable(table.location.uri).delete("offset = 0")
     committed(table, SECOND)
     gone = {record: count for record, count in expected(FIRST).items() if record[2] == 0}
@@ -301,11 +292,3 @@ def test_what_others_do_to_a_table_that_binds_no_append_is_let_be(table) -> None
 def test_retention_is_read_as_delta_writes_it(text, expected) -> None:
     """What cannot be read lets no file through."""
     assert retention_ms(text) == expected
-
-
-def test_a_commit_by_spark_under_the_same_number_is_another_querys(table) -> None:
-    """It says nothing of offsets, and the checkpoint of this query says that its rows never passed through Spark."""
-    file = add_action(written(on_disk(table.location), records(FIRST)))
-    properties = CommitProperties({}, app_transactions=[Transaction(QUERY, 0, 1)])
-    DeltaTable(table.location.uri).create_write_transaction([file], "append", SCHEMA, commit_properties=properties)
-    assert condition_of(table, FIRST) == "EOS_TABLE_TWO_QUERIES"

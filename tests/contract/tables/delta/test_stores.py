@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
 import pytest
@@ -96,33 +95,3 @@ def test_a_request_that_is_applied_after_the_query_has_given_up_is_found_by_the_
     store.apply_late()
     assert commit(store, table, batch).again
     assert rows(store, table) == expected(batch)
-
-
-def test_three_drivers_on_a_store_that_loses_replies_commit_each_micro_batch_once(store, table) -> None:
-    """Each hears in the end that the table has it."""
-    store.fault = first_try(LOSE_REPLY)
-    together = threading.Barrier(3)
-
-    def drive() -> None:
-        for batch in BATCHES:
-            together.wait()
-            commit(store, table, batch)
-
-    threads = [threading.Thread(target=drive) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    store.fault = lambda key: FINE
-    assert rows(store, table) == expected(*BATCHES)
-
-
-def test_a_version_that_another_writer_has_overwritten_stops_the_next_micro_batch(store, table) -> None:
-    """As Spark's own S3 log store may do: then rows are gone, and the query says so."""
-    commit(store, table, BATCHES[0])
-    commit(store, table, BATCHES[1])
-    newest = max(key for key in store.objects if "_delta_log/" in key)
-    store.objects[newest] = b'{"commitInfo":{"operation":"WRITE","timestamp":0}}\n'
-    with pytest.raises(TableError) as error:
-        commit(store, table, BATCHES[2])
-    assert error.value.entry == "EOS_OTHER_TABLE.behind"

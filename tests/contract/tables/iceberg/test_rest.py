@@ -188,18 +188,6 @@ def test_a_query_starts_in_time_or_not_at_all(kind, server, short, to, answer) -
     assert kind.places() == expected(FIRST)
 
 
-def test_a_catalog_that_stays_silent_stops_the_query(kind, server, target, monkeypatch) -> None:
-    """With an error after which a restart helps. Nothing of the micro-batch is in the table."""
-    monkeypatch.setattr(rest, "REQUEST_S", 0.2)
-    files = files_of(target, FIRST)
-    server.faults = [Fault(to, "hung") for to in ("config", "load", "commit") for _ in range(100)]
-    with pytest.raises(TableError) as error:
-        target.commit(FIRST, files, 5, is_there=False, patience_s=1)
-    assert error.value.condition == "EOS_TABLE_UNCLEAR" and error.value.restart_helps
-    assert "no answer within 0.2 s" in error.value.message
-    assert kind.places() == Counter()
-
-
 def test_a_request_that_took_too_long_leaves_no_thread_and_no_catalog(kind, server, target, monkeypatch) -> None:
     """What it has locked is not waited for: the next request is sent by another catalog; none for the message."""
     before = catalog.opened(target.table.name)
