@@ -280,10 +280,3 @@ def test_a_function_that_takes_much_for_each_record_is_left_to_the_tasks(monkeyp
     monkeypatch.setattr(sample, "_CPU_S", 0.3)
     transform = checked(hostile(looping, 40, 41), "f", EMPTY, "out")
     check_chunks(transform, [Chunk(records(2), 40)], transformed)
-
-
-def test_a_sample_is_tried_in_a_process_of_its_own():
-    """Also what it finds wrong gets here."""
-    with pytest.raises(RowError, match="near the record at offset 40 of t-3") as caught:
-        check_chunks(checked(sorted_backwards, "f", EMPTY, "out"), [Chunk(records(20), 40)], transformed)
-    assert caught.value.entry == "EOS_TRANSFORM_RESULT.sample"

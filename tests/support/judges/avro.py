@@ -60,6 +60,12 @@ def has_bytes(tree: Any) -> bool:
     return kind(tree) != "null" and tree != {"type": "fixed"}
 
 
+def record(*fields: tuple[str, Any], **more: Any) -> Any:
+    """A record of fields of these names and types; what follows them belongs to the field."""
+    named = [{"name": name, "type": type_, **(rest[0] if rest else {})} for name, type_, *rest in fields]
+    return {"type": "record", "name": "R", "fields": named, **more}
+
+
 @st.composite
 def schemas(draw: Callable[[Any], Any], depth: int = 3, with_logical: bool = True) -> Any:
     """A record of any types."""

@@ -133,8 +133,11 @@ def test_a_decision_has_each_range_once():
 
 
 def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
-    """However they are dealt to tasks."""
-    assert joined([OffsetRange("a", 0, 7, 9), A1, OffsetRange("a", 0, 5, 7)]) == (A0, A1)
+    """However they are dealt to tasks; with the leader epochs of the whole range's start and end."""
+    parts = [OffsetRange("a", 0, 7, 9, "", -1, 4, 4), A1, OffsetRange("a", 0, 5, 7, "", 2, -1, 4)]
+    whole, other = joined(parts)
+    assert (whole, other) == (A0, A1)
+    assert (whole.first_epoch, whole.last_epoch, whole.most_epoch) == (2, 4, 4)
     assert joined([OffsetRange("a", 0, 7, 9), OffsetRange("a", 0, 5, 6)]) == (
         OffsetRange("a", 0, 5, 6),
         OffsetRange("a", 0, 7, 9),
@@ -213,13 +216,6 @@ def test_epochs_of_another_cluster_say_nothing_of_a_log():
     last = decision(written(0, replace(A0, last_epoch=4)))
     (unlike,) = differences(last, given(replace(A0, last_epoch=6), cluster="d"))
     assert "cluster" in unlike
-
-
-def test_merged_ranges_have_the_epochs_of_their_ends():
-    """The first one's of the start, the last one's of the end."""
-    parts = [OffsetRange("a", 0, 7, 9, "", -1, 4, 4), OffsetRange("a", 0, 5, 7, "", 2, -1, 4)]
-    (whole,) = joined(parts)
-    assert (whole.first_epoch, whole.last_epoch, whole.most_epoch) == (2, 4, 4)
 
 
 @pytest.mark.parametrize(("before", "now", "same"), [(0, 1, False), (1, 0, False), (0, 0, True), (-1, 0, True)])

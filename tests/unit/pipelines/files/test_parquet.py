@@ -115,17 +115,13 @@ def test_texts_that_are_not_utf_8(tmp_path):
 
 
 def with_spark(path: Path, table: pa.Table, **noted: str) -> None:
-    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+    """With these notes of Spark's. Timestamps are INT96."""
+    with pq.ParquetWriter(path, table.schema, use_deprecated_int96_timestamps=True, store_schema=False) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({f"org.apache.spark.{key}": value for key, value in noted.items()})
 
 
-def with_spark_int96(path: Path, **noted: str) -> None:
-    with pq.ParquetWriter(path, INT96.schema, use_deprecated_int96_timestamps=True, store_schema=False) as writer:
-        writer.write_table(INT96)
-        writer.add_key_value_metadata({f"org.apache.spark.{key}": value for key, value in noted.items()})
-
-
+DAYS = pa.table({"d": pa.array([dt.date(1500, 1, 10)])})
 INT96 = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], UTC)})
 
 
@@ -133,11 +129,11 @@ INT96 = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], UTC)})
 def test_int96_of_the_old_calendar(noted, tmp_path):
     """Spark wrote these so for one version longer, and still does if it is told to; dates beside them are right."""
     path = tmp_path / "a.parquet"
-    with_spark_int96(path, **noted)
+    with_spark(path, INT96, **noted)
     assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
-    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), **noted)
+    with_spark(path, DAYS, **noted)
     assert parquet_schema(planned(path), NONE).names == ["d"]
-    with_spark_int96(path, version="3.1.0")
+    with_spark(path, INT96, version="3.1.0")
     assert parquet_schema(planned(path), NONE).names == ["at"]
 
 
@@ -145,11 +141,11 @@ def test_int96_of_the_old_calendar(noted, tmp_path):
 def test_dates_of_the_old_calendar(noted, tmp_path):
     """They would be other days. A file without dates has none."""
     path = tmp_path / "a.parquet"
-    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), **noted)
+    with_spark(path, DAYS, **noted)
     assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
     with_spark(path, pa.table({"n": [1]}), **noted)
     assert parquet_schema(planned(path), NONE).names == ["n"]
-    with_spark(path, pa.table({"d": pa.array([dt.date(1500, 1, 10)])}), version="3.5.1")
+    with_spark(path, DAYS, version="3.5.1")
     assert parquet_schema(planned(path), NONE).names == ["d"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from spark_eos.errors import SchemaError
 from spark_eos.pipelines.registry.avro import DatumEncoder, Decoder, arrow_type, parse
-from tests.support.judges.avro import varint
+from tests.support.judges.avro import record, varint
 
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
@@ -35,12 +35,6 @@ PAIR = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
 def encoder(tree: Any, type_: pa.DataType) -> DatumEncoder:
     """The encoder of a record with one field, a."""
     return DatumEncoder(parse(json.dumps(record(("a", tree)))), pa.struct([("a", type_)]))
-
-
-def record(*fields: tuple[str, Any], **more: Any) -> Any:
-    """A record of fields of these names and types; what follows them belongs to the field."""
-    named = [{"name": name, "type": type_, **(rest[0] if rest else {})} for name, type_, *rest in fields]
-    return {"type": "record", "name": "R", "fields": named, **more}
 
 
 def structs(column: pa.Array) -> pa.StructArray:

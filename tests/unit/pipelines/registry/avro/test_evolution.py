@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import SchemaError
 from spark_eos.pipelines.registry.avro import Decoder, arrow_type, parse
-from tests.support.judges.avro import datum, has_bytes, in_fastavro, kind, members, same, schemas, values
+from tests.support.judges.avro import datum, has_bytes, in_fastavro, kind, members, record, same, schemas, values
 
 PROMOTED = {
     "int": ("int", "long", "float", "double"),
@@ -176,12 +176,6 @@ def test_evolutions_are_read_as_fastavro_does(pair):
     assert sorted(found.bad) == [n for n, value in enumerate(expected) if value is None]
     for row, value in zip(found.rows.to_pylist(), expected, strict=True):
         assert value is None or same(in_fastavro(reader, row), value)
-
-
-def record(*fields: tuple[str, Any], **more: Any) -> Any:
-    """A record of fields of these names and types; what follows them belongs to the field."""
-    named = [{"name": name, "type": type_, **(rest[0] if rest else {})} for name, type_, *rest in fields]
-    return {"type": "record", "name": "R", "fields": named, **more}
 
 
 def read(writer: Any, reader: Any, *data: bytes) -> tuple[list[Any], dict[int, str]]:
