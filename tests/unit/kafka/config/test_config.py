@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import client, librdkafka
-from spark_eos.kafka.config.java_names import REFUSED, RENAMED, WITHOUT_TWIN
+from spark_eos.kafka.config.java_names import REFUSED, RENAMED, WITHOUT_TWIN, canonical
 from spark_eos.kafka.config.own_client import FOLLOWED, WITHOUT_EFFECT
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.options.parse import sink_options, stream_options
@@ -78,8 +78,11 @@ def test_an_unknown_property_is_named_with_the_nearest_one(key, nearest):
         ("batch.size", "99999999999", "1 to 2147483647"),
         ("batch.size", "x", "1 to 2147483647"),
         ("request.timeout.ms", "1", "10 to 300000"),
+        ("request.timeout.ms", "1e4", "10 to 300000"),
+        ("fetch.message.max.bytes", "64k", "1 to 1000000000"),
         ("security.protocol", "SSLL", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
-        ("enable.ssl.certificate.verification", "maybe", "true, false"),
+        ("security.protocol", "ssl ", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
+        ("enable.ssl.certificate.verification", "yes", "true, false"),
         ("broker.address.family", "v7", "any, v4, v6"),
         ("buffer.memory", "-5", "1024 to 2199023254528"),
         ("buffer.memory", "1000", "1024 to 2199023254528"),
@@ -88,12 +91,14 @@ def test_an_unknown_property_is_named_with_the_nearest_one(key, nearest):
     ],
 )
 def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
-    """By the user's name for it, which may be Java's."""
-    with pytest.raises(OptionError) as caught:
-        client.client_config(properties(**{key: value}))
-    error = caught.value
-    assert error.condition == "EOS_OPTION_INVALID"
-    assert (error.message, error.hint) == (f"Option 'kafka.{key}' is '{value}'.", f"Use {takes}.")
+    """By the user's name for it, which may be Java's, before any connection; whoever asks, and by both clients in the
+    same words."""
+    for call in (client.client_config, canonical, lambda kafka: librdkafka.check(kafka, "consumer")):
+        with pytest.raises(OptionError) as caught:
+            call(properties(**{key: value}))
+        error = caught.value
+        assert error.condition == "EOS_OPTION_INVALID"
+        assert (error.message, error.hint) == (f"Option 'kafka.{key}' is '{value}'.", f"Use {takes}.")
 
 
 @pytest.mark.parametrize(("key", "value"), [("linger.ms", "99999999"), ("linger.ms", "x"), ("max.request.size", "1")])

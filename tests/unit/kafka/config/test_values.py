@@ -172,23 +172,6 @@ def test_host_names_are_checked_in_any_spelling(value):
     assert tls.context().verify_mode is ssl.CERT_REQUIRED
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("enable.ssl.certificate.verification", "yes"),
-        ("security.protocol", "ssl "),
-        ("request.timeout.ms", "1e4"),
-        ("fetch.message.max.bytes", "64k"),
-    ],
-)
-def test_what_is_no_value_is_refused_before_any_connection(key, value):
-    """By the user's name of it, whoever asks, and by both clients in the same words."""
-    for call in (client_config, canonical, lambda kafka: librdkafka.check(kafka, "consumer")):
-        with pytest.raises(OptionError, match=rf"'kafka\.{key}' is '{value}'") as caught:
-            call(properties({key: value}))
-        assert caught.value.condition == "EOS_OPTION_INVALID"
-
-
 def test_a_number_is_read_as_librdkafka_reads_it():
     """Octal, as it has a leading zero."""
     assert client_config(properties({"socket.timeout.ms": "010000"})).silence_s == 4.096
