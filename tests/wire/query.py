@@ -1,7 +1,6 @@
 """A whole query by the real protocol and its real ports: micro-batches of two tasks, started again after each stop.
 
-What Spark does, and how a task opens its run, is written down here once more, one after the other, as `spark_eos.sink`
-has it; from there on, the task is the sink's own.
+What Spark does is written down here once more, one after the other; tasks are the sink's own.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from spark_eos.ledger.query import LedgerAddress, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
-from spark_eos.protocol.head import DIGEST_BITS, Head
-from spark_eos.protocol.open import NewRun, open_run
+from spark_eos.protocol.head import DIGEST_BITS
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink import two_phase
@@ -224,7 +222,7 @@ def _retried(task: Callable[[], TaskReport]) -> TaskReport:
 
 def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
     task = Task(driver.job, Identity(QUERY, driver.run, batch, number, 0), driver.session)
-    head, rows = _opened(driver, batch), rows_of(batch, number)
+    head, rows = task.open(), rows_of(batch, number)
     assignment = task.assign(head)
     attempt = task.begin(head, assignment)
     if attempt is None:
@@ -247,11 +245,3 @@ def _parts(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]])
 
 def _digest(rows: list[tuple[int, bytes]]) -> int:
     return sum(zlib.crc32(value) ** 2 for _, value in rows)
-
-
-def _opened(driver: _Driver, batch: int) -> Head:
-    scene, ports, run = driver.scene, driver.ports, driver.run
-    head = ports.ledger.read()
-    if head is not None and head.run == run:
-        return head
-    return open_run(ports, NewRun(run, batch, driver=run, prefix=scene.prefix, two_phase=driver.two_phase))
