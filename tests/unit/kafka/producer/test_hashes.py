@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
@@ -41,19 +41,17 @@ EACH = pytest.mark.parametrize(
 )
 
 
+#: As most topics have no others: they are hashed without a look at where each of them begins.
+OF_ONE_LENGTH = st.integers(1, 40).flatmap(
+    lambda length: st.lists(st.binary(min_size=length, max_size=length), min_size=1, max_size=80)
+)
+
+
 @EACH
-@given(keys=st.lists(st.binary(max_size=40)), skipped=st.integers(0, 5))
+@settings(max_examples=200)
+@given(keys=st.lists(st.binary(max_size=40)) | OF_ONE_LENGTH, skipped=st.integers(0, 5))
 def test_a_column_is_hashed_as_its_keys_one_by_one(hashes, plain, keys, skipped):
-    """Of all lengths together, also where the column begins within its buffers."""
-    column = pa.array(keys, pa.binary()).slice(skipped)
-    assert hashes(column).tolist() == [plain(key) for key in keys[skipped:]]
-
-
-@EACH
-@given(data=st.data(), length=st.integers(1, 40), skipped=st.integers(0, 5))
-def test_keys_of_one_length(hashes, plain, data, length, skipped):
-    """Most topics have no others: they are hashed without a look at where each of them begins."""
-    keys = data.draw(st.lists(st.binary(min_size=length, max_size=length), min_size=1, max_size=80))
+    """Of all lengths together, or of one; also where the column begins within its buffers."""
     column = pa.array(keys, pa.binary()).slice(skipped)
     assert hashes(column).tolist() == [plain(key) for key in keys[skipped:]]
 

@@ -29,7 +29,7 @@ from spark_eos.kafka.records.fields import read_headers
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, later, rows_of
 from tests.unit.kafka.producer import test_sender as brokers_of
-from tests.unit.kafka.producer.test_sender import NODES, OK, OUT_OF_ORDER, fates
+from tests.unit.kafka.producer.test_sender import NODES, fates
 
 TOO_LARGE, INVALID, UNKNOWN = 10, 87, 3
 LETTERS = "letters"
@@ -49,13 +49,7 @@ class Partition(brokers_of.Partition):
         self.free -= 1
         if self.free < 0 and len(sealed.data) > LIMIT:
             return TOO_LARGE
-        if sealed in self.log[self.forgotten :][-5:]:
-            return OK
-        expected = (self.log[-1].sequence + self.log[-1].count) % SEQUENCES if self.log else sealed.sequence
-        if sealed.sequence != expected:
-            return OUT_OF_ORDER
-        self.log.append(sealed)
-        return OK
+        return super().append(sealed)
 
 
 class _Parsed(dict[bytes, Sealed]):
