@@ -405,7 +405,7 @@ def _lacks_hidden(position: Position, looked: Topics, options: SourceOptions) ->
         if not left:
             break
         there: Topics = yield TopicsThere(after_ms=after_ms)
-        left = first.intersection(_lacking(position, there))
+        left = left.intersection(_lacking(position, there))
     return left != first
 
 

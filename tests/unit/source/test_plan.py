@@ -131,6 +131,21 @@ def test_a_topic_that_changes_before_the_last_look_is_not_planned():
     assert [loss.parameters["topic"] for loss in pinned.losses] == ["t"]
 
 
+def test_a_topic_that_one_look_has_is_not_gone_because_the_last_one_lacks_it():
+    """While a deleted one is looked for: the micro-batch is planned once more."""
+    logs = {("t", 0): Log(0, 9, 9), ("u", 0): Log(0, 9, 9)}
+    neither, one = World({}, {}), World({"t": "id-t"}, logs)
+    looks = iter([one])
+
+    def answer(question: questions.Question) -> object:
+        is_look = isinstance(question, questions.TopicsThere)
+        return next(looks, neither).topics if is_look else neither.answer(question)
+
+    at = Position({"t": {0: 5}, "u": {0: 5}}, {"t": "id-t", "u": "id-u"})
+    found = answered(next_batch(at, neither.look(), LENIENT), answer)
+    assert found.outdated and found.hidden and not found.losses
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
 def test_a_log_that_is_cut_once_more_while_it_is_planned_is_looked_at_again(again):
     """Else the epoch of the newest leader would be noted for an offset that is another one's."""
