@@ -99,7 +99,7 @@ class RowWriter:
         return WriteStats(rows.rows, rows.digest(self._digest_by), rows.oldest_ms)
 
     def check_age(self, topic: str, oldest_ms: int | None) -> None:
-        """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep: see `check_age`."""
+        """Raise TopicError (EOS_ROWS_EXPIRED) for rows that the topic does not keep: see `kafka.admin.retention`."""
         check_age(self.client, topic, oldest_ms)
 
     def offsets(self, topic: str, partition: int) -> Sequence[tuple[int, int]]:
@@ -107,7 +107,8 @@ class RowWriter:
         return row_offsets(self.producer, topic, partition)
 
     def _check_topics(self, rows: RowBatch) -> None:
-        """Check that topics exist before a row is written: the client would wait for them, or create a misspelt one."""
+        """Look topics up before their first row is written: the producer needs their numbers of partitions. Raises
+        TopicError for one that does not exist."""
         if self._ahead_at is not None and time.monotonic() - self._ahead_at > AHEAD_S:
             self.partitions.clear()
             self.topic_ids.clear()
@@ -129,8 +130,9 @@ class RowWriter:
 
 
 class Attempt:
-    """The producer of ``writer`` has the transaction. ``aside``: topics of records that are no rows, and that may be
-    compacted: so that the outcome of the transaction is looked up in others."""
+    """An attempt of a task from its first row on: writes into the transaction of ``writer``'s producer, and hands it
+    over. ``aside``: topics of records that are no rows, and that may be compacted: so that the outcome of the
+    transaction is looked up in others."""
 
     def __init__(
         self, task: Task, assignment: Assignment, writer: RowWriter, aside: frozenset[str] = frozenset()
@@ -140,24 +142,25 @@ class Attempt:
         self._assignment, self._producer, self._aside = assignment, writer.producer, aside
         self._topics: tuple[str, ...] = ()
 
-    def write(self, parts: Iterator[WriteStats]) -> TaskReport:
-        """Write the rows into the transaction, which stays open, and report on it. A failure aborts it, and raises.
-        Closes the producer in any case."""
+    def write(self, stats: Iterator[WriteStats]) -> TaskReport:
+        """Write the rows into the transaction, which stays open, and report on it. ``stats``: gives rows to `writer` as
+        it is read, and yields their stats. A failure aborts the transaction, and raises. Closes the producer in any
+        case."""
         try:
-            return self._write(parts)
+            return self._write(stats)
         except BaseException:
             self._producer.abort()
             raise
         finally:
             self._producer.close()
 
-    def _write(self, parts: Iterator[WriteStats]) -> TaskReport:
+    def _write(self, stats: Iterator[WriteStats]) -> TaskReport:
         """Write as `write` does. Without a record there is no transaction, as the coordinator knows of none."""
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
         rows = digest = size = beside = letters = read = dropped = 0
         oldest_ms: int | None = None
-        for part in parts:
+        for part in stats:
             rows, digest, size = rows + part.rows, digest + part.digest, size + part.bytes
             beside, letters = beside + part.beside, letters + part.letters
             read, dropped = read + part.read, dropped + part.dropped
@@ -200,8 +203,8 @@ class Attempt:
         """Check that the brokers hold the transaction that this producer wrote, and return it for the report.
 
         Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
-        Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later batch. A leader
-        that is asked must have all that was acknowledged: an unclean election takes the newest records.
+        Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later record batch. A
+        leader that is asked must have all that was acknowledged: an unclean election takes the newest records.
         """
         pair, version = self._producer.identity(), self._producer.endtxn_version
         described = self._session.coordinator.describe([pair.id]).get(pair.id)
@@ -241,7 +244,7 @@ class Attempt:
             check_begins(pair, {at: known[at]}, {at: probe.offset})
             return probe, tuple(Probe(*each, known[each], lasts.get(each)) for each in sorted(partitions))
         begins = self._session.coordinator.begins(pair, partitions) or ()
-        if len(begins) != len(set(partitions)):  # they are good to have, and not worth waiting for every leader
+        if len(begins) != len(set(partitions)):  # checks work without them, too: not worth waiting for every leader
             return self._first_record(pair, partitions), ()
         return self._probe(begins), tuple(begins)
 
@@ -253,6 +256,7 @@ class Attempt:
         probes = _insist(lambda: coordinator.begins(pair, every), pair, every)
         begins = {(probe.topic, probe.partition): probe.offset for probe in probes}
         for at, offset in begins.items():
+            # Where no answer had the first offset, the log tells whether this is the first batch of the producer there.
             if at not in firsts and _insist(partial(coordinator.is_first, pair, *at, offset), pair, [at]):
                 firsts[at] = offset
         check_begins(pair, {at: firsts.get(at, -1) for at in every}, begins)

@@ -1,4 +1,5 @@
-"""The writer of ``df.write``: a batch job's output as one micro-batch, by the protocol of streams.
+"""The writer of ``df.write``, by the protocol of streams: a batch job's output, or a write within foreachBatch, as one
+micro-batch.
 
 Spark makes one writer for a write, and sends it to the tasks and to the process that commits or aborts.
 """

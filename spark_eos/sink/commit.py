@@ -30,9 +30,9 @@ M = TypeVar("M", bound=WriterCommitMessage)
 
 
 def all_received(messages: Sequence[WriterCommitMessage | None], batch: int, kind: type[M]) -> list[M]:
-    """Return every task's message; of one task at least, as Spark gives one to a write without partitions
-    (SPARK-23271), so that it is known that there was nothing to write. Raises ProtocolStop when one is missing, or
-    all are: rows would be left out of the commit."""
+    """Return every task's message. There is one at least, as Spark runs a task even for a write without partitions
+    (SPARK-23271): none at all does not mean that there was nothing to write. Raises ProtocolStop when one is missing,
+    or all are: rows would be left out of the commit."""
     received = [message for message in messages if isinstance(message, kind)]
     if len(received) < len(messages) or not received:
         numbers = [str(n) for n, message in enumerate(messages) if not isinstance(message, kind)]
@@ -46,7 +46,7 @@ class Ending:
     """One micro-batch that is to be committed or aborted.
 
     ``query``: the id by which the ledger knows the query. ``name``: of the micro-batch, for the log. ``rows``: where
-    its rows came from. ``write``: the batch write, where it is no streaming query.
+    its rows came from. ``write``: of a batch, or within foreachBatch, where it is no streaming query.
     """
 
     client: BrokerClient
@@ -63,8 +63,8 @@ class Ending:
     def commit(self, received: Sequence[Message]) -> CommitReport:
         """Decide on the transactions of all tasks and the input's offsets at once, and end them.
 
-        A stream goes on then, and the commit is verified in the background. That of a batch write is verified here, as
-        nothing follows it. Raises EosError; then the next run settles the decision, if there is one.
+        A stream goes on then, and the commit is verified in the background. Any other is verified here, as perhaps no
+        commit follows it. Raises EosError; then the next run settles the decision, if there is one.
         """
         began = time.perf_counter()
         session = self._session()

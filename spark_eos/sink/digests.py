@@ -1,5 +1,5 @@
 """Digests of rows: sums of one hash a row, so that they depend neither on the order of rows nor on how they are cut.
-The digest of a transformed copy, where the source's log gives both, is a sum of one hash a chunk.
+The digest of a transformed copy is a sum of one hash a chunk, as the source's log gives order and chunks there.
 
 They are there to notice a plan that is not deterministic, not to detect forged rows. The ledger says
 with each decision which one was used, as a replay is compared with it: none of them may ever change.

@@ -113,7 +113,7 @@ class Session:
             self._verify(last.run, last.decision, last.blocked.result()).exception()
 
     def verify_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
-        """Verify the commit and wait for the result, as no other commit follows that could. Raises ProtocolStop
+        """Verify the commit and wait for the result, as perhaps no other commit follows that could. Raises ProtocolStop
         as `verify_visible` does; the next commit of this process then verifies anew."""
         try:
             self._verify(run, report.decision, self._starts(report), wait_for_others=wait_for_others).result()
@@ -125,8 +125,8 @@ class Session:
         """Return the decision that this process has verified since its last commit, once; None without one. Waits for
         the result, and raises ProtocolStop as `verify_visible` does.
 
-        A failure for another run is not raised, as the start of this run has verified since: its starts are verified
-        with the next commit.
+        A failure for another run is not raised, as the start of this run has verified since: the starts that
+        failed are verified again with the next commit.
         """
         last, self._verification = self._verification, None
         if last is None:
@@ -149,8 +149,8 @@ class Session:
         return taking
 
     def stop_background_work(self, run: str | None = None) -> Term | None:
-        """Stop the work of `start_background_work`, and return the ledger, once, if it was taken ahead for this run. A
-        failure to take it is ignored: taking it again fails in the same way."""
+        """Stop the work of `start_background_work`, and return the term, once, if the ledger was taken ahead for this
+        run. A failure to take it is ignored: taking it again fails in the same way."""
         self._busy.set()
         if self._sweeper is not None:
             self._sweeper.join()

@@ -51,12 +51,13 @@ def run_task(task: Task, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     if first is None:
         attempt.writer.producer.close()
         return task.without_rows(assignment)
-    return attempt.write(_parts(job, attempt.writer, rows))
+    return attempt.write(_written_stats(job, attempt.writer, rows))
 
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt of one task up to its first row: it opens the run, if no other task has, and starts a producer."""
+    """An attempt of a task up to its first row, from which `Attempt` goes on: opens the run, if no other task has, and
+    starts a producer."""
 
     job: SinkJob
     identity: Identity
@@ -85,6 +86,7 @@ class Task:
             if identity.partition == 0:
                 break
         if head is not None:
+            # Another run has opened the query while this task waited.
             if head.run not in (NOBODY, None if before is None else before.run):
                 raise superseded(identity.run, head)
             _warn(self.job.options, identity, head)
@@ -141,9 +143,10 @@ class Task:
         return Attempt(self, assignment, writer, aside)
 
     def _check_not_aborted(self, assignment: Assignment, producer: ArrowProducer) -> None:
-        """Raise where the batch write was aborted meanwhile. Spark aborts while it still kills tasks, and perhaps
-        nobody runs the write again: a transaction that began then would hold readers until its timeout. Either the run
-        is closed already, which this reads, or the abort, which looks after that, lists the id of the producer."""
+        """Raise where this write, a batch's or within foreachBatch, was aborted meanwhile. Spark aborts while it still
+        kills tasks, and perhaps nobody runs the write again: a transaction that began then would hold readers until its
+        timeout. Either the run is closed already, which this reads, or the abort, which looks after that, lists the id
+        of the producer."""
         identity = self.identity
         try:
             check_owner(self.session.ports.ledger.read(), identity.run, identity.batch, assignment.work)
@@ -152,8 +155,8 @@ class Task:
             raise
 
 
-def _parts(job: SinkJob, writer: RowWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStats]:
-    """Yield each batch when the producer has taken it."""
+def _written_stats(job: SinkJob, writer: RowWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStats]:
+    """Give each batch to the producer, and yield its stats."""
     for batch in batches:
         yield writer.write(RowBatch(batch, job.columns, job.options.topic))
 

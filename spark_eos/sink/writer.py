@@ -26,7 +26,7 @@ from spark_eos.spark.tracebacks import hidden_traceback
 
 def stream_writer(options: SinkOptions, rows: RowSource, events: Events, *, was_sent: bool) -> EosKafkaStreamWriter:
     """Return the writer of a micro-batch, which checks the cluster before it goes to tasks. ``was_sent``: it is for a
-    commit or an abort. Raises EosError."""
+    commit or an abort, in a process to which Spark has sent the data source. Raises EosError."""
     writer = EosKafkaStreamWriter(options, rows, events)
     if not was_sent:
         writer.plan()

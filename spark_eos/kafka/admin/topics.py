@@ -88,7 +88,7 @@ def topic_of_coordinator(client: BrokerClient, topic: str, name: str, timeout_s:
 def topic_of_leader(client: BrokerClient, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
     """Return the topic as the leader of one of its partitions knows it. Raises as `describe_topics`.
 
-    A broker receives a topic's metadata before it creates the log.
+    A broker receives a topic's metadata before it creates the log, so a leader with records of it knows its id.
     """
 
     def leader(timeout_s: float) -> int | None:

@@ -450,7 +450,7 @@ class BrokerClient:
         return {partition: leader for partition in partitions if (leader := self._leaders.get(partition)) is not None}
 
     def forget_leader(self, topic: str, partition: int) -> None:
-        """Look up this partition's leader anew for the next request."""
+        """Forget the partition's leader, so that the next request looks it up."""
         self._leaders.pop((topic, partition), None)
 
     def coordinator(
@@ -497,7 +497,7 @@ class BrokerClient:
         return nodes, errors
 
     def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
-        """Look up the coordinators of these keys anew for the next request."""
+        """Forget the coordinators of these keys, so that the next request looks them up."""
         for key in keys:
             self._coordinators.pop((kind, key), None)
 
@@ -526,7 +526,7 @@ class BrokerClient:
             return False
 
     def forget_versions(self, node: int) -> None:
-        """Request the broker's API versions anew: it may come back as another version."""
+        """Forget the broker's API versions, as it may come back as another version: the next use requests them."""
         self._api_versions.pop(node, None)
 
     def brokers_without(self, request: Api, timeout_s: float = ANY_BROKER_S) -> list[int]:

@@ -13,7 +13,7 @@ A broker accepts a batch only after all previous ones, so its acknowledgement co
 broker was restarted: it then remembers only the last batch, and reports the four before it as out of order. Only after
 an unclean election may a leader have lost all batches of a producer and accept a later one (with transaction.version 0
 or 1, or before Kafka 4.1). It appends that one where the lost batches were, or beyond: the first case shows by an
-offset that goes back, the second by `check_begins`.
+offset that goes back, the second to `spark_eos.protocol.task.check_begins`.
 
 `Splitting` replaces a batch that is rejected for its size by smaller ones; `Refusals` also does so for a batch that is
 rejected for its rows. Later batches then get other sequence numbers. That is safe only if no copy of any of them is in
@@ -49,7 +49,7 @@ from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 _TRIES = 3
 #: The share of ``silence_s`` that is the timeout in the request, for acknowledgements by the replicas.
 _REPLICAS_SHARE = 0.6
-_SETTLE_S = 5.0
+_DRAIN_S = 5.0
 #: Seconds for which no broker may answer who leads a partition.
 _UNHEARD_S = 60.0
 _ABORT_S = 10.0
@@ -62,9 +62,9 @@ class Sender:
     ``offsets`` and ``firsts``: the offset of each partition's last and first batch, as far as brokers have returned it.
 
     Call `begin` first, unless the transaction is of transaction.version 2. ``timeout_s``: maximum seconds without
-    progress in a partition. ``silence_s``: maximum seconds without a byte on a connection that owes a response; by
-    default a third of ``timeout_s``. ``refusals``: handles batches that are rejected for good; without it, they are an
-    error.
+    progress in a partition. ``silence_s``: maximum seconds without a byte on a connection that owes a response, by
+    default a third of ``timeout_s``; never more than the client's. ``refusals``: handles batches that are rejected for
+    good; without it, they are an error.
 
     Every call may raise RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED);
     then only `abort` and `close` may be called.
@@ -164,12 +164,12 @@ class Sender:
         caller has an error of its own to raise."""
         if self._any_sent or (self._additions is not None and self._additions.asked):
             with only_logged(f"{producer.id} could not be aborted", EosError, OSError):
-                self._settle()  # a batch that a broker has not processed yet could begin it again
+                self._drain()  # a batch that a broker has not processed yet could begin it again
                 end_own_txn(self._client, astuple(producer), commit=False, timeout_s=_ABORT_S, version=self._version)
 
-    def _settle(self) -> None:
+    def _drain(self) -> None:
         """Wait for all outstanding responses, and send nothing more."""
-        deadline = system.monotonic() + _SETTLE_S
+        deadline = system.monotonic() + _DRAIN_S
         self._busy.clear()
         while system.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
             wait(self._connections.values(), deadline)
@@ -302,7 +302,7 @@ class Sender:
             self._retry(queue, sealed, error, now)
         elif error == Code.MESSAGE_TOO_LARGE:
             raise too_large(queue.partition, sealed.count, len(sealed.data))
-        elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_in_order(queue):
+        elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._is_excused(queue):
             raise self._failure(Cause.from_code(error))
 
     def _judge_behind(self, queue: PartitionQueue, refused: int, error: int) -> None:
@@ -326,9 +326,9 @@ class Sender:
                 raise self._failure(Cause.from_code(error))
         queue.resend(now)
 
-    def _may_be_in_order(self, queue: PartitionQueue) -> bool:
-        """Return whether OUT_OF_ORDER_SEQUENCE_NUMBER may come from an earlier batch that was not written, or from a
-        broker that no longer remembers this batch, though it has it, and will accept a later one."""
+    def _is_excused(self, queue: PartitionQueue) -> bool:
+        """Return whether OUT_OF_ORDER_SEQUENCE_NUMBER is no failure: an earlier batch was not written, and all are sent
+        again; or the broker has this batch, no longer remembers that, and will accept a later one."""
         return queue.resending or (queue.resent and queue.awaited > 0)
 
     def _failure(self, cause: Cause) -> EosError:

@@ -165,6 +165,8 @@ class _Sizes:
             rest = _lengths(rows.headers) + _ATTRIBUTES
         body = np.maximum(key, 0) + np.maximum(value, 0) + rest
         span = _span(rows.time)
+        # The widest numbers of a record: its length (64 is more than the numbers in it take), the differences of its
+        # time, of either sign, and of its offset, and the lengths of key and value.
         largest = (body.max(initial=0) + 64, span, -span, count, key.max(initial=0), value.max(initial=0))
         numbers = varints(np.array(largest, np.int64))[1]
         return cls(rows, key, value, rest, body + int(numbers.sum() - numbers[1:3].min()))
@@ -177,7 +179,7 @@ class _Sizes:
 
 
 def _span(times: np.ndarray) -> int:
-    """Return the largest difference of two times, as far as it has a varint of its own size."""
+    """Return the largest difference of two times, at most the largest int64: no varint is longer than that one's."""
     return min(int(times.max()) - int(times.min()), (1 << 63) - 1) if len(times) else 0
 
 
