@@ -1,7 +1,8 @@
-"""Aborts transactions that nobody will commit: first the run is closed, so that it can decide nothing more.
+"""Aborts transactions that nobody will commit.
 
-Only a process that has closed the query may abort its transactions: a run that is alive may decide them in the next
-moment.
+A run that is alive may decide its own in the next moment. So others abort them only once a published head has closed or
+replaced it (`abort`, `clear_earlier`), or once their micro-batch is decided without them (`sweep`). The commit of a run
+aborts its own leftovers, and transactions that it cannot decide (`abort_all`).
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ AGED_MS = 3_600_000
 SAME_CLOCK_MS = 1_000
 
 
-#: When each transaction began, by the driver's clock, at the latest.
+#: When each transaction began, by the driver's clock, at the earliest.
 BeginTimes = Mapping[Pair, int]
 
 
-def latest_begin_ms(now: int, began: int, started: int) -> int:
-    """Return when a transaction began, by the driver's clock, at the latest: by the task's clock or the coordinator's,
-    whichever makes it older. A minute ago where both are ahead of the driver's clock."""
+def earliest_begin_ms(now: int, began: int, started: int) -> int:
+    """Return when a transaction began, by the driver's clock, at the earliest: by the task's clock or the
+    coordinator's, whichever makes it older. A minute ago where both are ahead of the driver's clock."""
     return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=VALID_MS)
 
 

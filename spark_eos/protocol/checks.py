@@ -47,7 +47,7 @@ def _by_number(partitions: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_visible(decision: Decision) -> bool:
-    """Return whether every row of the decision is known to be visible to read_committed consumers."""
+    """Return whether every row of the decision is visible to read_committed consumers, by the verdicts."""
     return all(w.verdict is Verdict.COMMITTED for w in decision.written)
 
 

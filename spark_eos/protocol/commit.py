@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import EosError, Unclear, stop
 from spark_eos.protocol.abort import abort_all
-from spark_eos.protocol.age import BeginTimes, check_expiry, find_broken, latest_begin_ms, valid_for_ms
+from spark_eos.protocol.age import BeginTimes, check_expiry, earliest_begin_ms, find_broken, valid_for_ms
 from spark_eos.protocol.checks import (
     check_missing,
     check_none_lost,
@@ -37,7 +37,7 @@ from spark_eos.protocol.verify import Verified, marking, unverified_starts, veri
 
 @dataclass(frozen=True)
 class CommitReport:
-    """Result of a commit. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``:
+    """Result of a commit. Times are milliseconds: to take the ledger and check, to decide, to end. ``leftovers``:
     transactions that attempts had left open besides; ``still_open``: leftovers that could not be aborted. ``rows``: as
     decided. ``decision``: the committed one, which is still to be verified (`spark_eos.protocol.verify`);
     ``unverified``: starts of earlier decisions, as in the head."""
@@ -68,9 +68,9 @@ def take_ahead(ports: Ports, run: str) -> Term | None:
 
 @dataclass(frozen=True)
 class _Taken:
-    """The ledger, taken, with its head; ``ongoing`` waits for the list of open transactions. ``is_ahead``: it was taken
-    before this commit began. That is enough to publish, but not to abort anything: somebody may have taken the ledger
-    since, and be deciding just now."""
+    """The term of a ledger that was taken, and its head; ``ongoing`` waits for the list of open transactions.
+    ``is_ahead``: it was taken before this commit began. That is enough to publish, but not to abort anything: somebody
+    may have taken the ledger since, and be deciding just now."""
 
     term: Term
     head: Head
@@ -95,8 +95,8 @@ class _Prepared:
 def commit(
     ports: Ports, batch: MicroBatch, ahead: Term | None = None, verified: Verified | None = None
 ) -> CommitReport:
-    """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``ahead``: the ledger, where it was
-    taken ahead. ``verified``: the decision that this process has committed and verified; a last decision that is
+    """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``ahead``: the term, where the ledger
+    was taken ahead. ``verified``: the decision that this process has committed and verified; a last decision that is
     another one is verified before it is replaced in the ledger.
 
     1. Read the head, take the ledger, read again; meanwhile the open transactions are listed. Where the ledger was
@@ -109,9 +109,9 @@ def commit(
     5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
     6. Abort the leftovers.
 
-    Raises EosError. A ProtocolStop means that nothing was decided, unless it is TransactionLost, Unclear,
-    EOS_DECISION_BROKEN, or EOS_ROWS_MISSING, which the head says from then on. After other errors, such as of brokers
-    that do not answer, the decision may be there.
+    Raises EosError. After a ProtocolStop this call has decided nothing, unless it is TransactionLost, Unclear,
+    EOS_DECISION_BROKEN, or EOS_ROWS_MISSING, which is then marked in the head. After other errors, such as of brokers
+    that do not answer, it may have decided.
     """
     prepared: _Prepared | None = None
     clock = _Clock()
@@ -121,6 +121,7 @@ def commit(
             # 1. Take the ledger
             taken, ahead = _take(ports, batch, ahead), None
             ports.reach("commit.taken")
+            # Otherwise a publication whose outcome was unknown has landed: the head has the decision that was prepared.
             if prepared is None or taken.head.decision != prepared.decision:
                 try:
                     # 2. Compare with the last decision
@@ -217,12 +218,12 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
     if last is None or last.batch < batch.id:
         if last is not None:
             _check_passed(ports, batch, last, in_foreach_batch=head.in_foreach_batch)
-        return _decided(batch, head)
+        return _new_decision(batch, head)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
     check_versions(batch, batch.digests | {last.digest_by})
     compare(batch, last)
-    decision = _repaired(ports, batch, head, term) if last.lost else last
+    decision = _next_revision(ports, batch, head, term) if last.lost else last
     if _offsets_to_give(batch, last) is not None:
         decision = replace(decision, offsets=batch.offsets, group=batch.group)
     return decision
@@ -255,7 +256,7 @@ def _records_to_write(batch: MicroBatch, last: Decision | None) -> FeatureRecord
     return None if batch.kind is None or (last is not None and last.batch == batch.id) else batch.kind.records
 
 
-def _decided(batch: MicroBatch, head: Head) -> Decision:
+def _new_decision(batch: MicroBatch, head: Head) -> Decision:
     """Make the decision on a micro-batch that is new."""
     check_versions(batch, batch.digests)
     return Decision(
@@ -274,7 +275,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
     )
 
 
-def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
+def _next_revision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
     """Make the decision's next revision: lost transactions replaced by the replay's.
 
     Where the replay dealt its rows to tasks in another way, the ledger notes which tasks have the lost rows: they write
@@ -315,7 +316,7 @@ def _prepare(
             unverified = verify_visible(ports, unverified_starts(taken.head))
     asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
     open_ones = {d.pair: d for d in taken.ongoing()}
-    starts = _verify(ports, batch, open_ones)
+    starts = _check_transactions(ports, batch, open_ones)
     if isinstance(starts, EosError):
         if taken.is_ahead:
             return None
@@ -327,7 +328,9 @@ def _prepare(
     return _Prepared(decision, frozenset(open_ones) - decision.pairs, valid_until_ms, unverified, clock.lap())
 
 
-def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> BeginTimes | EosError:
+def _check_transactions(
+    ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]
+) -> BeginTimes | EosError:
     """Return when each transaction of the tasks began; or the error, where brokers do not hold one, or not for long
     enough any more.
 
@@ -350,7 +353,7 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
             if problem is not None:
                 return problem
             assert described is not None
-            starts[pair] = latest_begin_ms(ports.now_ms(), report.began_ms, described.started_ms)
+            starts[pair] = earliest_begin_ms(ports.now_ms(), report.began_ms, described.started_ms)
     return find_broken(ports, batch, starts) or starts
 
 

@@ -47,8 +47,8 @@ _BY_THE_LOG: Mapping[Visibility, Verdict] = {Visibility.VISIBLE: Verdict.COMMITT
 def settle(ports: Ports, written: Iterable[Written], *, valid_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
     """Commit every decided transaction that has no verdict yet; returns a verdict for each.
 
-    1. If they do not count as whole until ``valid_until_ms``, by ``elapsed_ms()``, the leaders of their partitions are
-       asked whether they are. EOS_DECISION_BROKEN where one is not.
+    1. Unless they count as whole for some seconds more, until ``valid_until_ms`` by ``elapsed_ms()``, the leaders of
+       their partitions are asked whether they are. EOS_DECISION_BROKEN where one is not.
     2. EndTxn is sent for all of them. The first row that fits a transaction is its outcome:
 
        | evidence from      | evidence                                                      | outcome             |
@@ -231,6 +231,7 @@ def find_held(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Br
     still = _ongoing(ports, broken) if broken else {}
     before = _ended_before(ports, [by_pair[pair] for pair in still if pair not in opened])
     again = {pair for pair, state in before.items() if state is Visibility.VISIBLE}
+    # The open ones: not ended while leaders were asked, nor opened once more by a late request.
     held = begins.keys() - (broken.keys() - still.keys()) - again
     begins = {pair: begins[pair] for pair in held}
     left = [broken[pair] for pair in broken if pair in still and pair not in again]
@@ -262,8 +263,8 @@ def _has_ended(ports: Ports, w: Written) -> Visibility | None:
 
 def fate_by_log(ports: Ports, w: Written, *, everywhere: bool = False) -> Visibility | None:
     """Return the state of a transaction, by the log at its first record. Where that was aborted by hand, or retention
-    has taken it, a commit shows in any other partition. ``everywhere``: None also while the transaction is aborted
-    there, and may be open in another partition, where it may still be committed."""
+    has taken it, a commit shows in any other partition. ``everywhere``: None also where the transaction is
+    aborted there, and another partition does not show yet how it ended: it may still be committed there."""
     state = ports.data.look(w.pair, w.probe)
     if state not in (Visibility.EXPIRED, Visibility.ABORTED):
         return state

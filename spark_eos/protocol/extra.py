@@ -47,8 +47,8 @@ class Reported(Protocol):
 
 class Kind(ABC):
     """Interface that a feature registers with a micro-batch, to make extras and to compare them. ``name``: of the kind,
-    in heads and errors. ``lasting``: see `Extra`. ``is_read``: tasks read the rows by the extra, and a replay reads
-    only lost ones, so that its extra is compared instead of its rows."""
+    in heads and errors. ``lasting``: see `Extra`. ``is_read``: the feature's tasks read the rows themselves, and
+    the extra says which; a replay reads only lost ones, so that its extra is compared instead of its rows."""
 
     name: ClassVar[str]
     lasting: ClassVar[bool] = False

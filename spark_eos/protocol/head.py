@@ -57,7 +57,7 @@ class Digest(Enum):
 
 DIGEST_BITS = 64
 
-#: With one transaction to each of them, this names a transaction.
+#: A transactional id with one producer id and epoch. Each has one transaction, so this identifies a transaction.
 Pair = ProducerIdentity
 
 
@@ -95,7 +95,8 @@ class Extra:
 
 @dataclass(frozen=True)
 class Written:
-    """Rows and transaction of one task. The digest does not depend on the order of rows.
+    """Rows and transaction of one task. The digest does not depend on the order of rows. ``partition``: the task's
+    number, Spark's partition id.
 
     ``endtxn_version`` is the one version of EndTxn that may end the transaction: answers of different versions do not
     fit together. It belongs to the pair, from its first batch to its end, even if the cluster's transaction.version
@@ -104,9 +105,9 @@ class Written:
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
     this is only noted; ``rows`` and ``digest`` are of all rows, in either topic. ``empty``: partitions, (topic,
     number), of the transaction without a row, as brokers refused all of them: it is never open there. ``begins``: its
-    first record in each of its partitions, and the number of its last one there. Rows are looked for by these before an
-    end, and after one that came late; the head leaves them out where they are long. ``extra``: the transaction's part
-    of the decision's extra.
+    first record in each of its partitions, with the sequence number of its last one there. Rows are looked for by these
+    before an end, and after one that came late; the head leaves them out where they are long. ``extra``: the
+    transaction's part of the decision's extra.
     """
 
     partition: int
@@ -310,20 +311,19 @@ class Head:
     """The newest record of a query in the ledger.
 
     ``generation`` counts the runs. ``endtxn_version`` is the version of EndTxn for transactions that began when the run
-    did; each transaction of a decision has its own.
-    ``driver`` names the Spark application that the run belongs to. ``prefix``: of the transactional ids; runs under
-    another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
-    user chooses another: a key whose rows are in one partition must not continue in another unasked. ``two_phase``:
-    this run, or one before it, begins transactions that never expire. ``write``: the write of this head; None for a
-    streaming query. A batch write has the one micro-batch 0, and when all of that is committed, its decision has
-    no transactions any more. ``opened_ms``: when the run was opened, by the clock of the task that did it, in
-    milliseconds. ``given_up``: the micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to
-    run. ``committed_as``: producer id and epoch of the ledger's transactional id once the transaction that wrote this
-    head was committed; None before.
+    did; each transaction of a decision has its own. ``driver`` names the Spark application that the run belongs to.
+    ``prefix``: of the transactional ids; runs under another one would not fence this. ``partitioner`` is the one that
+    the query began with and keeps, unless its user chooses another: a key whose rows are in one partition must not
+    continue in another unasked. ``two_phase``: this run, or one before it, begins transactions that never expire.
+    ``write``: the batch write, or the one within foreachBatch, that has this head; None for a streaming query. A batch
+    write has the one micro-batch 0, and when all of that is committed, its decision has no transactions any more.
+    ``opened_ms``: when the run was opened, by the clock of the task that did it, in milliseconds. ``given_up``: the
+    micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
+    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before.
     ``closed_by_operator``: a command has closed the last run. ``unverified``: starts of committed transactions that
     open transactions of other producers have kept readers from, so that nobody has verified them, without the starts of
-    ``decision``'s own transactions that have no verdict (`spark_eos.protocol.verify.unverified_starts`).
-    ``topics``: every topic that the query's rows were to go to, sorted; ``more_topics``: there were others, more than
+    ``decision``'s own transactions that have no verdict (`spark_eos.protocol.verify.unverified_starts`). ``topics``:
+    every topic that the query's rows were to go to, sorted; ``more_topics``: there were others, more than
     `MOST_TOPICS`.
     """
 

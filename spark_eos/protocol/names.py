@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches.
+#: Sets of transactional ids: micro-batches take turns with them, so that one need not wait for the markers of the one
+#: before, and needs no ids of its own.
 SLOTS = 2
 
 

@@ -60,7 +60,7 @@ def open_run(ports: Ports, run: NewRun) -> Head:
     5. Abort open and undecided transactions of earlier generations. That is safe however long it takes: later runs
        decide on later generations.
 
-    Raises Superseded, LedgerError (no head in mid-life), Unclear.
+    Raises Superseded, LedgerError (also where a query that has run before has no head), Unclear, and by `stop_of`.
     """
     try:
         return _open(ports, run)
@@ -76,8 +76,8 @@ def _open(ports: Ports, run: NewRun) -> Head:
         head = _checked(ports, ports.ledger.read(), run)
         if head is not None and head.run == run.id:
             return head
-        first = head is None and run.batch != run.begin_at
-        if first and was_published(ports):
+        seems_new = head is None and run.batch != run.begin_at
+        if seems_new and was_published(ports):
             head = _checked(ports, ports.ledger.read(), run)
             if head is None:
                 raise _lost(run)
@@ -87,14 +87,14 @@ def _open(ports: Ports, run: NewRun) -> Head:
         head = _checked(ports, term.read(), run)
         # Taking the ledger ends the evidence of its own id. Between the look and this, there may have been a decision,
         # in a ledger that is lost by now; unless somebody else has taken it since, and begun.
-        if first and was_published(ports) and _checked(ports, ports.ledger.read(), run) is None:
+        if seems_new and was_published(ports) and _checked(ports, ports.ledger.read(), run) is None:
             raise _lost(run)
         if head is not None and head.run == run.id:
             return head
         if head is not None and not is_newest(ports, head):
             continue
         ports.reach("open.taken")
-        new = _succeeding(ports, term, head, run)
+        new = _next_head_or_mark(ports, term, head, run)
         ports.reach("open.settled")
         try:
             term.publish(new)
@@ -107,10 +107,10 @@ def _open(ports: Ports, run: NewRun) -> Head:
     raise stop("EOS_LEDGER_BUSY")
 
 
-def _succeeding(ports: Ports, term: Term, head: Head | None, run: NewRun) -> Head:
+def _next_head_or_mark(ports: Ports, term: Term, head: Head | None, run: NewRun) -> Head:
     """Return the head to publish. Where rows of the last decision are missing, mark them in its own head and raise."""
     try:
-        return _successor(ports, head, run)
+        return _next_head(ports, head, run)
     except ProtocolStop as error:
         with suppress(NotPublished):
             if head is not None:
@@ -152,14 +152,15 @@ def _write_of(run: NewRun, before: Head) -> Write | None:
 
 
 def _checked(ports: Ports, head: Head | None, run: NewRun) -> Head | None:
-    """Return the head, unless a start with it stops."""
-    judged = Start(run.batch, run.id, run.prefix, run.topic, run.begin_at, run.in_foreach_batch)
-    action = status(head, judged)
-    if action is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
+    """Return the head; raise where a start with it stops. Where the checkpoint is behind, settle the last decision
+    before."""
+    start = Start(run.batch, run.id, run.prefix, run.topic, run.begin_at, run.in_foreach_batch)
+    judged = status(head, start)
+    if judged is Status.CHECKPOINT_BEHIND and head is not None and head.decision is not None:
         head = replace(head, decision=_settled(ports, head.decision))
-    # Whether rows are lost is judged by `_successor`, once the last decision is settled.
-    if action.stops and action is not Status.CHECKPOINT_AHEAD:
-        raise stop_of(action, head, judged)
+    # Whether rows are lost is judged by `_next_head`, once the last decision is settled.
+    if judged.stops and judged is not Status.CHECKPOINT_AHEAD:
+        raise stop_of(judged, head, start)
     return head
 
 
@@ -169,7 +170,7 @@ def _settled(ports: Ports, last: Decision) -> Decision:
     return last.judged(settle(ports, last.written))
 
 
-def _successor(ports: Ports, head: Head | None, run: NewRun) -> Head:
+def _next_head(ports: Ports, head: Head | None, run: NewRun) -> Head:
     """Return the head to publish, with the last decision settled."""
     version = ports.coordinator.endtxn_version()
     if head is None:

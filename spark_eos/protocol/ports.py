@@ -173,7 +173,7 @@ class Data(Protocol):
         """Look for a record of this pair, read_committed; None while the last stable offset is not past it."""
         ...
 
-    def look_each(self, places: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
+    def look_each(self, starts: Collection[TransactionStart]) -> Mapping[TransactionStart, Visibility | None]:
         """Return whether the transactions with these starts were ABORTED in that partition, and otherwise VISIBLE,
         though the rows may have been removed since. DELETED where the topic with this id is not there any more.
         BLOCKED, or None, while it is not known; None also while one of these transactions itself is open there.

@@ -17,8 +17,8 @@ ANY_TOPIC = "*"
 
 
 class Status(Enum):
-    """Action of a start. Where it stops, the value is the condition of its error; a start can stop only by these.
-    `HEADS_LOST` is for the end of a query alone."""
+    """Action of a start. Where it stops, the value is the condition of its error; by head and checkpoint, a start can
+    stop only by these. `HEADS_LOST` is for the end of a query alone."""
 
     #: Rows of a committed transaction were aborted in a partition.
     ROWS_MISSING = "EOS_ROWS_MISSING"

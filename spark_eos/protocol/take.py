@@ -124,7 +124,8 @@ def _heads_lost(head: Head, known: str) -> EosError:
 
 
 def is_outrun(head: Head, known: Generations) -> bool:
-    """Return whether these are of a later run than the head's, or were committed by a later decision."""
+    """Return whether a task that coordinators know of is of a later run than the head's, or was committed by a later
+    decision."""
     if known.begun > head.generation:
         return True
     decision = _decided_here(head)

@@ -40,8 +40,8 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work of a task, and the name to do it under; None where it writes nothing. A replay digests rows and deals keys
-    to partitions as the run did that decided."""
+    """Work of a task, and ``name``, the parts of the transactional id to write under; None where it writes nothing. A
+    replay digests rows and deals keys to partitions as the run did that decided."""
 
     work: Work
     name: TaskId | None
@@ -53,12 +53,13 @@ class Assignment:
 class TaskReport:
     """Report of a task: its rows, and their transaction, if it wrote any.
 
-    ``work``: as assigned. ``began_ms``: the time of day, by the task's clock, before its transaction began;
-    ``timeout_ms``: how long that may live. ``digest_by``: how ``digest`` was made. ``oldest_ms``: the earliest
-    timestamp of a row, if rows have any. Where a feature reads the rows, ``rows`` counts the rows written, and
-    ``bytes`` is their size: for copies, of the record batches as written, and otherwise of keys and values. ``topics``:
-    of its transaction. ``dropped``: how many records its transform rejected and left out. ``read``: how many rows the
-    task read, where a transform makes others of them. ``extra``: of the feature that reads the rows.
+    ``work``: as assigned. ``partition``: the task's number, Spark's partition id. ``began_ms``: the time of day, by the
+    task's clock, before its transaction began; ``timeout_ms``: how long that may live. ``digest_by``: how ``digest``
+    was made. ``oldest_ms``: the earliest timestamp of a row, if rows have any. Where a feature reads the rows, ``rows``
+    counts the rows written, and ``bytes`` is their size: for copies, of the record batches as written, and otherwise of
+    keys and values. ``topics``: of its transaction. ``dropped``: how many records its transform rejected and left out.
+    ``read``: how many rows the task read, where a transform makes others of them. ``extra``: of the feature that reads
+    the rows.
     """
 
     work: Work
@@ -90,7 +91,7 @@ def assign(
     """Assign a partition of a micro-batch its work, by this head. Raises ProtocolStop when behind.
 
     ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
-    ``repairs``: whether the task has lost rows to write, where a feature that reads them deals them to tasks.
+    ``repairs``: whether this task has lost rows to write, where a feature decides that; None: by the decision.
     """
     check_written(head, batch)
     decision, state = head.decision, at_batch(head, batch)
@@ -117,8 +118,8 @@ def _rewrites(decision: Decision, partition: int) -> bool:
 def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
     """Raise ProtocolStop unless an attempt that has written its last row may still be decided on.
 
-    A run that opened before the attempt's first row has not seen it, and so cannot have cleared it; nor has a commit
-    that did without it.
+    Otherwise the attempt has to abort its own transaction: another run, or a commit that used another attempt, may have
+    listed open transactions before this one began, and nobody lists them again.
     """
     if head is None:
         raise stop("EOS_LEDGER_HEAD_MISSING", batch=batch)
@@ -184,13 +185,13 @@ def check_begins(pair: Pair, firsts: Mapping[TopicPartition, int], begins: Mappi
         )
 
 
-def check_ends(pair: Pair, lasts: Mapping[TopicPartition, int], ends: Iterable[Probe]) -> None:
+def check_ends(pair: Pair, lasts: Mapping[TopicPartition, int], probes: Iterable[Probe]) -> None:
     """Raise Unclear where the transaction does not end, in a partition, with the task's last record there.
 
-    ``lasts``: the sequence number of that record for each partition, as far as it is known; ``ends`` is by the
-    partitions' leaders. An unclean election loses the newest acknowledged records.
+    ``lasts``: the sequence number of that record for each partition, as far as it is known; ``probes`` have it by
+    the partitions' leaders. An unclean election loses the newest acknowledged records.
     """
-    for probe in ends:
+    for probe in probes:
         last = lasts.get((probe.topic, probe.partition))
         if None not in (last, probe.last) and last != probe.last:
             raise stop(

@@ -181,14 +181,14 @@ def taken_for_lost(code: int) -> Patch:
 
 def clean_up_before_publishing(patch: pytest.MonkeyPatch) -> None:
     """What was open when the run began to open is aborted, whether the run got through or not."""
-    successor = open_module._successor
+    successor = open_module._next_head
 
     def clearing(ports: Any, head: Any, *rest: Any) -> Any:
         decided = head.decision.pairs if head is not None and head.decision is not None else frozenset()
         abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing()} - decided)
         return successor(ports, head, *rest)
 
-    patch.setattr(open_module, "_successor", clearing)
+    patch.setattr(open_module, "_next_head", clearing)
 
 
 def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def extra_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def extras_of_transactions_swapped(patch: pytest.MonkeyPatch) -> None:
     """Each transaction of a decision gets what another one was read from."""
-    decided = commit_module._decided
+    decided = commit_module._new_decision
 
     def swapped(batch: Any, head: Any) -> Any:
         decision = decided(batch, head)
@@ -257,7 +257,7 @@ def extras_of_transactions_swapped(patch: pytest.MonkeyPatch) -> None:
         turned = zip(decision.written, extras[1:] + extras[:1], strict=True)
         return replace(decision, written=tuple(replace(w, extra=extra) for w, extra in turned))
 
-    patch.setattr(commit_module, "_decided", swapped)
+    patch.setattr(commit_module, "_new_decision", swapped)
 
 
 def extra_compared_as_bytes(patch: pytest.MonkeyPatch) -> None:
@@ -434,7 +434,7 @@ def lost_while_it_is_open(patch: pytest.MonkeyPatch) -> None:
 
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
-    patch.setattr(commit_module, "latest_begin_ms", lambda now, began, started: began)
+    patch.setattr(commit_module, "earliest_begin_ms", lambda now, began, started: began)
     nobody_looks_back(patch)
 
 
