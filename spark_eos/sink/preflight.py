@@ -237,6 +237,7 @@ def _check_checkpoint(client: BrokerClient, options: SinkOptions, facts: Facts, 
         check_predecessors(client, options, query)
         return
     _check_logs(checkpoint, planned, done, head)
+    # As `Status.HEAD_MISSING` says, before any task.
     if head is None and options.ledger_begin != done + 1:
         raise stop("EOS_LEDGER_HEAD_MISSING", batch=done + 1)
 

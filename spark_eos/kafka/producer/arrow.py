@@ -60,7 +60,7 @@ class ArrowProducer:
     its transaction never expires, and ``timeout_ms`` limits only the wait for acknowledgements.
 
     ``endtxn_version``: the version of EndTxn that ends the transaction, known after `init`. ``in_flight_bytes``:
-    maximum of unacknowledged bytes. ``dead_letters``: the topic for rows that brokers reject for good; without it, they
+    maximum of unacknowledged bytes. ``dead_letters``: the topic for rows that brokers refuse for good; without it, they
     are an error. From the client's properties it takes ``batch.size``, the size of a record batch before compression,
     and ``compression.*``.
     """
@@ -131,7 +131,7 @@ class ArrowProducer:
         return self._sender.bytes_written(besides)
 
     def empty(self) -> Collection[TopicPartition]:
-        """Return, after `flush`, partitions without rows, as all were rejected, that may be part of the transaction all
+        """Return, after `flush`, partitions without rows, as all were refused, that may be part of the transaction all
         the same."""
         return self._sender.empty
 
@@ -239,7 +239,7 @@ class ArrowProducer:
                 return
 
     def _write_letters(self) -> bool:
-        """Write dead letters for the rows rejected so far. Returns whether there were any."""
+        """Write dead letters for the rows refused so far. Returns whether there were any."""
         letters = self._refusals.letters()
         for letter in letters:
             assert self._dead_letters is not None

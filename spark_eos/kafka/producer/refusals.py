@@ -1,6 +1,6 @@
-"""Rows that brokers reject for good: they go to a dead-letter topic, in the same transaction.
+"""Rows that brokers refuse for good: they go to a dead-letter topic, in the same transaction.
 
-A rejected batch is split into halves until the rows at fault are known, as each is rejected alone. A dead letter has
+A refused batch is split into halves until the rows at fault are known, as each is refused alone. A dead letter has
 the row's key, value, timestamp and headers, and headers with the reason.
 """
 
@@ -35,7 +35,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @dataclass(frozen=True)
 class DeadLetterTopic:
-    """The topic for rows that brokers reject, and its number of partitions."""
+    """The topic for rows that brokers refuse, and its number of partitions."""
 
     topic: str
     partitions: int
@@ -52,9 +52,9 @@ class Letter:
 
 
 class Splitting:
-    """Splits the batches of one transaction that brokers reject for their size; a single row is an error.
+    """Splits the batches of one transaction that brokers refuse for their size; a single row is an error.
 
-    ``codes``: error codes after which a batch is split; ``rows``: the number of rejected rows; ``limits``: the largest
+    ``codes``: error codes after which a batch is split; ``rows``: the number of refused rows; ``limits``: the largest
     batch that each topic accepts, in bytes, if known.
     """
 
@@ -70,7 +70,7 @@ class Splitting:
         return sealed.count == 1 or len(sealed.data) <= self.limits.get(partition[0], len(sealed.data))
 
     def take(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """Return the batches to send instead of a rejected one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row,
+        """Return the batches to send instead of a refused one. Raises RowError (EOS_ROW_TOO_LARGE) for a single row,
         and KafkaError for a batch that cannot be split."""
         if sealed.count == 1:
             raise too_large(partition, 1, len(sealed.data))
@@ -83,13 +83,13 @@ class Splitting:
             return list(halves(sealed, self._encoder))
 
     def letters(self) -> list[Letter]:
-        """Return the dead letters for rows that were rejected since the last call, in each partition's order: none
+        """Return the dead letters for rows that were refused since the last call, in each partition's order: none
         here."""
         return []
 
 
 class Refusals(Splitting):
-    """Splits rejected batches, and makes dead letters for the topic ``topic`` of rejected rows."""
+    """Splits refused batches, and makes dead letters for the topic ``topic`` of refused rows."""
 
     codes = REFUSED_FOR_GOOD
 
@@ -103,7 +103,7 @@ class Refusals(Splitting):
         return len(sealed.data) <= self.limits.get(partition[0], len(sealed.data))
 
     def take(self, partition: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
-        """Return the batches to send instead of a rejected one; none for a single row, which becomes a dead letter.
+        """Return the batches to send instead of a refused one; none for a single row, which becomes a dead letter.
 
         Raises TopicError (EOS_DEAD_LETTER_TOPIC) if that row is a dead letter itself, and KafkaError for a batch that
         cannot be split.
@@ -117,7 +117,7 @@ class Refusals(Splitting):
         return []
 
     def letters(self) -> list[Letter]:
-        """Return the dead letters for rows that were rejected since the last call, in each partition's order."""
+        """Return the dead letters for rows that were refused since the last call, in each partition's order."""
         waiting, self._waiting = self._waiting, []
         return [_letter(partition, sealed, code) for partition, sealed, code in waiting]
 
@@ -158,7 +158,7 @@ def _refused(refused_by: TopicPartition, sealed: Sealed, code: int) -> EosError:
 
 
 def unclear(refused_by: TopicPartition, code: int) -> EosError:
-    """Return the error for a rejection of a batch of which an earlier copy may be in the log."""
+    """Return the error for a refusal of a batch of which an earlier copy may be in the log."""
     topic, partition = refused_by
     return stop("EOS_DELIVERY_FAILED.refusal_unclear", topic=topic, reason=name_of(code), partition=partition)
 
@@ -173,7 +173,7 @@ def _told_of_damage(partition: TopicPartition, sealed: Sealed, code: int) -> Ite
 
 
 def _damaged(refused_by: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> EosError:
-    """Return the error for a rejected batch that cannot be split: it was copied unchanged, and is damaged or too large
+    """Return the error for a refused batch that cannot be split: it was copied unchanged, and is damaged or too large
     to decode."""
     topic, partition = refused_by
     if isinstance(damage, TooLargeBatch):

@@ -15,9 +15,9 @@ an unclean election may a leader have lost all batches of a producer and accept 
 or 1, or before Kafka 4.1). It appends that one where the lost batches were, or beyond: the first case shows by an
 offset that goes back, the second to `spark_eos.protocol.task.check_begins`.
 
-`Splitting` replaces a batch that is rejected for its size by smaller ones; `Refusals` also does so for a batch that is
-rejected for its rows. Later batches then get other sequence numbers. That is safe only if no copy of any of them is in
-flight, which a broker might accept later. So the rejection must be the first response to a batch that was sent once,
+`Splitting` replaces a batch that is refused for its size by smaller ones; `Refusals` also does so for a batch that is
+refused for its rows. Later batches then get other sequence numbers. That is safe only if no copy of any of them is in
+flight, which a broker might accept later. So the refusal must be the first response to a batch that was sent once,
 and all batches sent after it must be answered, too; else the attempt fails.
 """
 
@@ -63,7 +63,7 @@ class Sender:
 
     Call `begin` first, unless the transaction is of transaction.version 2. ``timeout_s``: maximum seconds without
     progress in a partition. ``silence_s``: maximum seconds without a byte on a connection that owes a response, by
-    default a third of ``timeout_s``; never more than the client's. ``refusals``: handles batches that are rejected for
+    default a third of ``timeout_s``; never more than the client's. ``refusals``: handles batches that are refused for
     good; without it, they are an error.
 
     Every call may raise RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED);
@@ -116,7 +116,7 @@ class Sender:
 
     @property
     def empty(self) -> frozenset[TopicPartition]:
-        """After `wait_until_below(0)`: partitions without rows, as all were rejected, that may be part of the
+        """After `wait_until_below(0)`: partitions without rows, as all were refused, that may be part of the
         transaction all the same."""
         return frozenset(partition for partition, queue in self._queues.items() if not queue.begun)
 
@@ -306,7 +306,7 @@ class Sender:
             raise self._failure(Cause.from_code(error))
 
     def _judge_behind(self, queue: PartitionQueue, refused: int, error: int) -> None:
-        """Handle the response to a batch that was sent after a rejected one: no broker can have appended it."""
+        """Handle the response to a batch that was sent after a refused one: no broker can have appended it."""
         if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
             raise unclear(queue.partition, refused)
         if error in LEADER_MOVED:
