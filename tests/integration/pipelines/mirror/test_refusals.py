@@ -23,14 +23,14 @@ def test_a_mirror_of_a_topic_to_itself(mirror, topic, view):
 
 
 def test_own_targets_are_no_sources(mirror, topic, write, view):
-    """Within one cluster, by a pattern that its targets match: the next start stops, and nothing goes round."""
+    """Within one cluster, by a pattern that its targets match: a start stops, and nothing goes round."""
     name = topic(1, retention_ms=-1)
     write(name, b"row")
-    copies = mirror("", prefix=f"{name}.")
+    copies = mirror(name, prefix=f"{name}.")
     copies.there = view
-    copies.reads = {"subscribePattern": f"^{name}"}
     copies.run()
     assert [row.value for row in seen(view, f"{name}.{name}")] == [b"row"]
+    copies.reads = {"subscribePattern": f"^{name}"}
     refused(copies, "EOS_MIRROR_CIRCLE")
 
 
