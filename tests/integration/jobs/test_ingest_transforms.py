@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import spark_eos
-from spark_eos.errors import EosError
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
-from tests.support.queries.ingests import FAILED, Setting
+from tests.support.queries.ingests import Setting
 
 #: For Spark and for DuckDB.
 SQL = """
@@ -158,37 +156,6 @@ def test_another_transform_does_not_repair_what_is_decided(setting: Setting, tmp
     setting.put("c", "c")
     setting.run(sql=None)
     assert setting.there()[-1] == "c" and setting.names() == ["a", "b", "c"]
-
-
-def fragile(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.record_batch({"value": pa.array([str(int(text)) for text in batch["value"].to_pylist()], pa.string())})
-
-
-def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.record_batch({"value": pa.array([str(n) for n in range(batch.num_rows)], pa.string())})
-
-
-def nameless(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.select(["_file"])
-
-
-@pytest.mark.parametrize(
-    ("how", "condition", "says"),
-    [
-        (arrow(fragile), None, r"ValueError: invalid literal.*\n.*raised this for lines 1 to 3 of file://.*/a"),
-        (duckdb("SELECT value::INT::TEXT AS value FROM input"), "EOS_TRANSFORM_SQL_ROW", "line 2 of file://.*/a: Conv"),
-    ],
-)
-def test_a_transform_that_fails(how: dict[str, object], condition: str | None, says: str, setting: Setting):
-    """Nothing of the micro-batch is visible or noted; the right one then takes the file."""
-    setting.put("a", "1", "x", "3")
-    with pytest.raises((*FAILED, EosError), match=says) as raised:
-        setting.run(**how)
-    found = spark_eos.reason(raised.value)
-    assert (None if found is None else found.condition) == condition
-    assert setting.there() == [] and setting.noted() == []
-    setting.run(**duckdb("SELECT try_cast(value AS INT)::TEXT AS value FROM input WHERE value <> 'x'"))
-    assert setting.there() == ["1", "3"]
 
 
 def test_lines_that_are_left_out_are_counted(setting: Setting, capsys: pytest.CaptureFixture[str]):
