@@ -11,10 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from spark_eos.tools.devcluster import DevCluster
+from tests.support.judges.kafka_view import KafkaView
 from tests.support.judges.processor import Load
 from tests.support.kills.scene import Course, Scene, topics_of
 from tests.support.queries.data_paths import also_by
@@ -105,6 +107,13 @@ def network(proxies: list[Proxy]) -> Iterator[list[Proxy]]:
         proxy.restore()
 
 
+@pytest.fixture
+def scene(brokers: DevCluster, view_of_three: KafkaView, network: list[Proxy], way: str, tmp_path: Path) -> Scene:
+    """A query that goes through the proxies."""
+    through = ",".join(proxy.address for proxy in network)
+    return Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
+
+
 def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy], lasts: float | None) -> Course:
     """``lasts``: seconds, or None: until the query has ended. Holds how soon it goes on, and that it does not spin."""
     load: list[Load] = []
@@ -143,14 +152,10 @@ def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy
 @also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("fault", [cut, delay, reset, requests_are_lost, answers_are_lost])
-def test_the_network_fails_or_one_way_of_it_for_a_while(
-    fault, point, brokers, view_of_three, network, way, spark, tmp_path
-):
+def test_the_network_fails_or_one_way_of_it_for_a_while(fault, point, scene, network, spark):
     """Where one way is lost, connections stay, and what was sent meanwhile arrives late: among it requests that were
     given up."""
     resets = sum(proxy.resets for proxy in network)
-    through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
     assert (sum(proxy.resets for proxy in network) > resets) == (fault is reset)
 
@@ -165,28 +170,22 @@ def test_the_network_fails_or_one_way_of_it_for_a_while(
         (answers_are_lost, "commit.decided"),
     ],
 )
-def test_one_way_of_the_network_is_lost_for_good(fault, point, brokers, view_of_three, network, way, spark, tmp_path):
+def test_one_way_of_the_network_is_lost_for_good(fault, point, scene, network, spark):
     """The query stops by name, and its next start, when the network works, goes on."""
-    through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     assert strike(scene, spark, point, fault, network, None).sees != "waits"
 
 
 @also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("fault", [a_trickle, stalls])
-def test_a_network_that_lets_little_through(fault, brokers, view_of_three, network, way, spark, tmp_path):
+def test_a_network_that_lets_little_through(fault, scene, network, spark):
     """A kilobyte a second, or now and then nothing for three seconds: to the end, however long that takes."""
-    through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, "prepare.wrote", fault, network, None)
 
 
 @also_by("transform", "mirror")
 @pytest.mark.parametrize("point", POINTS)
-def test_connections_that_are_half_open(point, brokers, view_of_three, network, way, spark, tmp_path):
+def test_connections_that_are_half_open(point, scene, network, spark):
     """A firewall has forgotten those that were there; whoever connects anew gets through."""
-    through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, point, half_open, network, FOR_A_WHILE_S)
 
 
@@ -202,11 +201,9 @@ def test_connections_that_are_half_open(point, brokers, view_of_three, network, 
         (damaged_rows, "commit.verified"),
     ],
 )
-def test_answers_with_flipped_bytes(fault, point, brokers, view_of_three, network, way, spark, tmp_path):
+def test_answers_with_flipped_bytes(fault, point, scene, network, spark):
     """In what says which request is answered and how long the answer is, or in rows, which have a checksum. The rest of
     an answer has none in Kafka: there only TLS helps."""
-    through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     flips = sum(proxy.flips for proxy in network)
     if scene.spec.mirrors and fault is damaged_rows:
         fault = damaged_rows_of_a_mirror

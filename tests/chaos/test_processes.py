@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,11 +13,11 @@ import pytest
 
 from demo import processes
 from tests.support.judges.kafka_view import write
+from tests.support.kills.job_program import log_of, started
 from tests.support.waiting import PROGRAM_S, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
-ROOT = Path(__file__).parents[2]
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{subscribe: {source}, startingOffsets: earliest}}
@@ -50,17 +49,12 @@ def python_processes(job: int) -> list[processes.Process]:
 def test_each_python_process_of_a_job_is_killed_once(way, forks, view, topic, tmp_path):
     """The job goes on, by restarts that it gives a reason for, and each row is there once."""
     source, target = topic(1), topic(1)
-    file, log = tmp_path / "job.yaml", tmp_path / "log"
+    name, file = "consume_transform_produce", tmp_path / "job.yaml"
+    log = log_of(name, tmp_path)
     servers, checkpoint = view.bootstrap_servers, tmp_path / "checkpoint"
     names = {"servers": servers, "source": source, "target": target, "checkpoint": checkpoint}
     file.write_text(CONFIG.format(transform=TRANSFORMS[way], **names))
-    command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file)]
-    environ = (
-        os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"} | ({} if forks else {"PYSPARK_DRIVER_PYTHON": sys.executable})
-    )
     written = 0
-    with log.open("wb") as out:
-        job = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environ, start_new_session=True)
 
     def goes_on() -> None:
         nonlocal written
@@ -69,7 +63,7 @@ def test_each_python_process_of_a_job_is_killed_once(way, forks, view, topic, tm
         wait_for(lambda: job.poll() is not None or str(written - 1) in view.values(target), log.read_text, PROGRAM_S)
         assert job.poll() is None, log.read_text()
 
-    try:
+    with started(name, file, tmp_path, **({} if forks else {"PYSPARK_DRIVER_PYTHON": sys.executable})) as job:
         goes_on()
         goes_on()  # by now there is each kind of process
         for process in python_processes(job.pid):
@@ -78,9 +72,6 @@ def test_each_python_process_of_a_job_is_killed_once(way, forks, view, topic, tm
                 goes_on()
         job.terminate()
         assert job.wait(PROGRAM_S) == 0, log.read_text()
-    finally:
-        if job.poll() is None:
-            processes.kill(job.pid)
     failures = re.findall(r"^failed: \[(\w+)\]", log.read_text(), re.MULTILINE)
     assert set(failures) == {"EOS_WORKER_DIED"}, log.read_text()
     assert Counter(view.values(target)) == Counter(map(str, range(written)))

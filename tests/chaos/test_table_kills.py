@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from confluent_kafka import Producer
 from demo import processes
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify
+from tests.support.kills.job_program import drained, held_at, log_of, started
 from tests.support.kills.registry_records import KNOWN, SCHEMA, record
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.fake_registry import fake_registry
@@ -31,7 +30,6 @@ from tests.support.tables.other_writer import OtherWriter
 from tests.support.tables.table_kinds import KINDS, Delta, TableKind
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
-ROOT = Path(__file__).parents[2]
 PARTITIONS, ROWS, LIMIT = 2, 600, 400
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
@@ -78,11 +76,10 @@ class Job:
         self, servers: str, topic: str, folder: Path, kind: str, way: str, registry: str, spark: dict[str, str]
     ) -> None:
         self.topic, self.table, self.checkpoint = topic, KINDS[kind](folder), folder / "checkpoint"
-        self.folder, self.log = folder, folder / "job.log"
-        self._config, self._servers = folder / "config", servers
+        self.name, self.folder, self.config = f"kafka_to_{kind}", folder, folder / "config"
+        self._servers = servers
         self._spark = json.dumps(SPARK | spark)
         self.configure(TRANSFORMS[way].replace("{registry}", registry))
-        self._program = [f"jobs.kafka_to_{kind}", "--conf", str(self._config)]
         producer = Producer({"bootstrap.servers": servers})
         for n in range(PARTITIONS * ROWS):
             value = record(KNOWN, f"{n}") if way == "decode" else f"{n}"
@@ -94,31 +91,10 @@ class Job:
         sink = {name: value for name, value in self.table.sink().items() if name != "format"} | more
         target = ", ".join(f'{name}: "{value}"' for name, value in sink.items())
         named = {"target": target, "checkpoint": self.checkpoint, "topic": self.topic, "servers": self._servers}
-        self._config.write_text(CONFIG.format(**named, limit=LIMIT, transform=transform, spark=self._spark))
-
-    def started(self, faults: str = "") -> subprocess.Popen[bytes]:
-        marks = self.folder / "marks"
-        marks.mkdir(exist_ok=True)
-        hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-        environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1"}
-        if faults:
-            environment |= {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(marks)}
-        with self.log.open("ab") as out:
-            command = [sys.executable, "-m", *self._program]
-            return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
+        self.config.write_text(CONFIG.format(**named, limit=LIMIT, transform=transform, spark=self._spark))
 
     def drained(self) -> None:
-        self.ended(self.started())
-
-    def ended(self, job: subprocess.Popen[bytes]) -> None:
-        """It ends by itself, in good order."""
-        try:
-            assert job.wait(PROGRAM_S) == 0, self.log.read_text()[-6000:]
-        finally:
-            if job.poll() is None:
-                processes.kill(job.pid)
-                job.wait()
+        drained(self.name, self.config, self.folder)
 
     def verified(self) -> Mapping[str, int]:
         """What `spark-eos verify` counts that is not 0, by the offsets that the table has of the query."""
@@ -151,21 +127,17 @@ class Others(OtherWriter):
         self.appended += 1
 
 
-def killed(job: Job, point: str, faults: str) -> None:
+def killed(job: Job, faults: str) -> None:
     """Start it, and kill it at the point, driver, JVM and workers."""
-    started, mark = job.started(faults), job.folder / "marks" / point
-    try:
-        wait_for(lambda: mark.exists() or started.poll() is not None, job.log.read_text, PROGRAM_S)
-        assert started.poll() is None, job.log.read_text()
-    finally:
-        processes.kill(started.pid)
-        started.wait()
+    with held_at(faults, job.name, job.config, job.folder) as program:
+        processes.kill(program.pid)
+        program.wait()
 
 
 def strike(job: Job, point: str) -> None:
     """Kill it at the point, drain it by a restart, and count."""
     with Others(job.table) as others:
-        killed(job, point, FAULTS[point])
+        killed(job, FAULTS[point])
         found = job.table.places()
         committed = point == "table.committed"
         # Two micro-batches with rows are in the table, or one: Spark has noted only the first of them.
@@ -220,10 +192,10 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(job, kind, point, way) 
 def test_a_kill_while_the_table_is_given_a_column_loses_and_doubles_nothing(job, kind, point) -> None:
     """The run before it was killed, too, after a commit that Spark has not noted; its rows are null in the column."""
     moving = job(kind, "sql")
-    killed(moving, "table.committed", FAULTS["table.committed"])
+    killed(moving, FAULTS["table.committed"])
     before = moving.table.places()
     moving.configure(TRANSFORMS["sql"].replace(SQL, MORE), schema="evolve")
-    killed(moving, point, f"{point}=hold@1")
+    killed(moving, f"{point}=hold@1")
     moving.drained()
     assert moving.table.places() == Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
     older = {(row["partition"], row["offset"]) for row in moving.table.rows() if row["more"] is None}
@@ -238,16 +210,19 @@ def test_one_attempt_of_a_task_has_its_files_in_the_table(job, kind, attempt, tm
     """The other one has written the same records to files of its own before it fails, dies with its executor, or stands
     still until a copy of the task is done. They stay on the disk, and no reader sees them."""
     fault = f"table.written={'fail' if attempt == 'fails' else 'hold'}@3"
-    marks = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(tmp_path / "marks")}
+    mark = tmp_path / "marks" / "table.written"
+    mark.parent.mkdir()
+    marks = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(mark.parent)}
     executors = {f"spark.executorEnv.{name}": value for name, value in marks.items()}
     with standalone(tmp_path / "spark", cores=2) as cluster:
         overtaken = OVERTAKEN if attempt == "is overtaken" else {}
         job = job(kind, "records", **{"spark.master": cluster.master} | executors | overtaken)
-        program, mark = job.started(fault), tmp_path / "marks" / "table.written"
-        if attempt == "dies":
-            wait_for(lambda: mark.exists() or program.poll() is not None, job.log.read_text, PROGRAM_S)
-            cluster.kill(cluster.host_of(int(mark.read_text())))
-        job.ended(program)
+        with started(job.name, job.config, tmp_path, **marks) as program:
+            log = log_of(job.name, tmp_path)
+            if attempt == "dies":
+                wait_for(lambda: mark.exists() or program.poll() is not None, log.read_text, PROGRAM_S)
+                cluster.kill(cluster.host_of(int(mark.read_text())))
+            assert program.wait(PROGRAM_S) == 0, log.read_text()[-6000:]
         assert mark.exists()
     assert job.table.places() == Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
     there, written = job.table.files(), {file.name for file in tmp_path.rglob("eos-*.parquet")}

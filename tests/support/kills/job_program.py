@@ -54,7 +54,7 @@ def held_at(fault: str, name: str, config: Path, folder: Path) -> Iterator[subpr
     """The job when it is held at the point of a ``fault``, such as ``commit.decided=hold@2``."""
     point, _, _ = fault.partition("=")
     markers = folder / "faults"
-    markers.mkdir()
+    markers.mkdir(exist_ok=True)
     with started(name, config, folder, SPARK_EOS_FAULTS=fault, SPARK_EOS_FAULTS_DIR=str(markers)) as job:
 
         def held() -> bool:
