@@ -35,9 +35,9 @@ def records(count: int, first: int = 40) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
 
 
-def tried(function: Function, count: int = 20, for_s: float = LONG_S, on_malformed: OnMalformed = "fail") -> None:
+def tried(function: Function, count: int = 20, on_malformed: OnMalformed = "fail") -> None:
     transform = checked(function, "f", EMPTY, "out", on_malformed)
-    check_chunk(transform, Chunk(records(count), 40), system.monotonic() + for_s, transformed)
+    check_chunk(transform, Chunk(records(count), 40), system.monotonic() + LONG_S, transformed)
 
 
 def values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -87,12 +87,24 @@ def test_a_function_that_looks_at_other_records_is_refused_by_the_place(wrong, o
     )
 
 
-def test_what_only_some_numbers_of_records_show_is_found_too():
-    """Here single records; but only while there is time."""
-    wrong = lambda batch: values(batch) if batch.num_rows != 1 else values(batch).slice(1)  # noqa: E731
-    with pytest.raises(RowError, match=r"in pieces.*: near the record at offset 42 of t-3"):
-        tried(wrong)
-    tried(wrong, for_s=-1)
+def test_what_only_some_numbers_of_records_show_is_found_too(monkeypatch):
+    """Here single records, and those of another partition; but only while there is time, so that a start does not wait
+    for a slow transform."""
+
+    def not_alone(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return values(batch).slice(batch.num_rows == 1)
+
+    def of_the_second(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return sorted_backwards(batch) if batch.num_rows and batch["offset"][0].as_py() >= 100 else values(batch)
+
+    sampled = [Chunk(records(20, first), first) for first in (40, 100)]
+    for wrong, offset in ((not_alone, 42), (of_the_second, 100)):
+        transform = checked(wrong, "f", EMPTY, "out")
+        monkeypatch.setattr(sample, "_TRYING_S", LONG_S)
+        with pytest.raises(RowError, match=rf"in pieces.*: near the record at offset {offset} of t-3"):
+            check_here(transform, sampled, transformed)
+        monkeypatch.setattr(sample, "_TRYING_S", -1.0)
+        check_here(transform, sampled, transformed)
 
 
 def test_a_function_that_is_not_deterministic_is_named_as_that():
@@ -168,25 +180,6 @@ def test_what_a_function_keeps_from_call_to_call_does_not_travel_to_the_tasks():
 
     tried(counting)
     assert seen == [0]
-
-
-NOTED: list[int] = []
-
-
-def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Notes how many records it got; it is pickled by its name."""
-    NOTED.append(batch.num_rows)
-    return values(batch)
-
-
-@pytest.mark.parametrize(("for_s", "pieces"), [(-1.0, [4, 2, 2]), (LONG_S, [4, 2, 2, 1, 1, 2] * 2)])
-def test_only_the_first_halves_are_tried_in_any_case(for_s, pieces, monkeypatch):
-    """Further pieces and partitions while there is time, so that a start does not wait for a slow transform."""
-    monkeypatch.setattr(sample, "_TRYING_S", for_s)
-    transform = checked(noted, "f", EMPTY, "out")
-    NOTED.clear()
-    check_here(transform, [Chunk(records(4), 40)] * 2, transformed)
-    assert pieces == NOTED
 
 
 @pytest.mark.parametrize("error", [ConnectionFailed("EOS_X", "gone", hint="-"), OSError("gone"), ValueError("?")])
