@@ -7,14 +7,12 @@ import uuid
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from spark_eos.errors import KafkaError, LedgerError, Unauthorized
+from spark_eos.errors import LedgerError, Unauthorized
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head
-from tests.support.models.open_query import checked, session_of
+from tests.support.models.open_query import checked
 from tests.support.servers.acl_cluster import Guarded
 
 
@@ -55,15 +53,3 @@ def test_a_ledger_that_may_not_be_read(guarded):
         assert caught.value.condition == "EOS_UNAUTHORIZED"
         assert "READ" in caught.value.hint
     assert ledger().read() == head
-
-
-def test_a_transaction_that_may_not_be_ended(guarded):
-    """A right that is withdrawn while transactions are open is named: no outcome is made of the refusal."""
-    options = options_of(guarded, transactionalIdPrefix="mine")
-    own = session_of(options, str(uuid.uuid4()))
-    pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
-    with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
-        with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:
-            own.coordinator.end({pair: FENCING_END}, commit=True)
-        assert caught.value.condition == "EOS_UNAUTHORIZED"
-        assert "WRITE and DESCRIBE" in caught.value.hint
