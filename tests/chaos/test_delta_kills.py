@@ -111,8 +111,8 @@ def everything(rows) -> list[tuple]:
     return sorted(((r.partition, r.key, r.value, r.timestamp, r.headers) for r in rows), key=repr)
 
 
-def spark(conf: dict[str, str] | None = None) -> str:
-    return f"spark: {json.dumps(conf or settings())}"
+def spark() -> str:
+    return f"spark: {json.dumps(settings())}"
 
 
 @pytest.mark.parametrize("point", ["prepare.prepared", "commit.decided", "commit.ended"])

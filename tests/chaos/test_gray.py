@@ -232,14 +232,14 @@ def make_follower(brokers: DevCluster) -> int:
 
 
 @contextmanager
-def slow(brokers: DevCluster, number: int, awake_s: float = 0.1, asleep_s: float = 0.4) -> Iterator[None]:
+def slow(brokers: DevCluster, number: int) -> Iterator[None]:
     """The broker sleeps most of the time, never for long."""
     over, broker = threading.Event(), brokers.broker(number)
 
     def nap() -> None:
-        while not over.wait(awake_s):
+        while not over.wait(0.1):
             broker.send(signal.SIGSTOP)
-            over.wait(asleep_s)
+            over.wait(0.4)
             broker.send(signal.SIGCONT)
 
     napping = threading.Thread(target=nap, daemon=True)

@@ -57,11 +57,9 @@ class Move:
         (state,) = json.loads(self._capsys.readouterr().out)
         return str(state["unknown"])
 
-    def to_files(self, frame: DataFrame | None = None) -> None:
+    def to_files(self) -> None:
         """The other sink, until the input is drained."""
-        writer = (
-            (frame or self.frame()).writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
-        )
+        writer = self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
         query = writer.trigger(availableNow=True).start(str(self._files))
         assert query.awaitTermination(TIMEOUT)
 

@@ -18,11 +18,10 @@ NAMES = "SELECT id AS key, name AS value FROM input"
 VALUES = "SELECT CAST(id AS STRING) AS value FROM input"
 
 
-def numbers(back: ToKafka, first: int, end: int, *, as_: str = "id") -> None:
+def numbers(back: ToKafka, first: int, end: int) -> None:
     """Append these to the table, in a file."""
-    created = "CREATE TABLE IF NOT EXISTS {t} (id BIGINT) USING delta"
-    back.sql(created)
-    back.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id AS {as_} FROM range({first}, {end})")
+    back.sql("CREATE TABLE IF NOT EXISTS {t} (id BIGINT) USING delta")
+    back.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id FROM range({first}, {end})")
 
 
 def out(view, back: ToKafka) -> list[int]:

@@ -77,9 +77,9 @@ def numbers(first: int, count: int, size: int = 8) -> pa.Array:
     return pa.array([b"%0*d" % (size, i) for i in range(first, first + count)], pa.binary())
 
 
-def values_in_order(view: KafkaView, topic: str, committed: bool = True) -> list[int]:
+def values_in_order(view: KafkaView, topic: str) -> list[int]:
     """The numbers in a topic of one partition."""
-    return [int(row.value) for row in view.rows(topic, committed=committed)]
+    return [int(row.value) for row in view.rows(topic)]
 
 
 def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None]:

@@ -6,7 +6,7 @@ import itertools
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -43,9 +43,8 @@ class Copied:
         asked = {"id": by_value, "output_id": by_value, "inputs": (self.input,), "outputs": (self.output,), **what}
         return ops.verify(ops.Comparison(kafka, **asked))
 
-    def command(self, *more: str, cluster: Sequence[str] = ()) -> int:
-        """``cluster``: options of another one than `cluster`."""
-        servers = cluster or ["--bootstrap-servers", self.cluster.bootstrap_servers]
+    def command(self, *more: str) -> int:
+        servers = ["--bootstrap-servers", self.cluster.bootstrap_servers]
         return cli.main([*servers, "verify", "--input", self.input, "--output", self.output, *more])
 
     def set_group(self, *offsets: int) -> str:

@@ -25,20 +25,19 @@ class FromTable(Drained):
         self.reads: dict[str, Any] = {}
         self.more: dict[str, Any] = {}
 
-    def append(self, *values: str, **columns: Any) -> None:
-        """A version with one file that has a row for each value; the same ``columns`` for all."""
-        rows = {"value": list(values)} | {name: [value] * len(values) for name, value in columns.items()}
-        write_deltalake(str(self.table), pa.table(rows), mode="append")
+    def append(self, *values: str) -> None:
+        """A version with one file that has a row for each value."""
+        write_deltalake(str(self.table), pa.table({"value": list(values)}), mode="append")
 
-    def start(self, transform: Any = None, trigger: dict[str, object] | None = None, **sink: Any) -> StreamingQuery:
+    def start(self, transform: Any = None) -> StreamingQuery:
         """``reads`` are options of the table besides, ``more`` arguments of `spark_eos.copy`."""
         return spark_eos.copy(
             self.spark,
             source={"format": "delta", "path": str(self.table), **self.reads},
-            sink={"kafka.bootstrap.servers": self.view.bootstrap_servers, "topic": self.topic, **sink},
+            sink={"kafka.bootstrap.servers": self.view.bootstrap_servers, "topic": self.topic},
             transform=transform,
             checkpoint=str(self.checkpoint),
-            trigger=trigger or {"availableNow": True},
+            trigger={"availableNow": True},
             **self.more,
         )
 
