@@ -1,4 +1,4 @@
-"""The protocol under schedules of faults, drawn by chance: from seeds, and by Hypothesis.
+"""The protocol under schedules of faults, drawn by chance.
 
 ``SPARK_EOS_SIMULATION_SCHEDULES`` says how many (500 unless told otherwise), ``SPARK_EOS_SIMULATION_SEED`` where to
 begin. A failure prints its seed, and the smallest schedule on the way down that still fails, to be run by ``play``.
@@ -11,8 +11,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from spark_eos.protocol.abort import SWEEPS_AFTER_S
 
@@ -26,12 +24,6 @@ from .world import Fault, Strike, Violation
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_SIMULATION_SCHEDULES", "500"))
 FIRST_SEED = int(os.environ.get("SPARK_EOS_SIMULATION_SEED", "0"))
-
-
-def test_a_quiet_query_writes_everything_once() -> None:
-    """Without faults, one start of the query is enough."""
-    run = play(Schedule(Plan(rows=(3, 4, 0, 6), tasks=(2,))))
-    assert run.query.stops == ["done"]
 
 
 @pytest.mark.parametrize("clock", ["driver", "tasks", "brokers"])
@@ -83,19 +75,6 @@ def test_schedules_from_seeds() -> None:
             play(schedule)
         except Violation as violation:
             pytest.fail(f"seed {seed}: {violation}\n{told(shrink(schedule, violation.invariant))}")
-
-
-@settings(
-    max_examples=max(1, SCHEDULES // 5),
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(st.randoms(use_true_random=False))
-def test_schedules_by_hypothesis(chance: random.Random) -> None:
-    """The same, with Hypothesis to choose and to shrink."""
-    play(draw(chance))
 
 
 def _traced(schedule: Schedule) -> list[str]:

@@ -91,8 +91,6 @@ class World:
         self._actors: list[Actor] = []
         self._current: Actor | None = None
         self._failure: BaseException | None = None
-        self._pause_at = 0
-        self._paused: Actor | None = None
         self._main = getcurrent()
 
     # Actors
@@ -118,21 +116,14 @@ class World:
         actor.turn = greenlet(job, self._main)
         return actor
 
-    def run(self, steps: int = 0) -> bool:
-        """Until nobody has anything left to do, or for so many steps; whether somebody has.
-
-        Raises what an actor, or an event, has raised.
-        """
+    def run(self) -> None:
+        """Until nobody has anything left to do. Raises what an actor, or an event, has raised."""
         self._main = getcurrent()
-        self._pause_at = self.step + steps
-        paused, self._paused = self._paused, None
-        following = self._next() if paused is None else paused.turn
-        assert following is not None
+        following = self._next()
         if following is not self._main:
             following.switch()
         if self._failure is not None:
             raise self._failure
-        return self._paused is not None
 
     def add(self, fault: Fault) -> None:
         """One more fault, which strikes as soon as it can."""
@@ -158,9 +149,6 @@ class World:
         assert self._current is not None
         return self._current
 
-    def alive(self, role: str) -> list[Actor]:
-        return [actor for actor in self._actors if actor.role == role and not actor.killed]
-
     # What actors call
 
     def point(self, what: str, request: bool = False) -> Fate:
@@ -172,11 +160,6 @@ class World:
         self.now += 1
         if self.step > STEPS:
             raise Violation("goes on", f"no end after {STEPS} steps")
-        if self.step == self._pause_at:
-            self._paused = actor
-            self._main.switch()
-            if actor.killed:
-                raise Killed
         fate = Fate()
         if self._faults or self._due:
             self._strike(actor, what, request, fate)
