@@ -111,39 +111,19 @@ class Broker:
 
 
 @dataclass
-class Model:
-    """The same calls on the model."""
-
-    cluster: Cluster
-    timeout_ms: int = TIMEOUT_MS
-
-    def init(self, name: str) -> Reply:
-        return self.cluster.init(name, self.timeout_ms, "test")
-
-    def add(self, name: str, producer_id: int, epoch: int, place: Place) -> Reply:
-        return self.cluster.add(name, producer_id, epoch, place)
-
-    def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int) -> Reply:
-        return self.cluster.end(name, producer_id, epoch, commit=commit, version=version, who="test")
-
-    def describe(self, name: str) -> tuple[str, int, int]:
-        entry: Any = self.cluster.describe(name).value
-        return entry.state.value, entry.producer_id, entry.epoch
-
-
-@dataclass
 class Both:
-    """Producer ids differ between the two; ``same`` translates the model's into the broker's."""
+    """The same calls on both. Producer ids differ between the two: ``same`` has the broker's of each of the model's."""
 
     broker: Broker
-    model: Model
+    model: Cluster
     topic: str
     same: dict[int, int] = field(default_factory=dict)
     known: list[tuple[str, int, int]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
     def init(self, name: str) -> None:
-        real, modelled = _settled(lambda: self.broker.init(name)), _settled(lambda: self.model.init(name))
+        real = _settled(lambda: self.broker.init(name))
+        modelled = _settled(lambda: self.model.init(name, self.broker.timeout_ms, "test"))
         self._compare(f"init {name}", real.code, modelled.code)
         (real_id, real_epoch), (model_id, model_epoch) = real.value, modelled.value
         self._compare(f"init {name}: epoch", real_epoch, model_epoch)
@@ -157,17 +137,18 @@ class Both:
 
     def end(self, name: str, model_id: int, epoch: int, commit: bool, version: int) -> None:
         real = _settled(lambda: self.broker.end(name, self.same[model_id], epoch, commit, version))
-        modelled = _settled(lambda: self.model.end(name, model_id, epoch, commit, version))
+        modelled = _settled(lambda: self.model.end(name, model_id, epoch, commit=commit, version=version, who="test"))
         self._compare(f"end {name} {epoch} commit={commit} v{version}", real.code, modelled.code)
 
     def describe(self, name: str) -> None:
-        state, model_id, epoch = self.model.describe(name)
+        modelled: Any = self.model.describe(name).value
         for _ in range(TRIES):
             real = self.broker.describe(name)
             if not real[0].startswith("Prepare"):
                 break
             time.sleep(LOOK_S)
-        self._compare(f"describe {name}", real, (state, self.same[model_id], epoch))
+        own = modelled.state.value, self.same[modelled.producer_id], modelled.epoch
+        self._compare(f"describe {name}", real, own)
 
     def _compare(self, what: str, real: object, modelled: object) -> None:
         self.told.append(f"{what}: {real}")
@@ -194,7 +175,7 @@ def test_random_calls_get_the_same_answers(connection: BrokerClient, topic: Call
     place = topic()
     for seed in range(SEQUENCES):
         chance = random.Random(seed)
-        both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-"), Model(Cluster(World((), 1))), place)
+        both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-"), Cluster(World((), 1)), place)
         for name in IDS:
             both.init(name)
         for _ in range(CALLS):
@@ -205,7 +186,7 @@ def test_random_calls_get_the_same_answers(connection: BrokerClient, topic: Call
 def test_a_time_out_answers_as_in_the_model(connection: BrokerClient, topic: Callable[..., str]) -> None:
     """The broker looks for old transactions every 10 s; what it aborts is fenced, and EndTxn says so."""
     world = World((), 1)
-    both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-", 1_000), Model(Cluster(world), 1_000), topic())
+    both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-", 1_000), Cluster(world), topic())
     for name in IDS:
         both.init(name)
         both.add(*both.known[-1])
