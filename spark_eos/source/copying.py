@@ -35,7 +35,7 @@ _BATCH = struct.Struct(">qqqiI")
 @dataclass(frozen=True)
 class Copied:
     """Records that were copied. ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest timestamp with which a
-    batch begins, None without rows; ``oldest_dated_ms``: the oldest one from 1970 on, where a row without one has -1;
+    batch begins, None without rows; ``oldest_dated_ms``: the oldest one that is not negative, as -1 stands for none;
     ``runs``: (first offset, number) of the source's offsets that have a row, without gaps, in order."""
 
     rows: int
@@ -97,7 +97,7 @@ class _Copy:
     def _count(self, batch: RecordBatch) -> None:
         first, stop = max(batch.base, self._range.start), min(batch.last + 1, self._range.end)
         self.digest += self._hash(_BATCH.pack(batch.base, first, stop, batch.count, batch.checksum))
-        # A batch with a cleaner's mark begins with the time at which that is due.
+        # A cleaner may have set `time` to its deletion horizon (KIP-534), which is later; `max_time` is of the records.
         self._note_ages([batch.time, batch.max_time] if batch.append_time is None else [batch.append_time])
 
     def _pass_on(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:

@@ -1,4 +1,4 @@
-"""The client of a task that reads, and the rows that it reads."""
+"""The client of a task that reads, and the options of the source that concern it."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ class KafkaRangeReader(TaskRangeReader, EosKafkaStreamReader):
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's
         """Return the ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
 
-        A new one must be there to read. A replay may read nothing: where something has to be, and is gone,
-        the task finds out, and fails or leaves it out.
+        A new one's ranges must be there. A replay's are not looked at, as perhaps none has to be read again: if one
+        has, and is gone, its task finds out, and fails or leaves it out.
         """
         logged = read_position(end)
         check_cluster(logged.cluster, cluster_id(self._client))

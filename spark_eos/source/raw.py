@@ -49,7 +49,7 @@ _FEWEST_BYTES = 64 * 1024
 _BYTES_PER_OFFSET = 1024.0
 #: For the last record batch of a fetch, which would be truncated.
 _MARGIN = 1.25
-#: There is nothing to fetch only at the end of a log.
+#: How long a broker waits for rows that it lacks. No range ends after its log, so only one that lags lacks them.
 _MAX_WAIT_MS = 100
 #: Seconds for which a replica that is not the leader may be silent, and may have less than the leader.
 _REPLICA_SILENCE_S = 5.0

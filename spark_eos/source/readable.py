@@ -59,8 +59,8 @@ class ReadableRanges:
         return copy_range(self._fetching, range_, target, producer)
 
     def parts(self, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-        """Yield every range, in order, that is to be read next. At the end, the topics must still be the same: then
-        they were the same throughout, and the ranges that were left out had no records.
+        """Yield every range, in order, that is to be read next. At the end, the same topics must be gone: then
+        all others were the same throughout, and only ranges that were reported as lost were left out.
 
         Raises DataLossError, CheckpointError, and KafkaError (EOS_SOURCE_RECREATED).
         """

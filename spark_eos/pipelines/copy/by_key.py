@@ -16,10 +16,11 @@ from spark_eos.spi import Columns, SinkOptions
 
 KEY = "key"
 _RULES = (SAME, KEY)
+#: By this, decisions know the rule, so it must never change.
 _NAME = "partition=key"
 
 
-def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
+def check_rule(rule: str, sink: SinkOptions, *, has_transform: bool) -> None:
     """Check the argument ``partition`` of `spark_eos.copy`. Raises OptionError."""
     if rule not in _RULES:
         raise invalid_option(
@@ -30,7 +31,7 @@ def check_rule(rule: str, sink: SinkOptions, *, copies: bool) -> None:
                 "the partition from its key by 'kafka.partitioner'"
             ),
         )
-    if rule == KEY and not copies:
+    if rule == KEY and has_transform:
         raise stop(
             "EOS_OPTION_CONFLICT.remove",
             option="partition",

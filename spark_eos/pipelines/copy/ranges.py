@@ -60,7 +60,7 @@ def joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 # Ranges in reports of tasks, and in decisions
 
 
-#: The notes of a range, which may be read again.
+#: Texts that a decision keeps with a range, such as unknown schema ids.
 Noted = Mapping[OffsetRange, tuple[str, ...]]
 
 
@@ -92,7 +92,7 @@ def ranges_of(written: Written) -> tuple[OffsetRange, ...]:
 
 
 def noted_of(written: Written) -> dict[OffsetRange, tuple[str, ...]]:
-    """Return the notes of each range that a transaction's rows were read from. Raises LedgerError."""
+    """Return the texts that are kept with each range of a transaction's rows. Raises LedgerError."""
     try:
         return dict(_ranges_in(json.loads(written.extra or b"{}")))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -177,8 +177,8 @@ class CopiedRanges(Kind):
         )
 
     def described(self, reports: Sequence[Reported]) -> str:
-        """See `Kind.described`. Ranges that follow one another are one, however they were dealt to tasks; to count
-        them, nothing has to be joined."""
+        """See `Kind.described`. Joined ranges are counted, however they were dealt to tasks: each starts where no other
+        range ends."""
         starts: set[tuple[str, int, int]] = set()
         ends: set[tuple[str, int, int]] = set()
         for report in reports:
@@ -271,7 +271,7 @@ def _named_topics(copied: CopiedFrom) -> str:
 
 
 def _listed(ranges: Sequence[OffsetRange], others: Sequence[OffsetRange]) -> str:
-    """Return ranges that are not among the others, as text."""
+    """Return ranges that are not among the others, as text; "fewer" where the others have all of them, and more."""
     own = [r for r in ranges if r not in others]
     listed = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
     return listed + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")

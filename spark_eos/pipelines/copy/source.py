@@ -14,7 +14,7 @@ from spark_eos.spi import broker_client
 
 
 class RangeStreamReader(KafkaRangeReader):
-    """Plans ranges of topics by the plan of a query."""
+    """Plans ranges as the Kafka source does, checks a copy's targets, and reports rows that were written."""
 
     def __init__(self, plan: FromTopics, events: Events = NOWHERE) -> None:
         super().__init__(plan.source, plan.cores, events)

@@ -146,7 +146,7 @@ def planned(
     copies = transform is None and partition == SAME
     ends = checked_ends(source, sink, session, ordered=ordered, copies=copies, keeps_order=_KEEPS_ORDER)
     reads, writes = ends.source, ends.sink
-    check_rule(partition, writes, copies=transform is None)
+    check_rule(partition, writes, has_transform=transform is not None)
     if transform is None:
         topics = TopicWatch(ends.client, reads.selection).topics().partitions
         check_copy(writes, topics, same_cluster=ends.same_cluster)

@@ -34,7 +34,7 @@ from spark_eos.spi import (
 
 @dataclass(frozen=True)
 class TaskRun:
-    """Work of a task that has begun a transaction.
+    """Work of a task that has begun a transaction (not a run of the query).
 
     ``given``: the ranges that Spark gave to it; ``copied_from``: the same, as a decision has it. ``ranges``: the ranges
     to read, which in a repair belong to lost transactions of the ``decision`` on this micro-batch. ``unknown``: filled

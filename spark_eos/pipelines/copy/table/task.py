@@ -60,9 +60,9 @@ def write_files(plan: TablePlan, identity: Identity, batches: Iterator[pa.Record
 
 
 @contextmanager
-def _named(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
-    """Check records that are written unchanged within the block. Raises RowError (EOS_RECORD_REJECTED) for the first
-    one with a timestamp that the table cannot hold, or a value that cannot be a partition value."""
+def _rejecting(records: pa.RecordBatch, layout: FileLayout) -> Iterator[None]:
+    """Raise RowError (EOS_RECORD_REJECTED) for the first of these records, which the block writes unchanged, with a
+    timestamp that the table cannot hold, or a value that cannot be a partition value."""
     times = records.select([field.name for field in records.schema if pa.types.is_timestamp(field.type)])
     if bad := conformed(times, times.schema).bad:
         raise rejection(records, {place: unfit_reason(reason) for place, reason in bad.items()})
@@ -98,7 +98,7 @@ def _written(
             records = counted(readable.records(range_))
             if plan.transform is None:
                 for batch in records:
-                    with stored(table), _named(batch, table.layout):
+                    with stored(table), _rejecting(batch, table.layout):
                         writer.write(batch.select(table.layout.schema.names))
                 continue
             for done in rows_of(plan.transform, records):

@@ -59,12 +59,12 @@ def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
 def test_what_chooses_the_partition_of_a_copy():
     """Its own number, or its key, where a partitioner looks at it."""
     with pytest.raises(OptionError, match="EOS_OPTION_INVALID"):
-        check_rule("murmur2", sink(), copies=True)
-    assert conflict(check_rule, "key", sink(), copies=False) == "partition"
-    assert conflict(check_rule, "key", sink(kafka__partitioner="random"), copies=True) == "kafka.partitioner"
+        check_rule("murmur2", sink(), has_transform=False)
+    assert conflict(check_rule, "key", sink(), has_transform=True) == "partition"
+    assert conflict(check_rule, "key", sink(kafka__partitioner="random"), has_transform=False) == "kafka.partitioner"
     for rule in ("same", "key"):
-        check_rule(rule, sink(kafka__partitioner="murmur2"), copies=True)
-    check_rule("same", sink(kafka__partitioner="random"), copies=False)
+        check_rule(rule, sink(kafka__partitioner="murmur2"), has_transform=False)
+    check_rule("same", sink(kafka__partitioner="random"), has_transform=True)
 
 
 def test_rows_that_may_be_aborted_are_not_copied():
