@@ -20,7 +20,7 @@ from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.source.range_math import in_wait
+from spark_eos.source.range_math import backlogs
 
 #: Bytes that one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024
@@ -66,7 +66,7 @@ class Sizes:
         The bytes are divided in proportion to the backlog of each partition. A partition with a backlog gets at least
         one record batch of any size.
         """
-        waiting = in_wait(start, ends)
+        waiting = backlogs(start, ends)
         known = sum(offsets * self._density.get(partition, float("inf")) for partition, offsets in waiting.items())
         if known * _ROOM <= most:
             return ends

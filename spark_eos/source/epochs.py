@@ -31,11 +31,11 @@ from spark_eos.source.losses import HIDDEN_S
 
 T = TypeVar("T")
 
-#: Stands for the current leader's epoch. It differs from every real epoch, so the leader is always asked.
+#: Stands for the current leader's epoch. It differs from every real epoch, so `diverged` always asks the leader.
 ANY_LEADER = 2**31 - 1
 _LOOK_BYTES = 64 * 1024
-#: Yields an epoch, and is sent the leader's answer for it.
-_Question = Generator[int, EpochEnd, T]
+#: Yields epochs, and is sent the leader's answer for each.
+_EpochPlan = Generator[int, EpochEnd, T]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LeaderEpochs:
             and at.epoch != leaders[partition]
         }
         answers: dict[TopicPartition, EpochEnd] = {}
-        for _ in retrying(HIDDEN_S):  # an old leader that has not noticed knows only smaller epochs
+        for _ in retrying(HIDDEN_S):  # a leader that was replaced unnoticed knows only smaller epochs: `NOTHING`
             open_ = [partition for partition in waiting if answers.get(partition, NOTHING) == NOTHING]
             answers |= self._answered({partition: _ask_one(noted[partition].epoch) for partition in open_}, leaders)
             if NOTHING not in answers.values():
@@ -158,7 +158,7 @@ class LeaderEpochs:
         )
 
     def _answered(
-        self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
+        self, questions: dict[TopicPartition, _EpochPlan[T]], leaders: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, T]:
         """Return the results of all questions. Each round is one request for all partitions together."""
         results: dict[TopicPartition, T] = {}
@@ -189,11 +189,11 @@ class LeaderEpochs:
         return self._heard[partition][1]
 
 
-def _ask_one(epoch: int) -> _Question[EpochEnd]:
+def _ask_one(epoch: int) -> _EpochPlan[EpochEnd]:
     return (yield epoch)
 
 
-def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]:
+def _search(offset: int, leader: int, least: int) -> _EpochPlan[tuple[int, bool]]:
     """Return the smallest epoch that does not end before an offset, and whether the log certainly has it: if the log
     begins with a later epoch, the leader's answer repeats the requested one."""
     if leader == UNKNOWN or offset <= 0:

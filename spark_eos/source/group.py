@@ -91,7 +91,6 @@ class GroupReport:
 
     def _report(self, position: PartitionOffsets) -> str | None:
         """Commit the offsets that are ahead of the group's. The reason if that failed, else None."""
-        refused = "no answer from the group's coordinator"
         partitions = {topic: list(offsets) for topic, offsets in position.items() if offsets}
         if not partitions:
             return None
@@ -103,8 +102,10 @@ class GroupReport:
             for topic, offsets in position.items()
         }
         newer = {topic: offsets for topic, offsets in newer.items() if offsets}
-        began = time.monotonic()
-        for _ in retrying(_PATIENCE_S) if newer else ():
+        if not newer:
+            return None
+        refused, began = "no answer from the group's coordinator", time.monotonic()
+        for _ in retrying(_PATIENCE_S):
             left = max(0.1, began + _PATIENCE_S - time.monotonic())
             answer = offset_commit(self._client, self._group, newer, min(_TRY_S, left))
             if answer is None:
@@ -116,4 +117,4 @@ class GroupReport:
             refused = name_of(min(wrong))
             if not wrong <= COORDINATOR_RETRIES:
                 break
-        return refused if newer else None
+        return refused

@@ -183,6 +183,7 @@ def next_batch(position: Position, inputs: BatchInput, options: SourceOptions) -
 
     # A range begins at an offset of the log, so a partition that was cut is only moved now, and read the next time.
     ends = nested(flat(inputs.ends) | {partition: going.offsets[partition[0]][partition[1]] for partition in cut})
+    # A partition that was left or cut is logged at once, without regard to `minOffsetsPerTrigger`.
     may_wait = inputs.max_rows is not None and going.left == position.left and not cut
     if may_wait and _waits_for_more(going.offsets, ends, inputs, options):
         return Next(None, run, losses=tuple(losses.reported))
@@ -249,9 +250,9 @@ def _start(position: Position, inputs: BatchInput, options: SourceOptions, losse
     behind = {partition: offset for partition, offset in at.items() if ends.get(partition, offset) < offset}
     short = yield from _still_shorter(behind, options)
     for partition, high in short.items():
-        if cut.get(partition, high) >= ends[partition]:  # nothing was written anew
+        if cut.get(partition, high) >= ends[partition]:  # behind the cut, there is nothing yet that may be read
             losses.report(data_loss(*partition, at[partition], high, ends_early(high)))
-            # Earlier records have been read, though `ends` may be older.
+            # Up to where the logs are the same, records have been read, though the last stable offset may be before.
             at[partition] = cut.pop(partition, ends[partition])
             epochs.pop(partition, None)
     for partition, offset in cut.items():
@@ -306,7 +307,7 @@ def _waits_for_more(at: PartitionOffsets, ends: PartitionOffsets, inputs: BatchI
     if least is None or inputs.pinned:
         return False
     waited_s = inputs.time_s - inputs.run.last_batch_s
-    return waited_s < options.max_trigger_delay_s and sum(range_math.in_wait(at, ends).values()) < least
+    return waited_s < options.max_trigger_delay_s and sum(range_math.backlogs(at, ends).values()) < least
 
 
 def _limited(
@@ -447,14 +448,15 @@ def _report_recreated(position: Position, there: Topics, losses: _Losses) -> Pla
 
 
 def _not_there(topic: str, partition: int, expected: int, there: Topics, options: SourceOptions) -> EosError:
-    """Return the loss of a partition that is gone, or that the options do not include, as they may be another
-    query's."""
+    """Return the loss of a partition that is gone, or that the options do not include: perhaps the checkpoint is
+    another query's."""
     selected = topic in there.partitions or options.selection.includes(topic, partition)
-    cause = f"{options.selection} no longer includes it"
     if topic in there.partitions:
         cause = f"the partition is gone; the partitions read of its topic are {there.partitions[topic]}"
     elif selected:
         cause = "it does not exist: the topic was deleted"
+    else:
+        cause = f"{options.selection} no longer includes it"
     return data_loss(topic, partition, expected, None, cause, selected=selected)
 
 
@@ -526,7 +528,8 @@ def readable(
         ends = {(r.topic, r.partition): r.end for r in kept}
         for (topic, p), differs_at in (yield DivergedFrom(ends, flat(logged.epochs))).items():
             end, epoch = logged.offsets[topic][p], logged.epochs[topic][p]
-            losses.report(log_diverged(topic, p, end, differs_at, epoch))  # where the query goes on, tasks stop
+            # If the query goes on, the range's task stops at the first record of the other log.
+            losses.report(log_diverged(topic, p, end, differs_at, epoch))
     if kept and (pinned or not planned_now):
         ends = {(r.topic, r.partition): r.end for r in kept}
         short = yield from _still_shorter(ends, options)

@@ -23,8 +23,8 @@ Report = Callable[[EosError], None]
 
 #: Ranges share a task up to this many offsets, as a task costs as much as reading some ten thousand rows.
 FEW = 512
-#: And up to this many, and so many ranges, where each core has a task all the same.
-MANY, TOGETHER = 16_384, 16
+#: If each core has a task all the same, up to `MANY_RANGES` ranges share one up to this many offsets.
+MANY, MANY_RANGES = 16_384, 16
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> P
     ``max_rows`` is divided in proportion to the backlog of each partition; one with a backlog gets at least one offset.
     A partition whose end is unknown or before its start does not advance.
     """
-    shares = waiting = in_wait(start, ends)
-    total = sum(waiting.values())
+    shares = backlog = backlogs(start, ends)
+    total = sum(backlog.values())
     if total > max_rows:
-        shares = {partition: max(1, size * max_rows // total) for partition, size in waiting.items()}
+        shares = {partition: max(1, size * max_rows // total) for partition, size in backlog.items()}
         rounded_off = max(0, max_rows - sum(shares.values()))
-        for partition in [partition for partition in waiting if shares[partition] < waiting[partition]][:rounded_off]:
+        for partition in [partition for partition in backlog if shares[partition] < backlog[partition]][:rounded_off]:
             shares[partition] += 1
     result = {topic: dict(partitions) for topic, partitions in start.items()}
     for (topic, p), share in shares.items():
@@ -54,7 +54,7 @@ def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> P
     return result
 
 
-def in_wait(start: PartitionOffsets, ends: PartitionOffsets) -> dict[TopicPartition, int]:
+def backlogs(start: PartitionOffsets, ends: PartitionOffsets) -> dict[TopicPartition, int]:
     """Return the backlog of each partition that has one, in offsets."""
     return {
         (topic, p): ends[topic][p] - at
@@ -125,7 +125,7 @@ def tasks(
 ) -> list[RangeTask]:
     """Return the tasks for these ranges: one for each range, but ranges with at most `FEW` offsets together share one.
     If the user sets ``min_partitions`` or ``max_records``, ranges are split instead of shared. ``cores``: of Spark, if
-    they are known, and a replay may have its rows in other tasks: then up to `TOGETHER` ranges with at most `MANY`
+    they are known, and a replay may have its rows in other tasks: then up to `MANY_RANGES` ranges with at most `MANY`
     offsets share a task, too, as long as there is one for each core."""
     if min_partitions is not None or max_records is not None:
         return [RangeTask((part,)) for part in split(reads, min_partitions, max_records)]
@@ -134,7 +134,7 @@ def tasks(
     offsets = 0
     for r in reads:
         offsets += r.size
-        if not shared or offsets > (room if len(shared[-1]) < TOGETHER else FEW):
+        if not shared or offsets > (room if len(shared[-1]) < MANY_RANGES else FEW):
             shared.append([])
             offsets = r.size
         shared[-1].append(r)

@@ -101,9 +101,11 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._name = uuid.uuid4().hex  # by which events and progress find together, as no source knows its query
         self._losses = Losses(options.fail_on_data_loss)
         self._initial: SparkOffset | None = None
+        #: Where the last plan of this run ends, and the last micro-batch that Spark has run.
         self._planned: SparkOffset | None = None
         self._reached: SparkOffset | None = None
         self._hinted = False
+        #: The last lag that metrics were told was not zero.
         self._told_behind = False
         self._run = Run()
 
@@ -161,21 +163,21 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = (self._reached or self.initialOffset()) if start is None or start == {} else start
         position = read_position(start)
         if self._watch.pinned and self._reached not in (None, self._planned):
-            self._watch.pin()  # the replay of a micro-batch has read newer rows if a log was cut
+            self._watch.pin()  # Spark has replayed a micro-batch, which has read newer rows if a log was cut
         check_cluster(position.cluster, self._watch.topics().cluster)
         if self._group is not None:
             self._group.reach(position.offsets)
         if start != self._initial:
             self._run = replace(self._run, begun=True)
-        plan = self._next(position, limit)
-        while plan.outdated:
-            if plan.hidden and self._watch.pinned:
+        decision = self._next(position, limit)
+        while decision.outdated:
+            if decision.hidden and self._watch.pinned:
                 self._watch.pin()
-            plan = self._next(position, limit)
-        if plan.end is not None:
-            self._planned = offset_log.to_spark(self._marked(plan.end))
+            decision = self._next(position, limit)
+        if decision.end is not None:
+            self._planned = offset_log.to_spark(self._marked(decision.end))
             return self._planned
-        if plan.caught_up:
+        if decision.caught_up:
             self._planned = start
             if self._group is not None and self._watch.pinned:
                 self._group.finish()  # Spark ends this process when there is nothing left
@@ -248,14 +250,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell_lag(position, ends)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         inputs = BatchInput(there, ends, system.monotonic(), self._run, self._watch.pinned, max_rows, only_batch)
-        plan = answered(next_batch(position, inputs, self._options), self._answer)
-        self._run = plan.run
-        self._losses.report_all(plan.losses)
-        for sentence in plan.taken_up:
+        decision = answered(next_batch(position, inputs, self._options), self._answer)
+        self._run = decision.run
+        self._losses.report_all(decision.losses)
+        for sentence in decision.taken_up:
             logger.warning("%s", sentence)
-        if plan.end is not None and not self._told_behind:  # else nothing is told while it runs, however long
+        # Rows for a query that had no lag: Spark does not ask for a report while the micro-batch runs, however long.
+        if decision.end is not None and not self._told_behind:
             self._tell_lag(position, ends)
-        return plan
+        return decision
 
     def _tell_lag(self, position: Position, ends: PartitionOffsets) -> None:
         if self._events:

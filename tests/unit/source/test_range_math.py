@@ -161,7 +161,7 @@ def test_ranges_of_few_rows_share_a_task(sizes):
     assert all(rows[i] + firsts[i + 1] > range_math.FEW for i in range(len(tasks) - 1))
 
 
-@given(st.lists(st.integers(1, 2 * range_math.MANY // range_math.TOGETHER), max_size=60), st.integers(1, 40))
+@given(st.lists(st.integers(1, 2 * range_math.MANY // range_math.MANY_RANGES), max_size=60), st.integers(1, 40))
 def test_ranges_share_a_task_up_to_more_where_each_core_has_one(sizes, cores):
     """All of them, in order. Two neighbours only where they are too many together, in offsets or in ranges."""
     reads = [OffsetRange("t", p, 7, 7 + size) for p, size in enumerate(sizes)]
@@ -171,7 +171,7 @@ def test_ranges_share_a_task_up_to_more_where_each_core_has_one(sizes, cores):
 
     def fits(ranges):
         offsets = sum(r.end - r.start for r in ranges)
-        return offsets <= range_math.FEW or (offsets <= most and len(ranges) <= range_math.TOGETHER)
+        return offsets <= range_math.FEW or (offsets <= most and len(ranges) <= range_math.MANY_RANGES)
 
     assert all(len(task.ranges) == 1 or fits(task.ranges) for task in tasks)
     assert not any(fits([*one.ranges, other.ranges[0]]) for one, other in itertools.pairwise(tasks))
