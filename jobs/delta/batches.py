@@ -154,7 +154,7 @@ class Batches:
         if before is None:
             raise no_table(self.path, ", where it was when the job started")
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))
-        last = before.transactions(application)
+        last = before.last_batch(application)
         if last is not None and last >= batch:
             note = BatchNote.from_checkpoint(checkpoint, batch, {})
             if last > batch:
@@ -169,7 +169,7 @@ class Batches:
             write()
         after = table.state()
         is_same = after is not None and after.id == before.id
-        if after is None or not (is_same or after.transactions(application) == batch):
+        if after is None or not (is_same or after.last_batch(application) == batch):
             doing = f"micro-batch {batch} was written to it"
             raise stop("EOS_OTHER_TABLE.recreated", path=self.path, doing=doing)
         oldest = before.version + 1 if is_same else 0

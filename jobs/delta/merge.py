@@ -208,7 +208,7 @@ class Proof:
 
     def check(self, commit: TableCommit, note: BatchNote, again: bool) -> None:
         """Check the counts of a merge. Raises TableError (EOS_DELTA_MERGE_COUNTS). ``again``: the table had the
-        micro-batch before, so that keys which it has twice are reported already.
+        micro-batch before; then keys that it has in more than one row are no error.
 
         Delta counts more than there are where Spark runs tasks again, and where the table has two rows of one key. So
         then the keys are looked for in the table; fewer than there are is an error at once.

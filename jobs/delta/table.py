@@ -97,7 +97,7 @@ class TableVersion:
         self.version: int = snapshot.version()
         self.id: str = snapshot.metadata().id()
 
-    def transactions(self, application: str) -> int | None:
+    def last_batch(self, application: str) -> int | None:
         """Return the last batch that this application has committed."""
         version = self._snapshot.transactions().get(application)
         return int(version.get()) if version.isDefined() else None
@@ -137,7 +137,7 @@ class MergedTable:
     def last_batch(self, application: str) -> int | None:
         """Return the last batch that this application has committed to the table, by the table's log as it is now."""
         state = self.state()
-        return None if state is None else state.transactions(application)
+        return None if state is None else state.last_batch(application)
 
     def commit_of(self, application: str, batch: int, *, newest: int, oldest: int = 0) -> TableCommit | None:
         """Return the commit by which this application has written a batch, among these versions; None where there is
@@ -226,8 +226,8 @@ def check_names(rows: StructType) -> None:
 
 
 def fit(table: MergedTable, schema: StructType, *, evolve: bool) -> None:
-    """Check that the table has exactly these columns. With ``evolve``, columns that it lacks are added, and it may have
-    others.
+    """Check that the table has exactly these columns. With ``evolve``, it may have others, and gets the ones that it
+    lacks.
 
     Raises TableError.
     """

@@ -93,7 +93,8 @@ class FilesCommit(ABC, Generic[H]):
 
     @abstractmethod
     def remembered(self, handle: H) -> Remembered:
-        """Return the table's memory of the query. Raises TableError where it is not the table that the query knows."""
+        """Return the table's memory of the query. Raises TableError where it is not the table that the query knows; if
+        this micro-batch has landed there, it is taken back."""
 
     @abstractmethod
     def check_table(self, handle: H) -> None:
@@ -141,8 +142,8 @@ class FilesCommit(ABC, Generic[H]):
         look_again = self.append(handle)
         failpoints.reach("table.committed")
         after = look_again()
-        self.remembered(after)
-        self.check_there(handle)
+        self.remembered(after)  # raises where the commit has landed in another table
+        self.check_not_removed(handle)
         self.tidy(after)
         return False
 
@@ -159,7 +160,7 @@ class FilesCommit(ABC, Generic[H]):
         if not self.has_file(handle, oldest.path):
             raise stop("EOS_TABLE_FILES_OLD.gone", path=self.path, batch=self.batch.number, file=oldest.path)
 
-    def check_there(self, handle: H) -> None:
+    def check_not_removed(self, handle: H) -> None:
         """Check after the commit that no clean-up has removed the files meanwhile. Raises TableError
         (EOS_TABLE_FILES_LOST)."""
         oldest = self._oldest()

@@ -116,7 +116,8 @@ class FileWriter:
         self._attempt = attempt
         self._body = pa.schema([column for column in layout.schema if column.name not in layout.partition_by])
         self._with_statistics = _with_statistics(self._body)
-        self._waiting: dict[Partition, _Waiting] = {}
+        #: One for each partition so far, also if nothing is left in it.
+        self._buffers: dict[Partition, _Buffer] = {}
         self._held_bytes = 0
         #: The least recently written file comes first.
         self._open: dict[Partition, _OpenFile] = {}
@@ -152,10 +153,8 @@ class FileWriter:
 
     def close(self) -> tuple[DataFile, ...]:
         """Finish all files. Raises the store's errors; then no file may be committed."""
-        for partition in list(self._waiting):
+        for partition in list(self._buffers):
             self._flush(partition)
-            self._finish(partition)
-        for partition in list(self._open):
             self._finish(partition)
         self._closed = True
         return tuple(self._files)
@@ -165,40 +164,40 @@ class FileWriter:
         for file in self._open.values():
             file.drop()
         self._open.clear()
-        self._waiting.clear()
+        self._buffers.clear()
         left = [path for path in self._begun if not _deleted(self._store, path)]
         if left:
             logger.info("Files of a failed attempt were not deleted; they are in no commit: %s", ", ".join(left))
         self._begun.clear()
 
     def _add(self, partition: Partition, rows: pa.RecordBatch) -> None:
-        waiting = self._waiting.get(partition)
-        if waiting is None:
-            waiting = self._waiting[partition] = self._new(partition)
+        buffer = self._buffers.get(partition)
+        if buffer is None:
+            buffer = self._buffers[partition] = self._new(partition)
         size = rows.nbytes
-        if waiting.held_bytes + size > self._layout.row_group_bytes:
+        if buffer.held_bytes + size > self._layout.row_group_bytes:
             self._flush(partition)
-        waiting.batches.append(rows)
-        waiting.held_bytes += size
+        buffer.batches.append(rows)
+        buffer.held_bytes += size
         self._held_bytes += size
         while self._held_bytes > self._layout.buffer_bytes:
-            self._flush(max(self._waiting, key=lambda one: self._waiting[one].held_bytes))
+            self._flush(max(self._buffers, key=lambda one: self._buffers[one].held_bytes))
 
-    def _new(self, partition: Partition) -> _Waiting:
-        if len(self._waiting) >= self._layout.most_partitions:
+    def _new(self, partition: Partition) -> _Buffer:
+        if len(self._buffers) >= self._layout.most_partitions:
             columns = ", ".join(self._layout.parts)
             raise stop("EOS_TABLE_PARTITIONS", most=self._layout.most_partitions, columns=columns)
-        return _Waiting("" if self._layout.keys else directory_of(self._layout.partition_by, partition))
+        return _Buffer("" if self._layout.keys else directory_of(self._layout.partition_by, partition))
 
     def _flush(self, partition: Partition) -> None:
         """Write the buffered rows of a partition as a row group."""
-        waiting = self._waiting[partition]
-        if not waiting.batches:
+        buffer = self._buffers[partition]
+        if not buffer.batches:
             return
-        table = pa.Table.from_batches(waiting.batches, self._body)
-        self._held_bytes -= waiting.held_bytes
-        waiting.batches, waiting.held_bytes = [], 0
-        file = self._open.pop(partition, None) or self._begin(waiting.directory)
+        table = pa.Table.from_batches(buffer.batches, self._body)
+        self._held_bytes -= buffer.held_bytes
+        buffer.batches, buffer.held_bytes = [], 0
+        file = self._open.pop(partition, None) or self._begin(buffer.directory)
         self._open[partition] = file
         file.write(table)
         if file.size_bytes >= self._layout.target_bytes:
@@ -231,7 +230,7 @@ class FileWriter:
 
 
 @dataclass
-class _Waiting:
+class _Buffer:
     """The buffered rows of a partition."""
 
     directory: str

@@ -69,8 +69,8 @@ def in_words(places: Mapping[str, tuple[int, int]]) -> str:
 @dataclass(frozen=True)
 class Remembered:
     """A table's memory of a query; None for unknown fields. ``last``: the last micro-batch; ``digest``: of that one, if
-    it was committed past the JVM. Of a Delta table also ``read``: its version before that commit; ``table``: a digest
-    of the id of the table that the commit was meant for."""
+    it was committed past the JVM. Of a Delta table also ``read``: the version on which that was committed; ``table``: a
+    digest of the id of the table that the commit was meant for."""
 
     last: int | None
     digest: int | None

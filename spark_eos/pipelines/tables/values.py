@@ -177,9 +177,7 @@ def _check_types(given: pa.DataType, wanted: pa.DataType, column: str) -> None:
     elif types.is_map(wanted) and types.is_map(given):
         _check_types(given.key_type, wanted.key_type, f"{column}.key")
         _check_types(given.item_type, wanted.item_type, f"{column}.value")
-    elif (
-        not any(is_one(given) and fits(given, wanted) for is_one, fits in _CASTS if given != wanted) and given != wanted
-    ):
+    elif given != wanted and not any(is_one(given) and fits(given, wanted) for is_one, fits in _CASTS):
         raise stop("EOS_TABLE_COLUMNS.type", column=column, type=given, wanted=wanted)
 
 

@@ -5,9 +5,9 @@
   read: a handle that was updated after another driver's commit would commit the micro-batch again. So each try opens
   the table, looks up the query's last micro-batch, and commits with that handle.
 - *A commit says which table it is meant for.* If the table was recreated between look and commit, neither the store nor
-  delta-rs can tell. The first try, after which most commits are done, lets no version of anybody else come between; and
-  behind each commit the table is opened once more. A commit that has landed in another table is taken back, and no
-  start takes it for its own.
+  delta-rs can tell. The first try, with which most commits are done, has no retries of delta-rs: it becomes the next
+  version, or fails. And behind each commit the table is opened once more. A commit that has landed in another table is
+  taken back, and no start takes it for its own.
 - *Every commit has the query's transaction*, even without files: delta-rs compares it when it rebases a commit on
   others that came first.
 """
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 _SHARE = 4
 #: The property with the number of micro-batches between two checkpoints of the log, and Delta's default.
 _CHECKPOINT, _EACH = "delta.checkpointInterval", 10
-#: Without that property, a large table's log has fewer: a version for so many actions of the last checkpoint, and no
-#: more than so many versions. A checkpoint has the names of all files, where each of these versions has some.
+#: Without that property, a checkpoint waits for one more version for each so many actions in the last one, but for no
+#: more versions than these: it has the names of all files of the table, a version of a few.
 _ACTIONS, _MOST = 1000, 100
 #: The most versions of the table among which a RESTORE is looked for.
 _MOST_VERSIONS = 10_000

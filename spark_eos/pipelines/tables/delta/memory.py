@@ -33,8 +33,8 @@ TransactionVersion = Callable[[str], int | None]
 
 
 def transactions_of(batch: RangeBatch, read_version: int, table: str) -> list[tuple[str, int]]:
-    """Return application ids and versions for the commit of a micro-batch on ``read_version`` of the table with this
-    id."""
+    """Return application ids and versions, Delta's transactions, for the commit of a micro-batch on ``read_version`` of
+    the table with this id."""
     query = batch.query
     ends = [(f"{query}#{name_of_partition(place)}", end) for place, (_, _, end) in batch.spans.items()]
     known = [(_DIGEST, batch.digest), (_READ, read_version), (_TABLE, digest_of(table))]

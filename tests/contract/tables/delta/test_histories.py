@@ -119,7 +119,7 @@ def properties_are_those_of_the_start(patch: pytest.MonkeyPatch) -> None:
 def files_of_any_age_are_committed(patch: pytest.MonkeyPatch) -> None:
     """Whether or not they are there."""
     patch.setattr(DeltaCommit, "check_age", lambda self, handle: None)
-    patch.setattr(DeltaCommit, "check_there", lambda self, handle: None)
+    patch.setattr(DeltaCommit, "check_not_removed", lambda self, handle: None)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_what_is_swept_is_in_no_snapshot(tmp_path, seed) -> None:
 def test_files_of_any_age_that_are_committed_are_found(tmp_path, monkeypatch) -> None:
     """Put back, this mistake is seen: a driver that slept names files that were swept."""
     monkeypatch.setattr(IcebergCommit, "check_age", lambda self, table: None)
-    monkeypatch.setattr(IcebergCommit, "check_there", lambda self, table: None)
+    monkeypatch.setattr(IcebergCommit, "check_not_removed", lambda self, table: None)
 
     def is_read(seed: int) -> bool:
         try:

@@ -159,7 +159,7 @@ def test_memory_is_bounded_over_all_partitions(store: Store) -> None:
     with FileWriter(store, layout, ATTEMPT) as writer:
         for begin in range(100):
             writer.write(rows(begin * 10, 10, f"p{begin % 7}"))
-            assert sum(one.held_bytes for one in writer._waiting.values()) == writer._held_bytes <= 20_000
+            assert sum(one.held_bytes for one in writer._buffers.values()) == writer._held_bytes <= 20_000
         files = writer.close()
     assert sum(file.rows for file in files) == 1000
 
