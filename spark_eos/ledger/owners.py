@@ -109,10 +109,10 @@ class Cluster:
 class Transaction:
     """An open transaction of a query; with ``of_ledger``, the query's ledger transaction.
 
-    ``decided``: it may only be committed; None if unknown, for the reason in ``problem``; ``unread``: as the query's
-    head could not be read. ``run`` and ``batch``: None
-    for a transaction of an earlier run. ``timeout_s``: None if it never expires. ``open_s``: its age, by the clocks of
-    the coordinator and of this machine. ``job``: the id of a batch write (`job.id`).
+    ``decided``: it may only be committed; None if unknown, for the reason in ``problem``; ``unread``: that reason is
+    that the query's head could not be read. ``run`` and ``batch``: None for a transaction of an earlier run.
+    ``timeout_s``: None if it never expires. ``open_s``: its age, by the clocks of the coordinator and of this machine.
+    ``job``: the id of a batch write (`job.id`).
     """
 
     id: str
@@ -286,8 +286,8 @@ def parts(cluster: Cluster, transaction: Transaction) -> list[TransactionPart]:
     """Return the parts of a transaction, from the leaders of its partitions."""
     data = cluster.ports(transaction.query).data
     own = transaction.producer_id, transaction.epoch
-    commands = []
+    listed = []
     for topic, partition in sorted(transaction.places):
         state = data.partition(topic, partition)
-        commands.append(TransactionPart(topic, partition, state.open.get(own) if state is not None else None))
-    return commands
+        listed.append(TransactionPart(topic, partition, state.open.get(own) if state is not None else None))
+    return listed

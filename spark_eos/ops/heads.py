@@ -16,7 +16,7 @@ from spark_eos.protocol.head_codec import decode, foreach_batch_write_of
 
 @dataclass(frozen=True)
 class SinkHead:
-    """The newest head of one sink.
+    """The newest head of one sink: of a stream, of a batch write, or of the writes to one sink within a foreachBatch.
 
     ``key``: the sink's key in the ledger and in transactional ids; ``query``: the id of the query, which is another
     one than the key for a sink within foreachBatch; ``name``: of the sink within foreachBatch, `WHOLE` for all of them,

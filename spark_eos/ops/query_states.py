@@ -15,7 +15,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.ledger.owners import Cluster, Transaction, TransactionPart, check_listed, find, parts
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, newest_heads
-from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, QueryState
+from spark_eos.ops.state import CheckpointState, Liveness, QueryState, ReadPartition
 from spark_eos.ops.table_state import table_in, table_state
 from spark_eos.protocol.commands import known_head
 from spark_eos.protocol.head import NOBODY
@@ -202,7 +202,7 @@ def checkpoint_state(logs: Logs, cluster: Cluster) -> CheckpointState:
 
 def _inputs(
     cluster: Cluster, planned: PartitionOffsets, committed: PartitionOffsets, counts: Mapping[str, int]
-) -> list[InputPartition]:
+) -> list[ReadPartition]:
     """Return the input partitions on this cluster. ``counts``: the number of partitions of each topic that exists
     there."""
     there = {topic: [p for p in sorted(of) if p < counts.get(topic, 0)] for topic, of in planned.items()}
@@ -210,7 +210,7 @@ def _inputs(
     begin: PartitionOffsets = begin_offsets(cluster.client, asked) if asked else {}
     end: PartitionOffsets = end_offsets(cluster.client, asked) if asked else {}
     return [
-        InputPartition(topic, p, at, *(offsets.get(topic, {}).get(p) for offsets in (committed, begin, end)))
+        ReadPartition(topic, p, at, *(offsets.get(topic, {}).get(p) for offsets in (committed, begin, end)))
         for topic, of in sorted(planned.items())
         for p, at in sorted(of.items())
     ]

@@ -22,7 +22,7 @@ _LOSSES = {OURS: "EOS_SOURCE_DATA_LOSS", BUILT_IN: "KAFKA_DATA_LOSS"}
 
 
 @dataclass(frozen=True)
-class InputPartition:
+class ReadPartition:
     """A partition of the input: where the newest planned micro-batch and the newest committed one end, and the log's
     first offset and end; None where that is not known."""
 
@@ -56,7 +56,7 @@ class CheckpointState:
     committed: Sequence[int] = ()
     stateful: bool = False
     sources: Sequence[str] = ()
-    partitions: Sequence[InputPartition] = ()
+    partitions: Sequence[ReadPartition] = ()
     recreated_topics: Sequence[str] = ()
     elsewhere: Sequence[str] = ()
     left: PartitionOffsets = field(default_factory=dict)
@@ -102,8 +102,9 @@ class CheckpointState:
 class Liveness:
     """Signs of a run. A run that waits for rows gives none, so that "no sign" does not mean "no run".
 
-    ``signs``: changes between two looks, in a few words; ``last_s``: seconds since the newest sign before that,
-    None if there is none; ``closed``: the last run of each sink is closed; ``quiet_s``: a sign that is younger counts.
+    ``signs``: changes between two looks, in a few words; ``last_s``: seconds since the newest sign before that, None if
+    there is none; ``closed``: the last run of each sink is closed, or there was none; ``quiet_s``: a sign that is
+    younger counts.
     """
 
     signs: Sequence[str] = ()

@@ -1,5 +1,5 @@
-"""``spark-eos status``: the state of queries as text and JSON. Exit code: 0 if no query needs attention, 1 if one does;
-2, by the caller, if that is not known."""
+"""``spark-eos status``: the state of queries as text and JSON. Exit code: 0 if no query needs attention, 1 if one does,
+2 if that is not known; the caller gives 2 for an error, too."""
 
 from __future__ import annotations
 

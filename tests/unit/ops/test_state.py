@@ -18,7 +18,7 @@ from spark_eos.ledger.reader import StoredHead
 from spark_eos.ops import query_states
 from spark_eos.ops.checkpoint_logs import Logs
 from spark_eos.ops.heads import SinkHead, sink_head
-from spark_eos.ops.state import CheckpointState, InputPartition, Liveness, QueryState
+from spark_eos.ops.state import CheckpointState, Liveness, QueryState, ReadPartition
 from spark_eos.ops.status import as_json, as_text, overview
 from spark_eos.protocol.head import (
     Decision,
@@ -42,7 +42,7 @@ def decision(batch: int, *verdicts: Verdict | None) -> Decision:
 
 
 def shown(planned: Sequence[int], done: Sequence[int], *heads: SinkHead) -> QueryState:
-    place = InputPartition("t", 0, 9, None, 0, 12)
+    place = ReadPartition("t", 0, 9, None, 0, 12)
     at = CheckpointState("/c", planned, done, False, ["eos-kafka"], [place])
     return QueryState("q" if planned else None, heads, checkpoint=at, liveness=Liveness(closed=True))
 
@@ -222,19 +222,19 @@ def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_p
         query_states, "end_offsets", lambda _, places: {t: dict.fromkeys(ps, 700) for t, ps in places.items()}
     )
     at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
-    assert at.partitions == [InputPartition("orders", 0, 1000, 1000, None, None)]
+    assert at.partitions == [ReadPartition("orders", 0, 1000, 1000, None, None)]
     assert (at.recreated_topics, at.elsewhere, at.lag) == ([], ["orders"], None)
     text = as_text(QueryState("q", checkpoint=at))
     assert "orders: on another cluster" in text and "lag         unknown" in text
     for here["id"] in ("SOURCE", ""):  # brokers may have no id
         at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
-        assert at.partitions == [InputPartition("orders", 0, 1000, 1000, 0, 700)]
+        assert at.partitions == [ReadPartition("orders", 0, 1000, 1000, 0, 700)]
         assert (at.recreated_topics, at.elsewhere) == (["orders"], [])
 
 
 def at_end(committed: int | None, begin: int | None, recreated: Sequence[str] = ()) -> QueryState:
     """A query that has done micro-batch 1, at these offsets of two partitions; the logs end at 1000."""
-    places = [InputPartition("t", 0, 500, committed, begin, 1000), InputPartition("u", 0, 990, 990, 0, 1000)]
+    places = [ReadPartition("t", 0, 500, committed, begin, 1000), ReadPartition("u", 0, 990, 990, 0, 1000)]
     at = CheckpointState("/c", [0, 1], [0, 1], False, ["eos-kafka"], places, recreated)
     return QueryState("q", [own(decision(1, OK))], checkpoint=at, liveness=Liveness(closed=True))
 
