@@ -90,6 +90,7 @@ class Run:
             query.create, query.end_hanging = topics.create, self._end_what_holds
         for strike in self.query.handlers:
             self.world.handlers[strike] = self._strike_one
+        self.world.handlers[Strike.CHECKPOINT_LOST] = self._lose_files
 
     def _watch(self, query: Query) -> Watch:
         watch = Watch(self.cluster, query)
@@ -165,6 +166,12 @@ class Run:
         """What strikes a query strikes the first one that it can, from a choice on."""
         first = self.world.step % len(self.queries)
         return any(query.handlers[fault.strike](actor, fault) for query in self.queries[first:] + self.queries[:first])
+
+    def _lose_files(self, actor: Actor, fault: Fault) -> bool:
+        """Not after a week and the loss of a ledger: nothing else may be left of micro-batch 0."""
+        if self.a_week_passed and any(watch.ledger_lost for watch in self.watches):
+            return False
+        return self._strike_one(actor, fault)
 
     def _is_past_the_first(self) -> bool:
         """Whether each start, also one that goes on, tells by the checkpoint alone that its query has a head."""
