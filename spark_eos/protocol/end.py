@@ -245,8 +245,7 @@ def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Visibi
 
     Raises Unclear where neither the log nor its leader shows the outcome.
     """
-    plain = {w.pair: w for w in written if not w.end_fences}
-    return {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
+    return {w.pair: _has_ended(ports, w) for w in written if not w.end_fences}
 
 
 def _has_ended(ports: Ports, w: Written) -> Visibility | None:

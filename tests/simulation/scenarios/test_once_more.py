@@ -7,7 +7,7 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.protocol.commands import abort_undecided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import settle
+from spark_eos.protocol.end import find_held, settle
 from spark_eos.protocol.head import Pair, Verdict
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
@@ -56,6 +56,26 @@ def test_while_the_log_cannot_tell_nothing_is_said_to_be_broken(brokers: Brokers
     assert isinstance(error, Unclear)
     brokers.end(other, commit=False)
     assert settle(brokers.ports(), [written]) == {written.pair: COMMITTED}
+
+
+@on_brokers
+def test_what_another_task_ends_while_it_is_looked_at_is_not_broken(brokers: Brokers):
+    """It was open once more, without a row, when the coordinator was asked last."""
+    brokers.cluster.transaction_version = 1
+    written = brokers.decided("commit.ended")
+    open_once_more(brokers, written.pair)
+    ports, answers = brokers.ports(), []
+    describe = ports.coordinator.describe
+
+    def ended_after_the_second(ids):
+        answers.append(describe(ids))
+        if len(answers) == 2:
+            brokers.end(written.pair, commit=True)
+        return answers[-1]
+
+    ports.coordinator.describe = ended_after_the_second
+    assert find_held(ports, [written])[1] == []
+    assert brokers.state(written.pair) is State.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(("timed_out", "raised_to"), [(False, 1), (True, 1), (True, 2)])
