@@ -318,9 +318,8 @@ class Watch:
             return False
         record = log.records[offset] if log.begin <= offset < log.end else None
         owners = [pair for pair in self.fates if pair.id == said["transactional_id"]]
-        return record is not None and any(
-            (p.producer_id, p.epoch) == (record.producer_id, record.epoch) for p in owners
-        )
+        is_row = record is not None and not record.control  # and no marker, of an end that came after the loss
+        return is_row and any((p.producer_id, p.epoch) == (record.producer_id, record.epoch) for p in owners)
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""
