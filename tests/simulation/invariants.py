@@ -303,9 +303,9 @@ class Watch:
         said = error.parameters
         place, offset = (said["topic"], said["partition"]), said["offset"]
         log = self.cluster.logs.get(place)
-        done = {(p.producer_id, p.epoch) for p, done in self.fates.items() if p.id == said["transactional_id"] and done}
+        done = [pair for pair, done in self.fates.items() if pair.id == said["transactional_id"] and done]
         record = log.records[offset] if log is not None and offset < log.end and place not in self._deleted else None
-        is_own = record is not None and (record.producer_id, record.epoch) in done
+        is_own = record is not None and any(self._is_of(record, pair) for pair in done)
         return bool(done) and (not is_own or record.visible is False or offset in log.once_aborted)
 
     def _is_there(self, error: EosError) -> bool:
@@ -319,7 +319,7 @@ class Watch:
         record = log.records[offset] if log.begin <= offset < log.end else None
         owners = [pair for pair in self.fates if pair.id == said["transactional_id"]]
         is_row = record is not None and not record.control  # and no marker, of an end that came after the loss
-        return is_row and any((p.producer_id, p.epoch) == (record.producer_id, record.epoch) for p in owners)
+        return is_row and any(self._is_of(record, pair) for pair in owners)
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""
