@@ -28,7 +28,6 @@ SHARES = (
         "tests/integration/source/test_rights.py",
         "tests/integration/kafka/test_same_scenarios.py",
     ),
-    ("tests/integration/sink/test_bad_input.py",),
     ("tests/integration/test_acls.py", "tests/integration/test_secure.py"),  # the cluster with users and certificates
     ("tests/integration/sink/test_foreach_batch.py",),
     ("tests/chaos/test_from_table_kills.py",),
