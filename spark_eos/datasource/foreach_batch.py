@@ -76,6 +76,7 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
             try:
                 super().save(path, *arguments, **options)
             except BaseException as error:
+                _own_run.cache_clear()
                 unwritten.note(given)
                 ours = as_error(error)
                 if ours is None:
@@ -101,6 +102,6 @@ def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
 
 @cache
 def _own_run() -> str:
-    """Return a run id for the lifetime of this process, for sessions that have none. Another process has another
-    run."""
+    """Return a run id for sessions that have none: the same until a write of this process fails, as Spark's abort then
+    closes the run for good. Another process has another run."""
     return str(uuid.uuid4())

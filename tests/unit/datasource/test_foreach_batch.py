@@ -1,0 +1,60 @@
+"""Which run of a query a write within foreachBatch belongs to, without Spark."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_eos.datasource.foreach_batch import batch_writer
+from spark_eos.sink import unwritten
+
+SPARKS = str(uuid.uuid4())
+
+
+class Frame:
+    """As Spark's DataFrame, its session, context and writer. ``group``: the thread's job group; None in a thread of the
+    user's own, where Spark names no query either. ``fails``: whether ``save()`` does."""
+
+    def __init__(self, group: str | None = None, *, fails: bool = False) -> None:
+        known = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "3", "spark.jobGroup.id": group}
+        self.sparkSession = self.sparkContext = self
+        self.getLocalProperty = (known if group else {}).get
+        self.write = Writer()
+        self.write.fails = fails
+
+
+class Writer:
+    """As Spark's DataFrameWriter."""
+
+    fails = False
+
+    def format(self, source: str) -> Writer:
+        return self
+
+    mode = format
+
+    def options(self, **options: str) -> Writer:
+        self.run = options["foreachBatch.run"]
+        return self
+
+    def save(self, *_: object, **__: object) -> None:
+        if self.fails:
+            raise ZeroDivisionError
+
+
+def run_of(frame: Frame) -> str:
+    return batch_writer(frame, 3, sink="s", query="q").run
+
+
+def test_a_write_that_fails_ends_the_run_that_this_process_has_named(monkeypatch):
+    """Spark's abort has closed it for good, and the query may be started again in this process."""
+    monkeypatch.setattr(unwritten, "note", lambda given: None)
+    run, both = run_of(Frame()), [batch_writer(Frame(fails=True), 3, sink=sink, query="q") for sink in ("s", "t")]
+    batch_writer(Frame(), 3, sink="u", query="q").save()
+    assert {writer.run for writer in both} == {run_of(Frame())} == {run}
+    for writer in both:
+        with pytest.raises(ZeroDivisionError):
+            writer.save()
+    assert run_of(Frame()) == run_of(Frame()) != run
+    assert run_of(Frame(SPARKS)) == SPARKS
