@@ -97,7 +97,15 @@ def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
     except (AttributeError, PySparkException):  # in Spark Connect
         return None, None, None
     query, run, batch = (context.getLocalProperty(name) for name in (_QUERY, _RUN, _BATCH))
-    return query, run if query is not None else None, batch
+    return query, _as_run(run) if query is not None else None, batch
+
+
+def _as_run(group: str | None) -> str | None:
+    """Return the job group if it is an id, as Spark's are; the function may have set a group of its own."""
+    try:
+        return str(uuid.UUID(group))
+    except (TypeError, ValueError):
+        return None
 
 
 @cache

@@ -47,6 +47,14 @@ def run_of(frame: Frame) -> str:
     return batch_writer(frame, 3, sink="s", query="q").run
 
 
+@pytest.mark.parametrize(("group", "is_run"), [(SPARKS, True), ("hourly load", False), (None, False)])
+def test_the_run_is_sparks_own_where_the_job_group_is_one(group, is_run):
+    """A user's own job group would name every start alike, and a start whose run was closed could never write again."""
+    run = run_of(Frame(group))
+    assert (run == group) == is_run and str(uuid.UUID(run)) == run
+    assert run_of(Frame(group)) == run
+
+
 def test_a_write_that_fails_ends_the_run_that_this_process_has_named(monkeypatch):
     """Spark's abort has closed it for good, and the query may be started again in this process."""
     monkeypatch.setattr(unwritten, "note", lambda given: None)
