@@ -168,7 +168,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
         ending_option=ending_option,
         isolation=parse_isolation(properties.get("isolation.level", "read_committed")),
         group_id=group or (f"{prefix}-spark-eos" if prefix else None),
-        sink=json.loads(raw.get(offset_log.SINK, "{}")),
+        sink=parsed(offset_log.SINK, lambda _, text: json.loads(text), raw.get(offset_log.SINK, "{}")),
         **values,
     )
     return options, given
@@ -302,7 +302,7 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
 
 
 def _unknown(key: str, table: tuple[Option, ...]) -> EosError:
-    names = [option.name for option in table] + ["kafka.bootstrap.servers"]
+    names = [option.name for option in table if option.doc] + ["kafka.bootstrap.servers"]
     lowered = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     side, call = ("sink", "writeStream") if table is SOURCE else ("source", "readStream")

@@ -54,6 +54,9 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """Parse and check a user's options of ``df.write``. Raises OptionError."""
     values, options = _parsed(raw)
     job_id = values.pop("job_id", None)
+    if values and not {"query", "run", "batch"} <= values.keys():
+        name = next(option.name for option in FOREACH_BATCH if option.attribute in values)
+        raise stop("EOS_OPTION_UNSUPPORTED.remove", option=name, why="spark_eos.batch_writer sets it", instead="")
     if values and job_id is not None:
         raise _job_id_refused("a write of spark_eos.batch_writer is named by its query, its micro-batch and its sink")
     if values:

@@ -117,6 +117,7 @@ def test_a_password_in_an_address_is_not_shown():
         {"startingOffsetsByTimestamp": '{"t":{"0":%s}}' % ("1" * 5_000)},
         {"assign": "[" * 100_000},
         {"assign": '{"\\ud800":[0]}'},
+        {"#sink": "{"},
         {"fetchOffset.retryIntervalMs": str(2**63 - 1)},
         {"kafkaConsumer.pollTimeoutMs": str(2**31)},
     ],

@@ -50,3 +50,19 @@ def test_a_query_that_is_named_like_an_ingest_is_refused():
     with pytest.raises(OptionError, match="EOS_OPTION_RESERVED") as raised:
         batch_writer(nobody, 0, query=f"{INGESTS}flights")
     assert "names that begin with 'ingest '" in raised.value.message
+
+
+@pytest.mark.parametrize("name", ["query", "run", "batch", "sink"])
+def test_an_option_that_batch_writer_sets_is_refused_alone(name):
+    """Whoever reads its name somewhere, such as in a plan, is told who sets it."""
+    with pytest.raises(OptionError, match=rf"'foreachBatch\.{name}'.*spark_eos\.batch_writer") as raised:
+        write_options(SERVERS | {"topic": "t", f"foreachBatch.{name}": "1"})
+    assert raised.value.condition == "EOS_OPTION_UNSUPPORTED"
+
+
+def test_options_that_nobody_sets_by_hand_are_not_listed():
+    """Only those that users may set."""
+    for unknown in ("zzz", "foreachBatch.sinks"):
+        with pytest.raises(OptionError, match="EOS_OPTION_UNKNOWN") as raised:
+            write_options(SERVERS | {unknown: "1"})
+        assert "foreachBatch" not in raised.value.hint and "job.id" in raised.value.hint
