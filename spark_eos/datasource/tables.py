@@ -44,7 +44,10 @@ def columns(given: Mapping[str, str]) -> StructType:
     if secret is not None:
         raise stop("EOS_TABLE_SECRET", option=secret)
     if "topic" in options and not any(key in options for key in _SELECTIONS):
-        write_options(options)
+        if "job.id" in options:
+            why = "it names one write: set it on an INSERT, by WITH ('job.id' = …)"
+            raise stop("EOS_OPTION_CONFLICT.remove", option="job.id", given="set", why=why)
+        write_options({**options, "job.id": "of an INSERT"})
         fields = _WRITTEN
     else:
         fields = schema(source_options(options).include_headers).fields

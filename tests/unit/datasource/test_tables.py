@@ -9,6 +9,8 @@ from pyspark.sql.types import StructType
 
 from spark_eos.datasource.tables import columns, is_created, options_of
 from spark_eos.errors import OptionError
+from spark_eos.options.writes import write_options
+from spark_eos.protocol.head import BatchWrite
 from spark_eos.source.schema import schema
 
 READ = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingoffsets": "earliest"}
@@ -87,6 +89,15 @@ def test_bad_options_are_refused_when_the_table_is_created(options):
     """A table's options are refused as early as a query's."""
     with pytest.raises(OptionError, match="EOS_OPTION"):
         columns(created(options))
+
+
+def test_a_table_names_no_single_write():
+    """Every INSERT but the first would be done already. One with a `job.id` of its own may be two-phase."""
+    with pytest.raises(OptionError, match=r"job\.id.*WITH") as caught:
+        columns(created(WRITTEN | {"job.id": "x"}))
+    assert caught.value.condition == "EOS_OPTION_CONFLICT"
+    found = columns(created(WRITTEN | {"transaction.two.phase.commit": "true"}))
+    assert write_options(options_of(stored(found), {"job.id": "x"}, writes=True)).write == BatchWrite("x", "t")
 
 
 def test_a_use_without_any_options_says_what_spark_does_not_pass_on():
