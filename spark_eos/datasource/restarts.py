@@ -152,8 +152,11 @@ def _count(restart: Restart, query: str) -> None:
 
 
 def _empty_cache() -> None:
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        session.catalog.clearCache()
+    try:
+        session = SparkSession.active()  # or the default one, in a thread that has none
+    except PySparkRuntimeError:
+        return
+    session.catalog.clearCache()

@@ -56,7 +56,7 @@ def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401
         written = query._jsq.streamingQuery().lastExecution().logical()  # noqa: SLF001  # PySpark has no API for this
         if written.table().name() != _FORMAT:
             return None
-        spark: Any = SparkSession.getActiveSession()
+        spark: Any = SparkSession.active()  # or the default one, in a thread that has none
         options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(written.writeOptions())
         given = {str(name): str(options[name]) for name in options}
     except Exception:  # there was no micro-batch, or the query is one of Spark Connect

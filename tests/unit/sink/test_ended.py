@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_eos.datasource import restarts
 from spark_eos.errors import ProtocolStop
@@ -33,6 +35,18 @@ def test_a_query_whose_options_are_known_is_looked_at(looks, stopped):
     remember("run", OPTIONS)
     check_end(SimpleNamespace(id="query", runId="run", recentProgress=()), stopped=stopped)
     assert looks == [("query", None, stopped)]
+
+
+def test_options_that_spark_knows_are_asked_for_in_any_thread(looks, monkeypatch: pytest.MonkeyPatch):
+    """A thread that the user has started has no active session."""
+    session, query = MagicMock(), MagicMock(id="query", recentProgress=())
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    session._jvm.scala.jdk.javaapi.CollectionConverters.asJava.return_value = given
+    query._jsq.streamingQuery().lastExecution().logical().table().name.return_value = "eos-kafka"
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    check_end(query, stopped=False)
+    assert looks == [("query", None, False)]
 
 
 def test_the_last_micro_batch_that_was_finished_is_one_that_the_ledger_has_to_know(looks):
