@@ -6,7 +6,7 @@ secrets, is in a class that is made for the query.
 
 from __future__ import annotations
 
-import uuid
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,8 @@ class RangeQuery:
     ) -> StreamingQuery:
         """Return the query, started, which reads and writes by a data source of its own. ``trigger``: arguments of
         Spark's ``trigger``."""
-        format_ = f"eos-kafka-copy-{uuid.uuid4().hex[:8]}"
+        # Spark keeps all data sources of a session: a start replaces that of the start before.
+        format_ = f"eos-kafka-copy-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
         spark.dataSource.register(data_source_of(self, format_, metrics_events.here()))
         with in_session(spark):
             ranges = spark.readStream.format(format_).load()
@@ -53,7 +54,7 @@ class RangeQuery:
                 writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # the caller has seen it
             query = writer.start()
         if self.sink is not None:
-            remember(str(query.runId), self.sink)
+            remember(query, self.sink)
         return query
 
 

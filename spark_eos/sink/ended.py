@@ -18,14 +18,14 @@ from spark_eos.sink.session import session_for
 
 _FORMAT = "eos-kafka"
 
-#: Options of sinks whose queries this process has started, by Spark's run id, where Spark's plan of the query does not
-#: have them.
-_started: dict[str, SinkOptions] = {}
+#: Run id and sink of the newest start, in this process, of queries whose plan does not have the sink's options, by
+#: Spark's id of the query.
+_started: dict[str, tuple[str, SinkOptions]] = {}
 
 
-def remember(run: str, options: SinkOptions) -> None:
+def remember(query: Any, options: SinkOptions) -> None:  # noqa: ANN401  # as below
     """Note where a query writes whose options Spark does not know."""
-    _started[run] = options
+    _started[str(query.id)] = str(query.runId), options
 
 
 def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a StreamingQuery, or an object with its methods
@@ -34,7 +34,9 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
     Nothing is done for a query that writes elsewhere, within foreachBatch, or through Spark Connect, whose server
     knows the options alone.
     """
-    options = _started.get(str(getattr(query, "runId", None))) or _options_of(query)
+    run, options = _started.get(str(getattr(query, "id", None)), (None, None))
+    if run is None or run != str(query.runId):
+        options = _options_of(query)
     if options is None:
         return
     client = broker_client(options.kafka)

@@ -32,9 +32,21 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, int | None, boo
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_query_whose_options_are_known_is_looked_at(looks, stopped):
     """Of a copy, whose options only this process has."""
-    remember("run", OPTIONS)
-    check_end(SimpleNamespace(id="query", runId="run", recentProgress=()), stopped=stopped)
+    query = SimpleNamespace(id="query", runId="run", recentProgress=())
+    remember(query, OPTIONS)
+    check_end(query, stopped=stopped)
     assert looks == [("query", None, stopped)]
+
+
+def test_only_the_newest_start_of_a_query_is_remembered(looks):
+    """A program may start a copy of what is there every minute, and the options have secrets."""
+    before = len(ended._started)
+    for run in ("run 1", "run 2"):
+        remember(SimpleNamespace(id="query of two runs", runId=run), OPTIONS)
+    assert len(ended._started) == before + 1
+    for run in ("run 1", "run 2"):
+        check_end(SimpleNamespace(id="query of two runs", runId=run, recentProgress=()), stopped=False)
+    assert len(looks) == 1
 
 
 def test_options_that_spark_knows_are_asked_for_in_any_thread(looks, monkeypatch: pytest.MonkeyPatch):
@@ -53,8 +65,9 @@ def test_the_last_micro_batch_that_was_finished_is_one_that_the_ledger_has_to_kn
     """A trigger that has nothing to do names the next one, which nobody has run."""
     finished = [{"batchId": batch, "durationMs": {"addBatch": 5, "triggerExecution": 9}} for batch in (7, 8)]
     idle = {"batchId": 9, "durationMs": {"triggerExecution": 1}}
-    remember("run", OPTIONS)
-    check_end(SimpleNamespace(id="query", runId="run", recentProgress=[*finished, idle]), stopped=False)
+    query = SimpleNamespace(id="query", runId="run", recentProgress=[*finished, idle])
+    remember(query, OPTIONS)
+    check_end(query, stopped=False)
     assert looks == [("query", 8, False)]
 
 
