@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from spark_eos.base import system
 from spark_eos.base.topic_partition import TopicPartition
+from spark_eos.errors import stop
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import Codec
 from spark_eos.kafka.config.values import enumerated, integer
-from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.partitioner import Partitioner
@@ -311,7 +311,15 @@ class ArrowProducer:
                 self._sender.leave_out(target, sealed.count)
             return
         if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
-            raise too_large(target, sealed.count, len(sealed.data))
+            topic, partition = target
+            raise stop(
+                "EOS_ROW_TOO_LARGE.request",
+                topic=topic,
+                partition=partition,
+                rows=sealed.count,
+                bytes=len(sealed.data),
+                most=_LARGEST_REQUEST - self._in_flight_bytes,
+            )
         self._sender.add(target, sealed)
 
 
