@@ -270,6 +270,7 @@ def _by_fsspec(scheme: str, location: str) -> Store:
     except ImportError:
         raise NoStore(f"pyarrow has no file system {scheme}:, and fsspec is not installed") from None
     files, root = fsspec.core.url_to_fs(location)
+    files.invalidate_cache()  # one instance serves the whole process, and may keep listings for good
     return Store(pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(files)), root)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from spark_eos.base import system
 from spark_eos.base.topic_partition import TopicPartition
@@ -23,6 +24,8 @@ LOOKS_S = 120.0
 
 #: Timeout for the responses of all leaders, in seconds.
 _ANSWERS_S = 5.0
+#: Time for a leader to read an offset in tiered storage, in ms. From Kafka 3.8 on, its remote.fetch.max.wait.ms counts.
+_TIERED_MS = 500
 
 #: Instead of a partition's number: the whole topic.
 _ALL = -1
@@ -69,7 +72,7 @@ class RecordLookup:
         self._absences = Absences(MISSING_S, LOOKS_S)
 
     def look(self, pair: Pair, probe: Probe) -> Visibility | None:
-        fetched = fetch_once(self._client, probe.topic, probe.partition, probe.offset, max_bytes=1)
+        fetched = self._fetch(probe, probe.offset)
         if fetched is None:
             return Visibility.EXPIRED if self._gone([(probe.topic, probe.partition)]) else None
         answer, data = fetched
@@ -80,7 +83,7 @@ class RecordLookup:
             raise unreadable(probe.topic, self._client.bootstrap_servers)
         if answer.error == OK and answer.high_watermark <= probe.offset and not self._is_within(probe):
             return Visibility.EXPIRED
-        if answer.error != OK or answer.stable <= probe.offset:
+        if answer.error != OK or answer.stable <= probe.offset or not answer.lists_aborted:
             return None
         try:
             batch = next((b for b in walk_batches(data, answer.size, answer.aborted) if b.last >= probe.offset), None)
@@ -99,7 +102,8 @@ class RecordLookup:
 
         A Fetch response lists the aborted transactions whose markers lie behind the requested offset, even if it
         returns no bytes. So a Fetch from the offset behind a transaction's first record lists the transaction if and
-        only if it was aborted: its marker cannot lie before that offset.
+        only if it was aborted: its marker cannot lie before that offset. From tiered storage, a leader returns no list
+        without records: such a transaction is looked up alone.
 
         The lowest offsets come first: a transaction that holds readers back at one offset does so at all later ones.
 
@@ -163,9 +167,8 @@ class RecordLookup:
         self._note(probe, answer)
         if answer.error in ANOTHER_TOPIC and probe.topic_id:
             return self._deleted(probe)
-        if answer.error == OK and not answer.lists_aborted:
-            return None
-        if answer.error != OK or answer.stable == probe.offset + 1:  # in this case, the list is empty
+        at_end = answer.stable == probe.offset + 1  # in this case, the list is empty
+        if answer.error != OK or not answer.lists_aborted or at_end:
             return self.look(pair, probe)
         if answer.stable <= probe.offset:
             return None if answer.stable in begins else Visibility.BLOCKED
@@ -206,13 +209,23 @@ class RecordLookup:
         begin = begin_offsets(self._client, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
         if begin <= probe.offset:
             return Visibility.EXPIRED
-        fetched = fetch_once(self._client, probe.topic, probe.partition, begin, max_bytes=1)
-        if fetched is None or fetched[0].error != OK:
+        fetched = self._fetch(probe, begin)
+        if fetched is None or fetched[0].error != OK or not fetched[0].lists_aborted:
             return None
         answer, _ = fetched
         if (pair.producer_id, probe.offset) in answer.aborted:
             return Visibility.ABORTED
         return None if answer.stable <= begin < answer.high_watermark else Visibility.EXPIRED
+
+    def _fetch(self, probe: Probe, offset: int) -> tuple[FetchResponse, bytes] | None:
+        """Return the response for an offset of the probe's partition, and a record batch; None without a response. It
+        lists nothing where a leader has not read the offset in tiered storage in time. Only there, the request waits:
+        where nothing can be read yet, it would wait for as long as it may."""
+        ask = partial(fetch_once, self._client, probe.topic, probe.partition, offset, max_bytes=1)
+        fetched = ask()
+        if fetched is None or fetched[0].error != OK or fetched[0].lists_aborted:
+            return fetched
+        return ask(max_wait_ms=_TIERED_MS)
 
     def _is_within(self, probe: Probe) -> bool:
         """Return whether the partition has this offset, which was acknowledged. A leader that answers ListOffsets has

@@ -210,14 +210,15 @@ def find_held(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Br
     opened = set()
     for pair, description in _ongoing(ports, by_pair).items():
         starts, w = [], by_pair[pair]
+        noted_at = _noted(w)
         for topic, partition in (place for place in description.places if place not in w.empty):
-            state = states.get((topic, partition)) or _state_of(ports, topic, partition, w)
+            noted = noted_at.get((topic, partition))
+            state = states.get((topic, partition)) or _state_of(ports, topic, partition, pair, noted)
             if state is not _NOTHING_OPEN and state is not _LOG_GONE:
                 states[topic, partition] = state
             begin = state.open.get((pair.producer_id, pair.epoch))
             if begin is not None:
                 opened.add(pair)
-            noted = _noted(w, topic, partition)
             what = _problem(state, pair, begin, noted)
             if what is not None:
                 broken.setdefault(pair, Broken(pair, topic, partition, what))
@@ -255,7 +256,8 @@ def _has_ended(ports: Ports, w: Written) -> Visibility | None:
         state = fate_by_log(ports, w)
         if state is not None:
             return state
-        if _state_of(ports, *partition, w).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
+        there = _state_of(ports, *partition, w.pair, w.probe)
+        if there.open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
             return None
     raise _silent(*partition)
 
@@ -273,9 +275,9 @@ def fate_by_log(ports: Ports, w: Written, *, everywhere: bool = False) -> Visibi
     return None if everywhere and state is Visibility.ABORTED and None in others else state
 
 
-def _noted(w: Written, topic: str, partition: int) -> Probe | None:
-    """Return where the transaction began in a partition, as its task has noted it."""
-    return next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
+def _noted(w: Written) -> dict[tuple[str, int], Probe]:
+    """Return where the transaction began in each partition, as its task has noted it."""
+    return {(at.topic, at.partition): at for at in (w.probe, *w.begins)}
 
 
 def _problem(state: PartitionState, pair: Pair, begin: int | None, noted: Probe | None) -> str | None:
@@ -311,16 +313,15 @@ def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
     return {pair: d for pair, d in known.items() if d.pair == pair and d.state is State.ONGOING}
 
 
-def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
+def _state_of(ports: Ports, topic: str, partition: int, pair: Pair, noted: Probe | None) -> PartitionState:
     """Return the state of a partition of this transaction. A leader that does not answer for any producer may have
     forgotten them, a day after the last one has written, or lead a topic that was created anew: then the log shows that
     the transaction is not open there."""
-    begin = _noted(w, topic, partition)
     for _ in ports.retrying():
         state = ports.data.partition(topic, partition)
         if state is not None:
             return state
-        own = ports.data.look(w.pair, begin) if begin is not None else None
+        own = ports.data.look(pair, noted) if noted is not None else None
         if own in (Visibility.ABORTED, Visibility.EXPIRED):
             return _NOTHING_OPEN if own is Visibility.ABORTED else _LOG_GONE
     raise _silent(topic, partition)

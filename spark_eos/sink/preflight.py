@@ -13,13 +13,14 @@ from spark_eos.base.caches import log_once, ttl_cache
 from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
 from spark_eos.checkpoint.files import Checkpoint
-from spark_eos.errors import CheckpointError, EosError, stop
+from spark_eos.errors import CheckpointError, EosError, invalid_option, stop
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config, topic_config
 from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.errors import Cause, init_error, unauthorized
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
@@ -150,16 +151,18 @@ def check_output(client: BrokerClient, topic: str) -> None:
 
 
 def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
-    """Return how long a transaction of a task may live, in ms. Raises OptionError (EOS_TRANSACTION_TIMEOUT_TOO_LONG).
+    """Return how long a transaction of a task may live, in ms. Raises OptionError.
 
     Where the user may not read the brokers' limit, InitProducerId refuses a longer one. The limit is for transactions
-    that expire.
+    that expire, as one with `NEVER_MS` does not, also without two-phase commit.
     """
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     chosen = options.transaction_timeout_ms
     if most is not None and chosen is not None and chosen > most and not options.two_phase:
         raise stop("EOS_TRANSACTION_TIMEOUT_TOO_LONG", timeout_ms=chosen, most=f", which is {most}")
-    return chosen or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
+    if chosen == NEVER_MS and not options.two_phase:
+        raise invalid_option("transaction.timeout.ms", str(chosen), "less: no timeout ends such a transaction")
+    return chosen or (None if most == NEVER_MS else most) or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
 def check_group(client: BrokerClient, group: str) -> None:

@@ -51,7 +51,7 @@ def _missing_since_the_first_time(patch: pytest.MonkeyPatch) -> None:
 def _asked_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A leader that names no producer has not answered, whatever its log says."""
 
-    def state_of(ports: Any, topic: str, partition: int, w: Any) -> Any:
+    def state_of(ports: Any, topic: str, partition: int, *_: Any) -> Any:
         for _ in ports.retrying():
             state = ports.data.partition(topic, partition)
             if state is not None:

@@ -9,7 +9,6 @@ import pytest
 
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import end as end_module
-from spark_eos.protocol.head import Probe, Written
 from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import ledger
@@ -49,10 +48,7 @@ def handed_over_wherever_it_begins(patch: pytest.MonkeyPatch) -> None:
     late, which would notice it, asks for the first record only."""
     patch.setattr(tasks, "check_begins", lambda *_: None)
 
-    def noted(w: Written, topic: str, partition: int) -> Probe | None:
-        return w.probe if (w.probe.topic, w.probe.partition) == (topic, partition) else None
-
-    patch.setattr(end_module, "_noted", noted)
+    patch.setattr(end_module, "_noted", lambda w: {(w.probe.topic, w.probe.partition): w.probe})
     nobody_looks_back(patch)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from spark_eos.kafka.net.schema import (
     INT32,
@@ -22,6 +22,9 @@ _PARTITION = record(
 )
 #: The field of both requests.
 TOPICS = array(record(name=STRING, partitions=array(_PARTITION)))
+#: Partitions of one request: a coordinator writes their offsets as one batch, and refuses them all where that is longer
+#: than max.message.bytes of __consumer_offsets (1 MiB).
+_MOST = 1000
 
 
 class CommittedPartition(Record):
@@ -37,6 +40,16 @@ class CommittedTopic(Record):
 class OffsetCommitResponse(Record):
     throttle_time_ms: Int32
     topics: tuple[CommittedTopic, ...]
+
+
+def in_parts(offsets: Mapping[str, Mapping[int, int]]) -> Iterator[dict[str, dict[int, int]]]:
+    """Divide offsets by topic and partition into parts, one for each request."""
+    every = [(topic, p, offset) for topic, of in offsets.items() for p, offset in of.items()]
+    for begin in range(0, len(every), _MOST):
+        part: dict[str, dict[int, int]] = {}
+        for topic, p, offset in every[begin : begin + _MOST]:
+            part.setdefault(topic, {})[p] = offset
+        yield part
 
 
 def as_topics(offsets: Mapping[str, Mapping[int, int]]) -> list[dict[str, object]]:

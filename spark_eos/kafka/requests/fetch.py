@@ -316,13 +316,14 @@ def fetch_once(
     max_bytes: int,
     *,
     isolation: Isolation = "read_committed",
+    max_wait_ms: int = 0,
 ) -> tuple[FetchResponse, bytes] | None:
-    """Fetch from one partition, without waiting for more records. Returns the response and the records' bytes; None
-    without a response."""
+    """Fetch from one partition; where there is no record yet, the broker waits for ``max_wait_ms``. Returns the
+    response and the records' bytes; None without a response."""
     try:
         connection = connect(client, topic, partition)
         try:
-            connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
+            connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
             answer = connection.receive_one(client.silence_s)
             data = answer.records
         except BaseException:

@@ -9,7 +9,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Request, record
 from spark_eos.kafka.requests.add_partitions_to_txn import add_offsets_to_txn
-from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
+from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics, in_parts
 from spark_eos.kafka.requests.partition_codes import partition_codes
 from spark_eos.kafka.transactions import FENCING_END
 
@@ -39,7 +39,7 @@ def txn_offset_commit(
 ) -> int | None:
     """Add offsets by topic and partition to a transaction, (transactional id, producer id, epoch), that this
     ``version`` of EndTxn will end. Returns Kafka's error code, of the group or of any of the partitions; None without a
-    response about all of them within ``timeout_s``."""
+    response about all of them, to each request within ``timeout_s``. After either, all may be added once more."""
     fencing = version >= FENCING_END
     added = OK if fencing else add_offsets_to_txn(client, transaction, group, timeout_s)
     if added != OK:
@@ -56,11 +56,14 @@ def txn_offset_commit(
         "generation_id": -1,
         "member_id": "",
         "group_instance_id": None,
-        "topics": as_topics(offsets),
     }
-    answer = client.ask(node, TXN_OFFSET_COMMIT if fencing else TXN_OFFSET_COMMIT_PLAIN, values, timeout_s)
-    codes = None if answer is None else partition_codes(answer.topics, offsets)
-    wrong = None if codes is None else next((code for code in codes.values() if code != OK), OK)
-    if wrong is None or wrong in COORDINATOR_MOVED:
-        client.forget([group], CoordinatorKind.GROUP)
-    return wrong
+    request = TXN_OFFSET_COMMIT if fencing else TXN_OFFSET_COMMIT_PLAIN
+    for part in in_parts(offsets):
+        answer = client.ask(node, request, values | {"topics": as_topics(part)}, timeout_s)
+        codes = None if answer is None else partition_codes(answer.topics, part)
+        wrong = None if codes is None else next((code for code in codes.values() if code != OK), OK)
+        if wrong is None or wrong in COORDINATOR_MOVED:
+            client.forget([group], CoordinatorKind.GROUP)
+        if wrong != OK:
+            return wrong
+    return OK

@@ -208,6 +208,18 @@ def test_what_pyarrow_does_not_know_is_left_to_fsspec():
     assert Checkpoint("memory://place/chk").query_id() == "from-memory"
 
 
+def test_a_listing_that_fsspec_keeps_is_read_anew(monkeypatch):
+    """As of an object store, which has one instance in a process: Spark writes without it."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    find, kept = MemoryFileSystem.find, {}
+    monkeypatch.setattr(MemoryFileSystem, "find", lambda fs, path, **how: kept.setdefault(path, find(fs, path, **how)))
+    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda fs, path=None: kept.clear())
+    for batch in (1, 2):
+        MemoryFileSystem().pipe(f"/kept/chk/offsets/{batch}", b"v1")
+        assert Checkpoint("memory://kept/chk").last_batch("offsets") == batch
+
+
 def test_a_write_that_fails_leaves_no_draft(tmp_path):
     """Nobody would look for it."""
     (tmp_path / "name").mkdir()

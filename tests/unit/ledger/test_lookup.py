@@ -27,7 +27,7 @@ PAIR, PLACE = Pair("eos-q-1-0-0", 1000, 3), Probe("out", 0, 0)
 def found(patch: pytest.MonkeyPatch, *batches: dict[str, object], stable: int = 9) -> Visibility | None:
     """What is said where the log has these batches from the place on."""
     there = {"base": 0, "last": 0, "producer_id": 1000, "epoch": 3, "control": False, "aborted": False}
-    answer = SimpleNamespace(error=0, high_watermark=9, stable=stable, size=1, aborted=())
+    answer = FetchResponse(0, 1, (), 0, stable, 9)
     patch.setattr(lookup, "fetch_once", lambda *_, **__: (answer, b""))
     patch.setattr(lookup, "walk_batches", lambda *_: (SimpleNamespace(**there | batch) for batch in batches))
     return RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"}))).look(PAIR, PLACE)
@@ -57,6 +57,34 @@ def test_no_record_at_the_place_is_an_outcome_only_below_the_stable_end(
 ) -> None:
     """A broker holds the records of an open transaction back: they are there."""
     assert found(monkeypatch, stable=stable) is says
+
+
+@pytest.mark.parametrize("begin", [0, 4])
+@pytest.mark.parametrize(("waits", "says"), [(True, Visibility.ABORTED), (False, None)])
+def test_an_offset_in_tiered_storage(
+    begin: int, waits: bool, says: Visibility | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the broker has read it there, for which some wait only as long as the request says, it answers without
+    records, and without a list; to a request for no bytes, always. ``begin``: of the log."""
+    asked: list[tuple[int, bool]] = []
+
+    def fetch_once(_: object, topic: str, number: int, offset: int, *, max_wait_ms: int = 0, **__: object) -> object:
+        asked.append((offset, max_wait_ms > 0))
+        if offset < begin:
+            return FetchResponse(Code.OFFSET_OUT_OF_RANGE, 0), b""
+        there = waits and max_wait_ms > 0
+        return FetchResponse(0, there, ((1000, 0),) * there, begin, 9, 9, lists_aborted=there), b""
+
+    empty = FetchResponse(0, 0, (), 0, 9, 9, lists_aborted=False)
+    batch = SimpleNamespace(base=0, last=0, producer_id=1000, epoch=3, control=False, aborted=True)
+    monkeypatch.setattr(lookup, "fetch_once", fetch_once)
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {("out", 0): (empty, b"")})
+    monkeypatch.setattr(lookup, "walk_batches", lambda _, size, *__: iter([batch] * size))
+    monkeypatch.setattr(lookup, "begin_offsets", lambda *_: {"out": {0: begin}})
+    monkeypatch.setattr(lookup, "end_offsets", lambda *_: {"out": {0: 9}})
+    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): says}
+    assert asked[-2:] == [(begin, False), (begin, True)]
 
 
 @dataclass
@@ -155,10 +183,9 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
     assert requests <= max([sum(p.partition == n for _, p in places) for n in (0, 1)])
 
 
-@pytest.mark.parametrize("answer", [None, FetchResponse(0, 0, (), 0, 9, 9, lists_aborted=False)])
-def test_an_answer_that_says_nothing_of_aborted_transactions_is_none(answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is silence."""
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {} if answer is None else {("out", 0): (answer, b"")})
+def test_silence_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any transaction of the partition."""
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {})
     own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     monkeypatch.setattr(own, "_gone", lambda _: set())
     places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink import preflight as module
-from spark_eos.sink.preflight import preflight
+from spark_eos.sink.preflight import preflight, transaction_timeout
 
 CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 
@@ -58,3 +61,26 @@ def test_a_store_that_cannot_be_read_is_tried_once_in_a_while(
         preflight(CLIENT, options_at("viewfs://odd/there/tried-once"))
     assert asked == ["cluster"] and len(opened) == 1
     assert [record for record in caplog.records if "The query continues" in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("most", "chosen", "timeout_ms"),
+    [
+        (900_000, None, 900_000),
+        (900_000, 60_000, 60_000),
+        (NEVER_MS, None, 900_000),
+        (NEVER_MS, NEVER_MS - 1, NEVER_MS - 1),
+        (NEVER_MS, NEVER_MS, None),
+        (900_000, 900_001, None),
+    ],
+)
+def test_a_transaction_expires(most: int, chosen: int | None, timeout_ms: int | None):
+    """Unless two-phase commit is asked for: Kafka takes the longest timeout for that."""
+    options = SinkOptions(CLIENT.properties, transaction_timeout_ms=chosen)
+    broker = {"transaction.max.timeout.ms": str(most)}
+    if timeout_ms is not None:
+        assert transaction_timeout(options, broker) == timeout_ms
+        return
+    with pytest.raises(OptionError, match=f"'transaction.timeout.ms' is {chosen}"):
+        transaction_timeout(options, broker)
+    assert transaction_timeout(replace(options, two_phase=True), broker) == chosen

@@ -105,6 +105,30 @@ def test_what_an_answer_leaves_out_is_not_done(answer):
     assert client.forgotten == 1
 
 
+def test_offsets_of_many_partitions_are_committed_by_several_requests():
+    """A coordinator writes those of one request as one batch, which may have 1 MiB."""
+    offsets = {"t": {p: p for p in range(1500)}, "u": {p: p for p in range(600)}}
+    sent: list[dict[str, int]] = []
+
+    class Answering(Coordinator):
+        def ask(self, node: int, request: Any, values: Any, *_: Any) -> Any:
+            sent.append({topic["name"]: len(topic["partitions"]) for topic in values["topics"]})
+            return SimpleNamespace(
+                topics=[
+                    SimpleNamespace(
+                        name=topic["name"],
+                        partitions=[SimpleNamespace(error_code=0, **p) for p in topic["partitions"]],
+                    )
+                    for topic in values["topics"]
+                ]
+            )
+
+    client: Any = Answering()
+    groups.ConsumerGroup(client, "g").commit(offsets)
+    assert txn_offset_commit(client, ("x", 1, 1), "g", offsets, 1.0, FENCING_END) == 0
+    assert sent == [{"t": 1000}, {"t": 500, "u": 500}, {"u": 100}] * 2
+
+
 def short(ask: Callable[[Any], object], answer: Any) -> None:
     """Ask as often as fits into no time at all."""
     with pytest.MonkeyPatch.context() as patch:
