@@ -106,13 +106,20 @@ def test_nothing_happens_where_nobody_listens(path):
 
 
 def test_a_listener_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
-    """It never takes a connection: events are lost, and telling of them takes no time."""
+    """It never takes a connection: events are lost, and telling of them takes no time, or little for a large one."""
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind("events")
         hanging.listen(1)
+        Events("events").tell("lag", lag="x" * 1_000_000)
         for _ in range(50):  # any wait would be for ever
             Events("events").tell("committed")
+
+
+def test_an_event_that_is_larger_than_the_buffer_of_a_socket_arrives(inbox, recent):
+    """Such as the lag of ten thousand partitions."""
+    inbox.events.tell("lag", lag="x" * 1_000_000)
+    wait_for(lambda: names(recent) == ["lag"], "the event")
 
 
 def test_what_is_no_event_is_left_out(inbox, recent):
