@@ -148,6 +148,17 @@ def test_a_consumer_that_fails_keeps_nothing_from_the_others(recent, caplog):
     assert [record.getMessage() for record in caplog.records].count(said) == 1
 
 
+def test_the_latest_events_take_no_more_than_so_many_bytes():
+    """The oldest give way to the next, and one that is larger than all of it is left out."""
+    recent = Recent(largest=100)
+    for n in range(9):
+        recent.take({"event": "x", "at": n})
+    assert [event["at"] for event in parsed(recent.as_lines())] == [5, 6, 7, 8]
+    recent.take({"event": "x" * 100, "at": 9})
+    recent.take({"event": "x", "at": 10})
+    assert [event["at"] for event in parsed(recent.as_lines())] == [10]
+
+
 def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
     """When it is full, one older file is kept; both are read, in order, and go on when the process starts again."""
     path = tmp_path / "events.jsonl"
@@ -425,6 +436,7 @@ def test_what_is_in_the_way_of_metrics_is_logged(session, caplog, tmp_path, monk
         metrics = start(session, port, "127.0.0.1", str(tmp_path if what == "file" else tmp_path / "events"))
         metrics.close()
     assert (metrics.port is None) == (what == "port")
+    assert any(isinstance(one, Recent) for one in metrics._hub._consumers) == (what != "port")  # who would ask?
     said = {"port": f"port {port}", "file": "no events are kept", "socket": "commits are not counted"}[what]
     assert [said in record.getMessage() for record in caplog.records] == [True]
 
