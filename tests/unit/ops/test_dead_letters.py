@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import CommandError
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
+from spark_eos.ops import dead_letters
 from spark_eos.ops.dead_letters import (
     RECEIPT,
     DeadLetter,
@@ -20,6 +22,7 @@ from spark_eos.ops.dead_letters import (
     _as_text,
     _produce,
     _TopicReader,
+    _transaction,
     ranges_in,
 )
 from tests.support.runs.input_counts import inputs
@@ -223,6 +226,19 @@ def test_a_record_that_falls_with_another_one_is_not_the_cause():
     for code in (KafkaError._PURGE_QUEUE, KafkaError.INVALID_RECORD, KafkaError._PURGE_INFLIGHT):
         _produce(Client(), refused, "t", {"value": code})
     assert [error.code() for error in refused] == [KafkaError.INVALID_RECORD]
+
+
+def test_a_transaction_ends_at_so_many_bytes(monkeypatch):
+    """So that large letters, however many, are through before its timeout."""
+    monkeypatch.setattr(dead_letters, "_BYTES_AT_ONCE", 4)
+    written: list[bytes | None] = []
+    producer = SimpleNamespace(begin_transaction=lambda: None, commit_transaction=lambda _: None)
+    producer.produce = lambda topic, *, value, **_: written.append(value) if topic == "t" else None
+    reader = SimpleNamespace(log=lambda _: LOG, check_log=lambda: None)
+    waiting = ((replace(letter(), offset=n), "t" if n else None) for n in range(6))
+    while _transaction(producer, reader, waiting, back=True):
+        written.append(None)
+    assert written == [b"v", b"v", None, b"v", b"v", None, b"v", None]
 
 
 @pytest.mark.parametrize(
