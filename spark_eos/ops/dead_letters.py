@@ -464,8 +464,12 @@ class _TopicReader:
             if to is None and letter.cluster not in (None, self.cluster):
                 raise stop("EOS_LETTER_UNSENDABLE.cluster", place=place, topic=target, cluster=letter.cluster)
             into = self._target(target)
+            problem = ""
             if partition is not None and partition >= into.partitions:
                 problem = f"belongs to partition {partition} of {target}, which is not there any more"
+            elif letter.time_ms == 0 and into.settings.get("message.timestamp.type") != "LogAppendTime":
+                problem = f"is of {utc(0)}, and the client would send it to {target} with the time of now"
+            if problem:
                 where = {"topic": target, "partition": partition}
                 raise stop("EOS_LETTER_UNSENDABLE.to", place=place, problem=problem, **where)
             unfit = unfit_setting(into.settings, letter.time_ms, self.began_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
@@ -16,11 +17,13 @@ from spark_eos.ops import dead_letters
 from spark_eos.ops.dead_letters import (
     RECEIPT,
     DeadLetter,
+    DeadLetters,
     PartitionLog,
     Receipt,
     SentOffsets,
     _as_text,
     _produce,
+    _Target,
     _TopicReader,
     _transaction,
     ranges_in,
@@ -239,6 +242,27 @@ def test_a_transaction_ends_at_so_many_bytes(monkeypatch):
     while _transaction(producer, reader, waiting, back=True):
         written.append(None)
     assert written == [b"v", b"v", None, b"v", b"v", None, b"v", None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "time_ms", "says"),
+    [
+        ({}, 0, "is of 1970-01-01T00:00:00.000Z"),
+        ({"message.timestamp.type": "LogAppendTime"}, 0, None),
+        ({"retention.ms": "5"}, 5, "retention.ms=5"),
+        ({"retention.ms": "5"}, -5, None),
+    ],
+)
+def test_a_letter_of_a_time_that_would_not_stay_is_refused(reader, settings, time_ms, says):
+    """The client sends 0 as the time of now; before 1970, brokers go by the time of their file."""
+    record = Record(1, [WHY])
+    record.timestamp = lambda: (1, time_ms)
+    made = reader(record)
+    made._letters, made.began_ms = DeadLetters(None, "dead"), 1_000_000
+    made._target = lambda name: _Target(1, settings)
+    with pytest.raises(CommandError, match=r"offset 1 of dead-0") if says else nullcontext() as caught:
+        assert [target for _, target in made.targets("out")] == ["out"]
+    assert says is None or says in caught.value.message
 
 
 @pytest.mark.parametrize(
