@@ -9,6 +9,7 @@ the values of a map, and ``|2`` is the third branch of a union.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,9 +28,6 @@ MOST_LEVELS = 32
 MOST_NODES = 20_000
 #: Digits of a decimal, in Spark and in Arrow's decimal128.
 MOST_DIGITS = 38
-#: The logarithm of 2 to base 10, rounded down, and its denominator. For up to 2^34 bits, a product is less than 2e-20
-#: too low, and none comes nearer than 1e-11 to a whole number, so that its whole part is right.
-_LOG_2, _LOG_ONE = 301029995663981195213738894724, 10**30
 DURATION_BYTES, UUID_BYTES = 12, 16
 
 #: The supported logical types by base type. Any other logical type is ignored.
@@ -369,7 +367,7 @@ def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
     precision, scale = tree.get("precision"), tree.get("scale", 0)
     if type(precision) is not int or type(scale) is not int or precision < 1 or not 0 <= scale <= precision:
         return None
-    if base == "fixed" and precision > (8 * tree["size"] - 1) * _LOG_2 // _LOG_ONE:
+    if base == "fixed" and precision > math.floor((8 * tree["size"] - 1) * math.log10(2)):
         return None  # ``size`` bytes cannot hold as many digits
     if scale > MOST_DIGITS:
         raise stop("EOS_AVRO_SCHEMA.digits", path=path or "the schema", scale=scale, most=MOST_DIGITS)
