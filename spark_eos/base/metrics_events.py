@@ -2,7 +2,7 @@
 
 Commits run in Python workers that Spark starts and ends as it likes, on the driver's machine. They send events through
 a Unix socket in a folder that only its owner can enter; Spark pickles its path with the data source. Nothing here
-waits, raises or retries: if nobody listens, the event is lost, and nothing else.
+raises or retries, or waits longer than a moment: if nobody listens, the event is lost, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import json
 import socket
 import time
 from dataclasses import dataclass
+
+#: Seconds for an event that does not fit into the socket's buffer (200 kB on Linux), such as the lag of more than 4,000
+#: partitions, while the listener takes its beginning.
+_SEND_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Events:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.setblocking(False)
                 connection.connect(self.path)
-                connection.send(line.encode() + b"\n")
+                connection.settimeout(_SEND_S)
+                connection.sendall(line.encode() + b"\n")
 
 
 NOWHERE = Events()

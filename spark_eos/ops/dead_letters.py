@@ -1,6 +1,6 @@
 """``spark-eos dead-letters``: counts the records of a dead-letter topic, prints some, and sends them again.
 
-Dead letters are sent again by transactions of some thousand. Each transaction writes the records, and for each
+Dead letters are sent again by transactions of up to some thousand. Each transaction writes the records, and for each
 partition of the dead-letter topic that it takes some from, a receipt in that partition with their offsets. So each is
 sent once, however often the command runs or is killed: retention removes the oldest records first, compaction keeps a
 record whose key no other has, and a receipt outlives its dead letters. A consumer group's offsets would not, as brokers
@@ -56,6 +56,8 @@ _ID = "spark-eos-dead-letters"
 RECEIPT = "__spark_eos.resent"
 #: The most dead letters in a transaction.
 _AT_ONCE = 5000
+#: Bytes of keys and values with which a transaction ends: they get through within its timeout at 300 kB/s.
+_BYTES_AT_ONCE = 16 << 20
 #: Seconds without progress after which the command fails.
 _SILENCE_S = 30.0
 #: The client waits so long for a whole batch of records, also where the end of the partition is all that is left.
@@ -330,6 +332,7 @@ def _transaction(
     """Send the next dead letters by one transaction, if there are any; return how many went to each topic."""
     receipts: dict[int, Receipt] = {}
     counts: Counter[str] = Counter()
+    size = 0
     refused: list[ClientError] = []
     try:
         for letter, target in waiting:
@@ -339,8 +342,9 @@ def _transaction(
                 if not counts:
                     producer.begin_transaction()
                 counts[target] += 1
+                size += len(letter.key or b"") + len(letter.value or b"")
                 _produce(producer, refused, target, letter.record(back=back))
-            if counts.total() == _AT_ONCE:
+            if counts.total() == _AT_ONCE or size >= _BYTES_AT_ONCE:
                 break
         if counts:
             for receipt in filter(attrgetter("ranges"), receipts.values()):
@@ -460,8 +464,12 @@ class _TopicReader:
             if to is None and letter.cluster not in (None, self.cluster):
                 raise stop("EOS_LETTER_UNSENDABLE.cluster", place=place, topic=target, cluster=letter.cluster)
             into = self._target(target)
+            problem = ""
             if partition is not None and partition >= into.partitions:
                 problem = f"belongs to partition {partition} of {target}, which is not there any more"
+            elif letter.time_ms == 0 and into.settings.get("message.timestamp.type") != "LogAppendTime":
+                problem = f"is of {utc(0)}, and the client would send it to {target} with the time of now"
+            if problem:
                 where = {"topic": target, "partition": partition}
                 raise stop("EOS_LETTER_UNSENDABLE.to", place=place, problem=problem, **where)
             unfit = unfit_setting(into.settings, letter.time_ms, self.began_ms)

@@ -114,9 +114,12 @@ def _log_files(checkpoint: Checkpoint) -> frozenset[str]:
 
 
 def _ends(cluster: Cluster, transactions: Sequence[Transaction]) -> frozenset[tuple[str, int, int]]:
-    """Return the partitions that these transactions write to, each with its high watermark."""
+    """Return the partitions that these transactions write to, each with its high watermark, except deleted ones.
+    Raises EosError where one has no leader: it is not known then whether rows are written."""
     written = by_topic(sorted({partition for t in transactions for partition in t.places}))
-    ends = end_offsets(cluster.client, written, "read_uncommitted") if written else {}
+    there = describe_topics(cluster.client, written, missing_ok=True) if written else {}
+    left = {name: [p for p in written[name] if p < topic.partitions] for name, topic in there.items()}
+    ends = end_offsets(cluster.client, left, "read_uncommitted") if any(left.values()) else {}
     return frozenset((topic, partition, at) for topic, of in ends.items() for partition, at in of.items())
 
 

@@ -18,6 +18,8 @@ RETENTION = "retention.ms"
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 
 _ANY_TIME = 2**63 - 1
+#: The timestamp of a record without one.
+_NO_TIMESTAMP = -1
 
 
 def check_age(client: BrokerClient, topic: str, oldest_ms: int | None) -> None:
@@ -39,12 +41,12 @@ def topic_settings(client: BrokerClient, topic: str) -> dict[str, str]:
 
 def unfit_setting(settings: Mapping[str, str], time_ms: int, now_ms: int) -> str | None:
     """Return the setting by which a topic deletes a record with this timestamp at once, or refuses it; None if it keeps
-    it."""
-    if settings.get("message.timestamp.type") == "LogAppendTime":
+    it. Without one from 1970 on, brokers delete it by the time of their file; they refuse none for the lack of one."""
+    if settings.get("message.timestamp.type") == "LogAppendTime" or time_ms == _NO_TIMESTAMP:
         return None
     age_ms = now_ms - time_ms
     kept_ms = int(settings.get(RETENTION, -1))
-    if 0 <= kept_ms < age_ms and "delete" in settings.get("cleanup.policy", "delete"):
+    if time_ms >= 0 and 0 <= kept_ms < age_ms and "delete" in settings.get("cleanup.policy", "delete"):
         return RETENTION
     limits = {BEFORE: age_ms, AFTER: -age_ms}
     return next((name for name, ms in limits.items() if ms > int(settings.get(name, _ANY_TIME))), None)

@@ -10,6 +10,8 @@ from typing import TextIO
 from spark_eos.ops.metrics.hub import Event, parsed
 
 _MOST_RECENT = 5_000
+#: Bytes of the latest events: 5,000 with the lag of 100 partitions, which is one of 5 kB each second.
+_LARGEST_RECENT = 32 << 20
 #: Bytes of a file of events; beyond that, it is renamed to ``….1``, and replaces the file before.
 LARGEST_FILE = 64 << 20
 #: There are two at a time; while they are read, one more may come.
@@ -17,17 +19,23 @@ _FILES = 4
 
 
 class Recent:
-    """The latest events."""
+    """The latest events. ``largest``: bytes of all of them together."""
 
-    def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=_MOST_RECENT)
+    def __init__(self, largest: int = _LARGEST_RECENT) -> None:
+        self._lines: deque[bytes] = deque()
+        self._largest, self._size = largest, 0
 
     def take(self, event: Event) -> None:
-        self._events.append(event)
+        """Add the event; the oldest ones give way to it."""
+        line = _line(event).encode()
+        self._lines.append(line)
+        self._size += len(line)
+        while len(self._lines) > _MOST_RECENT or self._size > self._largest:
+            self._size -= len(self._lines.popleft())
 
     def as_lines(self) -> bytes:
         """Return the events, oldest first, each as a line of JSON."""
-        return "".join(map(_line, tuple(self._events))).encode()
+        return b"".join(tuple(self._lines))
 
 
 class Recorder:

@@ -69,11 +69,12 @@ def start(spark: SparkSession, port: int | None, host: str | None, file: str | N
     """See `spark_eos.metrics`. ``more``: further consumers of the events. Raises UnsupportedError if ``port`` is given
     and the endpoint's library is not installed. Any other problem is logged: no query fails because of its metrics."""
     check(port)
-    recent = Recent()
-    consumers: list[Consumer] = [recent, *more]
+    consumers: list[Consumer] = [*more]
     endpoint = None
     if port is not None:
+        recent = Recent()
         endpoint = _endpoint(host or _THIS_MACHINE, port, _registry(consumers), recent)
+        consumers += [recent] if endpoint is not None else []
     if file is not None:
         try:
             consumers.append(Recorder(file))

@@ -18,7 +18,7 @@ from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import TopicPartition
-from spark_eos.errors import ConnectionFailed, EosError, stop
+from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.configs import create_topic, topic_config
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.ledger.log import CommittedRecords
@@ -182,9 +182,15 @@ class OriginsLog:
 
     def read(self, unknown_s: float = _UNKNOWN_S) -> list[Origin]:
         """Return the origins as they are now; if the map's topic is missing, the origins that were read before.
-        ``unknown_s`` as in `describe_topics`; errors as for `MapPartition`."""
+        ``unknown_s`` as in `describe_topics`; errors as for `MapPartition`, and Unauthorized: a mirror that
+        did not see a circle would copy its own rows for ever."""
         self._asked_s = system.monotonic()
-        there = describe_topics(self._client, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
+        try:
+            there = describe_topics(self._client, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
+        except Unauthorized:
+            operation = f"READ the topic {self._topic} on {self._client.bootstrap_servers}, which tells of circles"
+            rights = "READ on it in the source, also before it is there, and READ and WRITE in the target"
+            raise stop("EOS_UNAUTHORIZED", operation=operation, rights=rights, topic=self._topic) from None
         if there is None:
             return self._known
         part = MapPartition(self._client, self._topic, METADATA)

@@ -37,8 +37,11 @@ _RETRIES = 1
 _UNKNOWN_S = 30.0
 #: The most unknown schemas that are noted: bytes that begin with 0 by chance seem to have another one each time.
 _MOST_UNKNOWN = 10_000
-#: Confluent's codes for a missing subject, version or schema. A 404 without one of them comes from something else.
-_MISSING = {40401: "subject", 40402: "version", 40403: "schema"}
+#: Confluent's codes for a missing subject, version or schema, and for a version that cannot be, such as 0. A 404
+#: without one of them comes from something else.
+_MISSING = {40401: "subject", 40402: "version", 40403: "schema", 42202: "version"}
+#: Its codes, with HTTP 422, for a subject that is read-only, or has a name that is not allowed.
+_NOT_PERMITTED = (42205, 42208)
 _SLOW_DOWN = (408, 429)
 #: The highest id. For a higher one, registries answer as if their address were wrong.
 _MOST_ID = (1 << 31) - 1
@@ -285,12 +288,13 @@ def _refusal(status: int, code: int | None, reason: str, registry: str, subject:
         return stop("EOS_REGISTRY_UNAUTHORIZED", registry=registry, why=f"HTTP {status}")
     if status >= 500 or status in _SLOW_DOWN:
         return stop("EOS_REGISTRY_UNREACHABLE", registry=registry, reason=reason)
-    if status == 404 and code in _MISSING:
+    if status in (404, 422) and code in _MISSING:
         return stop("EOS_REGISTRY_NOT_FOUND.answer", registry=registry, what=f"such {_MISSING[code]}")
     if status == 409:
         return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what="compatible")
-    if status == 422:
-        return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what="valid")
+    if status == 422 and subject:
+        lacks = "permitted" if code in _NOT_PERMITTED else "valid"
+        return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what=lacks)
     return stop("EOS_REGISTRY_ANSWER", registry=registry, reason=reason)
 
 

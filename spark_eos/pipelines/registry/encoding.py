@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop
 from spark_eos.pipelines.registry.client import registry_of
 from spark_eos.pipelines.registry.codecs import writer_of
 from spark_eos.pipelines.registry.formats import EncodedValues, Writer
@@ -75,13 +75,18 @@ def writing(
 def schema_given(
     settings: RegistrySettings, kind: Kind, text: str, references: Sequence[Mapping[str, object]] = ()
 ) -> Schema:
-    """Return a schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises
-    RegistryError."""
+    """Return a schema by its text. ``references``: each with ``name``, ``subject`` and ``version``. Raises OptionError
+    and RegistryError."""
     registry = registry_of(settings)
+    try:
+        named = [(str(each["name"]), str(each["subject"]), int(str(each["version"]))) for each in references]
+    except (KeyError, TypeError, ValueError):
+        given = "without a name, a subject or a whole number as version in one of its entries"
+        raise invalid_option("references", given, "'name', 'subject' and 'version' in each") from None
     resolved = [
-        Reference(str(each["name"]), used.subject, used.version, used.schema)
-        for each in references
-        for used in [registry.version(str(each["subject"]), int(str(each["version"])))]
+        Reference(name, used.subject, used.version, used.schema)
+        for name, subject, version in named
+        for used in [registry.version(subject, version)]
     ]
     return Schema(kind, text, tuple(resolved))
 

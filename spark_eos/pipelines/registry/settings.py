@@ -57,7 +57,14 @@ SETTINGS = (
     RegistrySetting("proxy", "Address of a proxy."),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
-_ADDRESSES = (_URL, "proxy", "bearer.auth.issuer.endpoint.url")
+#: Settings that are addresses, each with the advice against a user and a password in it.
+_ADDRESSES = {
+    _URL: "the address alone, and set 'registry.basic.auth.user.info' to user:password",
+    "proxy": "the address alone: a proxy that asks for a password is not supported",
+    "bearer.auth.issuer.endpoint.url": (
+        "the address alone, and set 'registry.bearer.auth.client.id' and 'registry.bearer.auth.client.secret'"
+    ),
+}
 _SOURCES = ("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS")
 
 
@@ -184,7 +191,7 @@ def _check_address(name: str, address: str) -> None:
         raise invalid_option(
             _PREFIX + name,
             "an address with a user or a password, which would be printed with it",
-            "the address alone, and set 'registry.basic.auth.user.info' to user:password",
+            _ADDRESSES[name],
         )
     if not right:
         raise invalid_option(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -11,15 +13,19 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import CommandError
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
+from spark_eos.ops import dead_letters
 from spark_eos.ops.dead_letters import (
     RECEIPT,
     DeadLetter,
+    DeadLetters,
     PartitionLog,
     Receipt,
     SentOffsets,
     _as_text,
     _produce,
+    _Target,
     _TopicReader,
+    _transaction,
     ranges_in,
 )
 from tests.support.runs.input_counts import inputs
@@ -223,6 +229,40 @@ def test_a_record_that_falls_with_another_one_is_not_the_cause():
     for code in (KafkaError._PURGE_QUEUE, KafkaError.INVALID_RECORD, KafkaError._PURGE_INFLIGHT):
         _produce(Client(), refused, "t", {"value": code})
     assert [error.code() for error in refused] == [KafkaError.INVALID_RECORD]
+
+
+def test_a_transaction_ends_at_so_many_bytes(monkeypatch):
+    """So that large letters, however many, are through before its timeout."""
+    monkeypatch.setattr(dead_letters, "_BYTES_AT_ONCE", 4)
+    written: list[bytes | None] = []
+    producer = SimpleNamespace(begin_transaction=lambda: None, commit_transaction=lambda _: None)
+    producer.produce = lambda topic, *, value, **_: written.append(value) if topic == "t" else None
+    reader = SimpleNamespace(log=lambda _: LOG, check_log=lambda: None)
+    waiting = ((replace(letter(), offset=n), "t" if n else None) for n in range(6))
+    while _transaction(producer, reader, waiting, back=True):
+        written.append(None)
+    assert written == [b"v", b"v", None, b"v", b"v", None, b"v", None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "time_ms", "says"),
+    [
+        ({}, 0, "is of 1970-01-01T00:00:00.000Z"),
+        ({"message.timestamp.type": "LogAppendTime"}, 0, None),
+        ({"retention.ms": "5"}, 5, "retention.ms=5"),
+        ({"retention.ms": "5"}, -5, None),
+    ],
+)
+def test_a_letter_of_a_time_that_would_not_stay_is_refused(reader, settings, time_ms, says):
+    """The client sends 0 as the time of now; before 1970, brokers go by the time of their file."""
+    record = Record(1, [WHY])
+    record.timestamp = lambda: (1, time_ms)
+    made = reader(record)
+    made._letters, made.began_ms = DeadLetters(None, "dead"), 1_000_000
+    made._target = lambda name: _Target(1, settings)
+    with pytest.raises(CommandError, match=r"offset 1 of dead-0") if says else nullcontext() as caught:
+        assert [target for _, target in made.targets("out")] == ["out"]
+    assert says is None or says in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,20 @@ def test_nothing_happens_where_nobody_listens(path):
 
 
 def test_a_listener_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
-    """It never takes a connection: events are lost, and telling of them takes no time."""
+    """It never takes a connection: events are lost, and telling of them takes no time, or little for a large one."""
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind("events")
         hanging.listen(1)
+        Events("events").tell("lag", lag="x" * 1_000_000)
         for _ in range(50):  # any wait would be for ever
             Events("events").tell("committed")
+
+
+def test_an_event_that_is_larger_than_the_buffer_of_a_socket_arrives(inbox, recent):
+    """Such as the lag of ten thousand partitions."""
+    inbox.events.tell("lag", lag="x" * 1_000_000)
+    wait_for(lambda: names(recent) == ["lag"], "the event")
 
 
 def test_what_is_no_event_is_left_out(inbox, recent):
@@ -139,6 +146,17 @@ def test_a_consumer_that_fails_keeps_nothing_from_the_others(recent, caplog):
     assert names(recent) == 3 * ["x"]
     said = "metrics: the event 'x' was not recorded: ZeroDivisionError: by zero"
     assert [record.getMessage() for record in caplog.records].count(said) == 1
+
+
+def test_the_latest_events_take_no_more_than_so_many_bytes():
+    """The oldest give way to the next, and one that is larger than all of it is left out."""
+    recent = Recent(largest=100)
+    for n in range(9):
+        recent.take({"event": "x", "at": n})
+    assert [event["at"] for event in parsed(recent.as_lines())] == [5, 6, 7, 8]
+    recent.take({"event": "x" * 100, "at": 9})
+    recent.take({"event": "x", "at": 10})
+    assert [event["at"] for event in parsed(recent.as_lines())] == [10]
 
 
 def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
@@ -418,6 +436,7 @@ def test_what_is_in_the_way_of_metrics_is_logged(session, caplog, tmp_path, monk
         metrics = start(session, port, "127.0.0.1", str(tmp_path if what == "file" else tmp_path / "events"))
         metrics.close()
     assert (metrics.port is None) == (what == "port")
+    assert any(isinstance(one, Recent) for one in metrics._hub._consumers) == (what != "port")  # who would ask?
     said = {"port": f"port {port}", "file": "no events are kept", "socket": "commits are not counted"}[what]
     assert [said in record.getMessage() for record in caplog.records] == [True]
 

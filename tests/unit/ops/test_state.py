@@ -11,8 +11,10 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import EosError
+from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.admin.topics import Topic
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.errors import refusal
 from spark_eos.ledger.owners import Transaction
 from spark_eos.ledger.reader import StoredHead
 from spark_eos.ops import query_states
@@ -230,6 +232,24 @@ def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_p
         at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
         assert at.partitions == [ReadPartition("orders", 0, 1000, 1000, 0, 700)]
         assert (at.recreated_topics, at.elsewhere) == (["orders"], [])
+
+
+def test_an_output_that_was_deleted_ends_nowhere(monkeypatch):
+    """So that what is open there can be aborted. Another error, such as of a leader that is away, is raised: that
+    nothing was written is not known."""
+    there = {"out": Topic("id", 1, False)}
+    monkeypatch.setattr(query_states, "describe_topics", lambda _, names, **__: there)
+    ends = {"out": {0: 7}}
+    monkeypatch.setattr(query_states, "end_offsets", lambda _, written, __: ends if written == {"out": [0]} else None)
+    written = (("gone", 0), ("out", 0), ("out", 1))
+    open_ = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, None, False, 2, "r", 0, True, written)
+    assert query_states._ends(SimpleNamespace(client=None), [open_]) == {("out", 0, 7)}
+    away = refusal("h:9092", "out", Code.LEADER_NOT_AVAILABLE, 1.0)
+    monkeypatch.setattr(query_states, "end_offsets", lambda *_: (_ for _ in ()).throw(away))
+    with pytest.raises(ConnectionFailed):
+        query_states._ends(SimpleNamespace(client=None), [open_])
+    there.clear()
+    assert query_states._ends(SimpleNamespace(client=None), [open_]) == frozenset()
 
 
 def at_end(committed: int | None, begin: int | None, recreated: Sequence[str] = ()) -> QueryState:

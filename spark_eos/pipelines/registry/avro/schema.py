@@ -9,6 +9,7 @@ the values of a map, and ``|2`` is the third branch of a union.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -366,7 +367,7 @@ def _decimal(tree: dict[str, Json], base: str, path: str) -> Decimal | None:
     precision, scale = tree.get("precision"), tree.get("scale", 0)
     if type(precision) is not int or type(scale) is not int or precision < 1 or not 0 <= scale <= precision:
         return None
-    if base == "fixed" and precision > len(str((1 << max(0, 8 * tree["size"] - 1)) - 1)) - 1:
+    if base == "fixed" and precision > math.floor((8 * tree["size"] - 1) * math.log10(2)):
         return None  # ``size`` bytes cannot hold as many digits
     if scale > MOST_DIGITS:
         raise stop("EOS_AVRO_SCHEMA.digits", path=path or "the schema", scale=scale, most=MOST_DIGITS)

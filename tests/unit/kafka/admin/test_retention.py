@@ -37,10 +37,15 @@ BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.
         ({AFTER: "5"}, -6, AFTER),
         ({BEFORE: str(2**63 - 1), AFTER: str(2**63 - 1)}, NOW_MS, None),
         ({}, NOW_MS, None),
+        (KEPT, NOW_MS, "retention.ms"),
+        (KEPT, NOW_MS + 1, None),
+        (KEPT | {BEFORE: "5"}, NOW_MS + 1, None),
+        (KEPT | {BEFORE: "5"}, NOW_MS + 2, BEFORE),
     ],
 )
 def test_a_timestamp_that_a_topic_does_not_keep(settings, age_ms, unfit):
-    """By the setting that says so; brokers that lack a setting have no such limit."""
+    """By the setting that says so; brokers that lack a setting have no such limit. Before 1970, they go by the time of
+    their file; -1 is no timestamp, and is never refused."""
     assert unfit_setting(settings, NOW_MS - age_ms, NOW_MS) == unfit
 
 

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.base import system
-from spark_eos.errors import ConnectionFailed, TopicError
+from spark_eos.errors import ConnectionFailed, TopicError, Unauthorized
 from spark_eos.kafka.admin.topics import Topic
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import own_topics
 from spark_eos.ledger.record_forms import OwnTopic, own_topic_of
@@ -251,6 +253,18 @@ def test_an_origin_is_known_for_what_it_is(clusters):
     write_origin(client_of("a"), MAP, Origin("X", "id", "X", "source", ("c",)))
     ((_, key, value),) = clusters.records["a"]
     assert own_topic_of(key, value) is OwnTopic.OFFSET_MAP
+
+
+def test_a_map_that_this_user_may_not_describe_stops_the_mirror(clusters, monkeypatch):
+    """As the topic might name a circle; brokers say no more of one that is not there. The error names the right."""
+    clusters.make("a", "X")
+    ab = mirror("a", "b")
+    refused = refusal("a:9092", MAP, Code.TOPIC_AUTHORIZATION_FAILED, 0.0)
+    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: (_ for _ in ()).throw(refused))
+    for step in (lambda: ab.check(["X"]), lambda: run(ab)):
+        with pytest.raises(Unauthorized, match=f"READ the topic {MAP}") as caught:
+            step()
+        assert "READ on it in the source" in caught.value.hint
 
 
 def test_settings_that_are_no_numbers(clusters):

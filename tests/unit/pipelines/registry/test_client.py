@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, OptionError
 from spark_eos.pipelines.registry import schemas, wire
-from spark_eos.pipelines.registry.client import _hidden, registry_of
+from spark_eos.pipelines.registry.client import _hidden, _refusal, registry_of
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
 from spark_eos.pipelines.registry.settings import registry_settings
@@ -116,6 +116,45 @@ def test_the_names_of_a_subject_s_schemas_are_asked_for_once_each(registry):
     assert asked.names(registered) == {"7", "a-guid"}
     registry.versions = {}
     assert asked.names(registered) == {"7"}
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"name": "a", "subject": "orders-value"},
+        {"name": "a", "version": 1},
+        {"subject": "orders-value", "version": 1},
+        {"name": "a", "subject": "orders-value", "version": "latest"},
+        "orders-value",
+    ],
+)
+def test_a_reference_that_lacks_a_part_is_refused_by_name(registry, reference):
+    """Before the registry is asked; a version may be text."""
+    asked = registry_settings(registry.url)
+    whole = {"name": "a", "subject": "orders-value", "version": "1"}
+    with pytest.raises(OptionError, match="'references'"):
+        schema_given(asked, "JSON", ORDER, [whole, reference])
+    assert [one.version for one in schema_given(asked, "JSON", ORDER, [whole]).references] == [1]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "entry", "says"),
+    [
+        (409, 409, "EOS_REGISTRY_INCOMPATIBLE", "it is not compatible"),
+        (422, 42201, "EOS_REGISTRY_INCOMPATIBLE", "it is not valid"),
+        (422, 422, "EOS_REGISTRY_INCOMPATIBLE", "it is not valid"),  # Apicurio
+        (422, 44302, "EOS_REGISTRY_INCOMPATIBLE", "it is not valid"),  # Karapace: no references
+        (422, 42205, "EOS_REGISTRY_INCOMPATIBLE", "it is not permitted"),  # read-only
+        (422, 42208, "EOS_REGISTRY_INCOMPATIBLE", "it is not permitted"),
+        (422, 42202, "EOS_REGISTRY_NOT_FOUND.answer", "no such version"),
+    ],
+)
+def test_a_refusal_is_told_by_its_code(status, code, entry, says):
+    """Confluent's, which others have as well."""
+    error = _refusal(status, code, "why", "http://r", "orders-value")
+    assert error.entry == entry and says in error.message
+    if code != 409:
+        assert _refusal(status, code, "why", "http://r", "").condition != "EOS_REGISTRY_INCOMPATIBLE"
 
 
 BY_ID, BY_VERSION = "schema", "version"

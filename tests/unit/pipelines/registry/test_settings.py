@@ -81,6 +81,22 @@ def test_what_cannot_be_right_is_refused(given, condition, says):
     assert SECRET not in str(caught.value) + repr(caught.value.parameters)
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("url", "set 'registry.basic.auth.user.info' to user:password"),
+        ("bearer.auth.issuer.endpoint.url", "'registry.bearer.auth.client.secret'"),
+        ("proxy", "not supported"),
+    ],
+)
+def test_the_password_of_another_server_is_not_for_the_registry(name, instead):
+    """Its setting would send it to the registry with each request."""
+    with pytest.raises(EosError) as caught:
+        registry_settings({"url": "http://h", name: f"http://user:{SECRET}@h"})
+    assert instead in caught.value.hint
+    assert ("basic.auth" in caught.value.hint) == (name == "url")
+
+
 def test_no_secret_is_printed():
     """Nor lost on the way to a worker; equal settings are one key of a cache."""
     secret = {setting.name: SECRET for setting in SETTINGS if setting.secret}
