@@ -99,7 +99,7 @@ class FolderIngest:
             self._write([[as_it_is_now(file, self._settings) for file in files] for files in splits])
         except Exception as error:
             why = reason(error)
-            if why is None or "FILE" not in why.condition.split("_"):
+            if why is None or why.condition == "EOS_FILE_STORE" or "FILE" not in why.condition.split("_"):
                 raise
             raise stop("EOS_FILE_NEEDED", batch=self._run.batch, why=why.message) from None
 

@@ -19,10 +19,21 @@ _UTC = pa.timestamp("us", "UTC")
 
 def rows_at_once(metadata: pq.FileMetaData, most_rows: int, most_bytes: int) -> int:
     """Return how many rows to read together: at most ``most_rows``, and about ``most_bytes``, by the average of their
-    row group. It depends on the footer alone."""
+    row group, in which values that repeat may count once: see `in_slices`. It depends on the footer alone."""
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(most_rows, most_bytes // max(widest, 1)))
+
+
+def in_slices(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in slices of about ``most_bytes`` or less in memory, by their average."""
+    if rows.get_total_buffer_size() <= most_bytes:  # known in a fiftieth of the time
+        yield rows
+        return
+    count = max(1, min(rows.num_rows, -(-rows.nbytes // most_bytes)))
+    step = -(-rows.num_rows // count)
+    for begin in range(0, rows.num_rows, step):
+        yield rows.slice(begin, step)
 
 
 def is_by_old_calendar(metadata: pq.FileMetaData) -> bool:

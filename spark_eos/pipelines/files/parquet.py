@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from spark_eos.errors import stop
 from spark_eos.pipelines.arrow_fields import plain_type
 from spark_eos.pipelines.files.folder import File, HashedFile, blocks_of, check_unchanged, malformed, store_of
-from spark_eos.pipelines.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
+from spark_eos.pipelines.parquet_files import has_times, in_slices, is_by_old_calendar, rows_at_once, schema_of
 from spark_eos.spi import HadoopSettings
 
 #: Columns that an ingest adds: see `spark_eos.pipelines.files.source`.
@@ -39,7 +39,7 @@ def batches(file: File, hashed: HashedFile, settings: HadoopSettings) -> Iterato
     with _opened(file, settings, data) as parquet:
         rows = 0
         for batch in parquet.iter_batches(rows_at_once(parquet.metadata, _ROWS, _BYTES)):
-            yield batch
+            yield from in_slices(batch, _BYTES)
             rows += batch.num_rows
         if rows != parquet.metadata.num_rows:
             raise malformed(file, f"it has {rows:,} rows, not {parquet.metadata.num_rows:,} as its footer says")

@@ -45,7 +45,7 @@ def made(transform: Transform, file: File, rows: pa.RecordBatch) -> Transformed:
     if failed and transform.on_malformed == "fail":
         first, error = min(failed.items())
         line = f"line {lines[first].as_py()} of {file.uri}"
-        or_drop = ", or set 'files.onMalformed: drop' to leave such rows out"
+        or_drop = ", or set 'files.onMalformed: drop' to leave such rows out, which is slow where there are many"
         raise stop("EOS_TRANSFORM_SQL_ROW", where=line, or_drop=or_drop, error=error)
     done = split(transform, rows, result, failed, LINE)
     if done.rejected and transform.on_malformed == "fail":

@@ -87,6 +87,11 @@ class FilesCommit(ABC, Generic[H]):
     #: When a clean-up may remove files of this table that are in no commit, for the message about such files.
     removed_after: ClassVar[str]
 
+    @property
+    @abstractmethod
+    def is_local(self) -> bool:
+        """Return whether files are at a local path, which may be another folder on each host."""
+
     @abstractmethod
     def look(self) -> H:
         """Return the table as it is now. Raises TableError where there is none, and errors of its library."""
@@ -157,8 +162,9 @@ class FilesCommit(ABC, Generic[H]):
         if hours > self.most_hours(handle):
             batch, limit = self.batch.number, self.removed_after
             raise stop("EOS_TABLE_FILES_OLD.late", path=self.path, batch=batch, hours=hours, limit=limit)
-        if not self.has_file(handle, oldest.path):
-            raise stop("EOS_TABLE_FILES_OLD.gone", path=self.path, batch=self.batch.number, file=oldest.path)
+        for file in self.files if self.is_local else [oldest]:
+            if not self.has_file(handle, file.path):
+                raise stop("EOS_TABLE_FILES_OLD.gone", path=self.path, batch=self.batch.number, file=file.path)
 
     def check_not_removed(self, handle: H) -> None:
         """Check after the commit that no clean-up has removed the files meanwhile. Raises TableError

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from spark_eos.base import system
 from spark_eos.base.log import logger
 from spark_eos.errors import stop
+from spark_eos.pipelines.parquet_files import in_slices
 from spark_eos.pipelines.tables.keys import Key, by_key
 from spark_eos.pipelines.tables.partitions import Partition, by_partition, directory_of
 from spark_eos.pipelines.tables.statistics import Collector, ColumnStatistics
@@ -143,7 +144,7 @@ class FileWriter:
         if not batch.schema.equals(self._layout.schema):
             raise ValueError(f"the batch has other columns than the layout: {batch.schema}")
         for partition, rows in self._split(batch):
-            for piece in _pieces(rows, self._layout.row_group_bytes):
+            for piece in in_slices(rows, self._layout.row_group_bytes):
                 self._add(partition, piece)
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
@@ -290,14 +291,6 @@ def _with_statistics(schema: pa.Schema) -> list[str]:
     leaves = [schema_there.column(number) for number in range(len(schema_there))]
     floating = {leaf.path for leaf in leaves if leaf.physical_type in _FLOATING}
     return [leaf.path for leaf in leaves if leaf.path not in floating]
-
-
-def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in slices of about ``most_bytes`` or less."""
-    count = max(1, min(rows.num_rows, -(-rows.nbytes // most_bytes)))
-    step = -(-rows.num_rows // count)
-    for begin in range(0, rows.num_rows, step):
-        yield rows.slice(begin, step)
 
 
 def _place(store: Store, path: str) -> str:

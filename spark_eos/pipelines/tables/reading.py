@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from spark_eos.errors import stop
-from spark_eos.pipelines.parquet_files import has_times, is_by_old_calendar, rows_at_once, schema_of
+from spark_eos.pipelines.parquet_files import has_times, in_slices, is_by_old_calendar, rows_at_once, schema_of
 from spark_eos.pipelines.tables.partitions import NoPartition, value_of
 from spark_eos.pipelines.tables.values import conformed
 from spark_eos.spi import Store
 
-#: The most rows of a piece, and about the most bytes, by the average of its file.
+#: The most rows of a piece, and about the most bytes, by averages of its file and of the rows that are read together.
 PIECE_ROWS, PIECE_BYTES = 8192, 16 << 20
 
 
@@ -56,8 +56,10 @@ class FileReader:
                 with pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
                     self._check(file, where)
                     there = schema_of(file)
-                    for piece in _pieces(file):
-                        yield RowSlice(self._as_table(piece.rows, there, values, where), piece.first)
+                    first = 0
+                    for rows in _pieces(file):
+                        yield RowSlice(self._as_table(rows, there, values, where), first)
+                        first += rows.num_rows
         except FileNotFoundError:
             raise stop("EOS_DELTA_DATA_LOSS.files", cause=where) from None
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the latter for names of columns
@@ -111,10 +113,10 @@ class FileReader:
         return pa.RecordBatch.from_arrays(made, schema=self.schema)
 
 
-def _pieces(file: pq.ParquetFile) -> Iterator[RowSlice]:
-    """Yield the rows of each row group, cut at multiples of a number that the file gives: so they do not depend on how
-    a version of Arrow hands them out."""
-    metadata, first = file.metadata, 0
+def _pieces(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each row group, cut at multiples of a number that the file gives, and these pieces by their
+    size: so they do not depend on how a version of Arrow hands them out."""
+    metadata = file.metadata
     most = rows_at_once(metadata, PIECE_ROWS, PIECE_BYTES)
     for number in range(metadata.num_row_groups):
         held: list[pa.RecordBatch] = []
@@ -125,12 +127,10 @@ def _pieces(file: pq.ParquetFile) -> Iterator[RowSlice]:
                 held.append(rest.slice(0, fit))
                 rest = rest.slice(fit)
                 if sum(batch.num_rows for batch in held) == most:
-                    yield RowSlice(_joined(held), first)
-                    first, held = first + most, []
+                    yield from in_slices(_joined(held), PIECE_BYTES)
+                    held = []
         if held:
-            joined = _joined(held)
-            yield RowSlice(joined, first)
-            first += joined.num_rows
+            yield from in_slices(_joined(held), PIECE_BYTES)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

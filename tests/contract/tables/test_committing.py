@@ -219,3 +219,13 @@ def test_files_that_were_removed_stop_the_query(kind, target, meanwhile, point, 
     assert error.value.entry == entry
     assert error.value.restart_helps == (point is None)
     assert kind.place().remembered(QUERY).last == (None if point is None else 0)
+
+
+def test_a_file_on_the_disk_of_another_host_is_not_committed(kind, target) -> None:
+    """Beside an older one on the driver's: a local path may be another folder on each host."""
+    files = [*files_of(target, FIRST), *files_of(target, SECOND)]
+    Path(target.store().root, files[1].path).unlink()
+    with pytest.raises(TableError, match=files[1].path) as error:
+        target.commit(FIRST, files, 8)
+    assert error.value.entry == "EOS_TABLE_FILES_OLD.gone"
+    assert kind.place().remembered(QUERY).last is None

@@ -71,6 +71,10 @@ class DeltaCommit(FilesCommit["DeltaTable"]):
     tries: Iterator[int] = field(default_factory=count, repr=False)
     removed_after = ", more than a quarter of 'delta.deletedFileRetentionDuration', after which VACUUM may remove it"
 
+    @property
+    def is_local(self) -> bool:
+        return self.table.location.is_local
+
     def look(self) -> DeltaTable:
         from deltalake.exceptions import TableNotFoundError
 

@@ -45,6 +45,10 @@ class IcebergCommit(FilesCommit[LoadedTable]):
     known: KnownTable
     removed_after = ", and files in no snapshot may be removed after a day (remove_orphan_files)"
 
+    @property
+    def is_local(self) -> bool:
+        return self.known.folder.startswith(("/", "file:"))
+
     def look(self) -> LoadedTable:
         table = self.known.name.load()
         return self._look(table, table.metadata)

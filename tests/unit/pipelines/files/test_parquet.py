@@ -183,6 +183,15 @@ def test_a_file_that_is_gone_has_changed(reads, tmp_path):
     assert error.value.entry == "EOS_FILE_CHANGED_WHILE_READ" and error.value.restart_helps
 
 
+def test_equal_values_are_not_read_all_together(tmp_path, monkeypatch):
+    """The file has them once, and batches have each."""
+    monkeypatch.setattr(parquet, "_BYTES", 10_000)
+    pq.write_table(pa.table({"v": ["x" * 1000] * 95}), tmp_path / "a.parquet")
+    read = list(read_file(planned(tmp_path / "a.parquet"), PARQUET, NONE))
+    assert max(batch.num_rows for batch in read) == 10
+    assert [line for batch in read for line in batch.column("_line").to_pylist()] == list(range(1, 96))
+
+
 def test_errors_of_a_store_are_not_those_of_a_file(tmp_path, monkeypatch):
     """They go away, and contain no secret."""
     path = tmp_path / "a.parquet"

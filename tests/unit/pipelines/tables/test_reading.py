@@ -71,6 +71,15 @@ def test_pieces_of_wide_rows_have_few(files, monkeypatch) -> None:
     assert [piece.rows.num_rows for piece in found] == [2, 2, 2, 2, 1]
 
 
+def test_pieces_of_equal_values_have_few_rows_too(files, monkeypatch) -> None:
+    """The file has them once."""
+    monkeypatch.setattr(reading, "PIECE_BYTES", 10_000)
+    files.write(pa.table({"v": ["x" * 1000] * 95}), row_group_size=50)
+    found = files.pieces(pa.schema({"v": pa.string()}))
+    assert [piece.first for piece in found] == [*range(0, 50, 9), *range(50, 95, 9)]
+    assert sum(piece.rows.num_rows for piece in found) == 95
+
+
 def test_partition_columns_come_from_the_log_and_new_ones_are_null(files) -> None:
     """In the table's order, whatever the file has under these names; columns that the table no longer has are left
     out."""

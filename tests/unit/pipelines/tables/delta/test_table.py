@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +14,10 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta.creation import known
 from spark_eos.pipelines.tables.delta.put_if_absent import check_put_if_absent
-from spark_eos.pipelines.tables.delta.table import check_appendable, location_of, without_secrets
+from spark_eos.pipelines.tables.delta.table import Location, check_appendable, location_of, without_secrets
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
-from tests.support.servers.s3_stand_in import s3_stand_in
+from tests.support.servers.s3_stand_in import FINE, LOSE_REPLY, s3_stand_in
 from tests.support.tables.delta_files import SCHEMA
 
 S3A = {"fs.s3a.access.key": "a-key", "fs.s3a.secret.key": "a-secret", "fs.s3a.endpoint": "store:9000"}
@@ -300,6 +301,38 @@ def test_a_store_that_ignores_conditions_is_refused() -> None:
             known(store.location("t"), SCHEMA)
         assert error.value.condition == "EOS_DELTA_STORE_UNSAFE"
         assert not any(store.objects.values())
+
+
+def test_a_store_is_not_accused_of_what_lost_replies_leave_open() -> None:
+    """None of the commits at once knows then that it has succeeded. That round is repeated, a few times."""
+    with s3_stand_in() as store:
+        commits, lost = Counter(), 1
+
+        def fault(key: str) -> str:
+            commits[key] += key.endswith("1.json")
+            return LOSE_REPLY if commits[key] == 1 and len(+commits) <= lost else FINE
+
+        store.fault = fault
+        check_put_if_absent(store.location("t"))
+        assert len(+commits) == 4
+        lost = 99
+        with pytest.raises(TableError) as error:
+            known(store.location("t"), SCHEMA)
+        assert error.value.condition == "EOS_DELTA_FAILED"
+
+
+def test_a_store_that_cannot_be_read_while_it_is_tried_stops_the_query(tmp_path, monkeypatch) -> None:
+    """At once: nothing waits for a commit that does not come."""
+    opened = [Location.open, Location.open]
+
+    def flaky(place: Location) -> DeltaTable:
+        if not opened:
+            raise OSError("no answer")
+        return opened.pop()(place)
+
+    monkeypatch.setattr(Location, "open", flaky)
+    with pytest.raises(OSError, match="no answer"):
+        check_put_if_absent(location(str(tmp_path)))
 
 
 def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:

@@ -1,0 +1,32 @@
+"""The run of an ingest: which error ends it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from jobs.files.ingest import FolderIngest
+from spark_eos.errors import EosError, stop
+
+
+@pytest.mark.parametrize(
+    ("raised", "condition"),
+    [
+        (stop("EOS_FILE_STORE", uri="file:///a", why="no answer"), "EOS_FILE_STORE"),
+        (stop("EOS_FILE_CHANGED_WHILE_READ", uri="file:///a", how="it is longer"), "EOS_FILE_NEEDED"),
+        (stop("EOS_FILE_UNREADABLE.read", uri="file:///a", why="no such file"), "EOS_FILE_NEEDED"),
+    ],
+)
+def test_a_repair_needs_a_person_only_where_the_file_is_another_one(raised, condition, monkeypatch) -> None:
+    """A store that does not answer is tried again by a restart."""
+
+    def write(*_: object) -> None:
+        raise raised
+
+    ingest = object.__new__(FolderIngest)
+    monkeypatch.setattr(ingest, "_run", SimpleNamespace(taken=SimpleNamespace(splits=[]), batch=3), raising=False)
+    monkeypatch.setattr(ingest, "_write", write)
+    with pytest.raises(EosError) as error:
+        ingest._finish()
+    assert error.value.condition == condition
