@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from spark_eos.base import system
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import LEADER_MOVED, OK
+from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
@@ -258,6 +260,12 @@ def is_supported_by_id(client: BrokerClient) -> bool:
     return client.supports(_FETCH, _BY_ID)
 
 
+def longest_wait_ms(client: BrokerClient) -> int:
+    """Return for how many milliseconds a broker may wait for records that its log has: where they are in remote
+    storage (KIP-405), it answers without them after that time, brokers before Kafka 3.8 always."""
+    return integer(canonical(client.properties), "fetch.wait.max.ms", 500)
+
+
 #: By (topic, partition), with the records' bytes.
 Answers = dict[TopicPartition, tuple[FetchResponse, bytes]]
 
@@ -316,13 +324,14 @@ def fetch_once(
     max_bytes: int,
     *,
     isolation: Isolation = "read_committed",
+    max_wait_ms: int = 0,
 ) -> tuple[FetchResponse, bytes] | None:
-    """Fetch from one partition, without waiting for more records. Returns the response and the records' bytes; None
-    without a response."""
+    """Fetch from one partition, by default without waiting for records. Returns the response and the records' bytes;
+    None without a response."""
     try:
         connection = connect(client, topic, partition)
         try:
-            connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
+            connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
             answer = connection.receive_one(client.silence_s)
             data = answer.records
         except BaseException:
