@@ -163,7 +163,7 @@ ABOUT_THE_ROWS = frozenset(
 )
 #: ListOffsets: a new leader may know less than there is, until its followers have caught up (KIP-207).
 _OFFSET_RETRIES = LEADER_MOVED | {Code.REQUEST_TIMED_OUT, Code.OFFSET_NOT_AVAILABLE}
-#: Fetch: also what brokers answer while remote storage fails (KIP-405).
+#: Fetch: brokers have no other code for a failure of remote storage (KIP-405).
 FETCH_RETRIES = _OFFSET_RETRIES | {Code.UNKNOWN_SERVER_ERROR}
 #: Fetch by a topic's id: the broker has no log of that topic, or not yet.
 ANOTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
