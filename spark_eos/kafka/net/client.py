@@ -537,14 +537,14 @@ class BrokerClient:
         """Forget the broker's API versions, as it may come back as another version: the next use requests them."""
         self._api_versions.pop(node, None)
 
-    def brokers_without(self, request: Api, timeout_s: float = ANY_BROKER_S) -> list[int]:
+    def brokers_without(self, request: Api) -> list[int]:
         """Return the brokers that have no version of the request that this client knows. Brokers that do not answer are
-        asked again for ``timeout_s``, as a restart may change their version; then they are left out, with a warning.
-        Raises ConnectionFailed."""
+        asked again for `ANY_BROKER_S` seconds, as a restart may change their version; then they are left out, with a
+        warning. Raises ConnectionFailed."""
         spoken: dict[int, ApiVersions] = {}
         silent: list[int] = []
         self._api_versions.clear()  # a broker may have come back as another version
-        for _ in retrying(timeout_s):
+        for _ in retrying(ANY_BROKER_S):
             asked = [node for node in self.brokers() if node not in spoken]
             self.ask_each(dict.fromkeys(asked, about_topics([])), METADATA)
             spoken |= {node: known for node in asked if (known := self._api_versions.get(node)) is not None}
