@@ -22,7 +22,7 @@ STORE = (
 #: Properties without an effect that users of other clients set often.
 _OFTEN_TUNED = (
     *("linger.ms", "retries", "max.in.flight.requests.per.connection", "queue.buffering.max.messages"),
-    *("fetch.min.bytes", "fetch.wait.max.ms", "max.poll.records", "session.timeout.ms", "metadata.max.age.ms"),
+    *("fetch.min.bytes", "max.poll.records", "session.timeout.ms", "metadata.max.age.ms"),
 )
 KAFKA = "Any Kafka client property; Java client names are accepted. An unknown property is an error."
 

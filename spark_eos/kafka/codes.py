@@ -161,8 +161,10 @@ TOO_LARGE = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 ABOUT_THE_ROWS = frozenset(
     {Code.INVALID_RECORD, Code.INVALID_TIMESTAMP, Code.UNSUPPORTED_COMPRESSION_TYPE, Code.POLICY_VIOLATION}
 )
-#: Fetch and ListOffsets: a new leader may know less than there is, until its followers have caught up (KIP-207).
-FETCH_RETRIES = LEADER_MOVED | {Code.REQUEST_TIMED_OUT, Code.OFFSET_NOT_AVAILABLE}
+#: ListOffsets: a new leader may know less than there is, until its followers have caught up (KIP-207).
+_OFFSET_RETRIES = LEADER_MOVED | {Code.REQUEST_TIMED_OUT, Code.OFFSET_NOT_AVAILABLE}
+#: Fetch: brokers have no other code for a failure of remote storage (KIP-405).
+FETCH_RETRIES = _OFFSET_RETRIES | {Code.UNKNOWN_SERVER_ERROR}
 #: Fetch by a topic's id: the broker has no log of that topic, or not yet.
 ANOTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 
@@ -176,7 +178,7 @@ ADMIN_RETRIES = COORDINATOR_RETRIES | {
     Code.THROTTLING_QUOTA_EXCEEDED,
 }
 #: Requests about topics, to leaders and other brokers: retry.
-TOPIC_RETRIES = FETCH_RETRIES | ADMIN_RETRIES
+TOPIC_RETRIES = _OFFSET_RETRIES | ADMIN_RETRIES
 
 
 def name_of(code: int) -> str:

@@ -27,6 +27,8 @@ _COMPACTED = "compact"
 #: are aborted.
 _NEAR_END = 16
 _PART_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
+#: Of a record batch, decompressed.
+_BATCH_BYTES = 16 << 20
 _FETCH_S = 10.0
 
 
@@ -107,7 +109,7 @@ def _visible(answer: FetchResponse, data: bytes) -> list[Row]:
     try:
         for batch in walk_batches(data, answer.size, answer.aborted):
             if batch.visible:
-                rows += read_rows(data, batch)
+                rows += read_rows(data, batch, _BATCH_BYTES)
     except Damage:
         pass  # the rows before it are enough
     return rows

@@ -11,19 +11,23 @@ Bytes are counted as in the log and on the network, where they are compressed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition
+from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, walk_batches
-from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once
 from spark_eos.source.range_math import backlogs
 
 #: Bytes that one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024
+#: How many looks one request to a leader has, and for how many seconds it is waited for.
+_TOGETHER, _ANSWER_S = 64, 5.0
 _STRETCHES = 8
 #: A stretch that is as dense as the log behind it may hold the share divided by this; a longer one is halved.
 _BOUND = 4
@@ -48,8 +52,9 @@ class SampledBatch:
         return self.size / (self.end - self.begin)
 
 
-#: Returns the record batches from an offset on, as many as one look fetches; none if the leader does not answer.
-Look = Callable[[TopicPartition, int], list[SampledBatch]]
+#: Returns the record batches from the offset of each partition on, as many as one look fetches; none if its leader does
+#: not answer.
+Look = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, list[SampledBatch]]]
 
 
 class Sizes:
@@ -70,26 +75,40 @@ class Sizes:
         known = sum(offsets * self._density.get(partition, float("inf")) for partition, offsets in waiting.items())
         if known * _ROOM <= most:
             return ends
-        first = {(topic, p): self._see((topic, p), start[topic][p]) for topic, p in waiting}
+        first = self._see({(topic, p): start[topic][p] for topic, p in waiting})
         sizes = {
             partition: waiting[partition] * self._density.get(partition, _BYTES_PER_OFFSET) for partition in waiting
         }
         total = sum(sizes.values())
         result = {topic: dict(partitions) for topic, partitions in ends.items()}
-        for (topic, p), size in sizes.items():
-            partition, share = (topic, p), most * size / total
-            result[topic][p] = self._walk(partition, start[topic][p], ends[topic][p], share, first[partition])
+        walks = {
+            (topic, p): self._walk((topic, p), start[topic][p], ends[topic][p], most * size / total, first[topic, p])
+            for (topic, p), size in sizes.items()
+        }
+        answers: Mapping[TopicPartition, Any] = dict.fromkeys(walks)
+        while answers:
+            asked = {}
+            for (topic, p), pieces in answers.items():
+                try:
+                    asked[topic, p] = walks[topic, p].send(pieces)
+                except StopIteration as stop:
+                    result[topic][p] = stop.value
+            answers = self._see(asked) if asked else {}
         return result
 
-    def _see(self, partition: TopicPartition, at: int) -> list[SampledBatch]:
-        pieces = self._look(partition, at)
-        if pieces:
-            offsets = pieces[-1].end - min(at, pieces[0].begin)
-            self._density[partition] = max(1.0, sum(piece.size for piece in pieces) / offsets)
-        return pieces
+    def _see(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, list[SampledBatch]]:
+        seen = self._look(wanted)
+        for partition, pieces in seen.items():
+            if pieces:
+                offsets = pieces[-1].end - min(wanted[partition], pieces[0].begin)
+                self._density[partition] = max(1.0, sum(piece.size for piece in pieces) / offsets)
+        return seen
 
-    def _walk(self, partition: TopicPartition, at: int, end: int, share: float, pieces: list[SampledBatch]) -> int:
-        """Return the offset at which the partition's share ends; an earlier one if that takes too many looks."""
+    def _walk(
+        self, partition: TopicPartition, at: int, end: int, share: float, pieces: list[SampledBatch]
+    ) -> Generator[int, list[SampledBatch], int]:
+        """Return the offset at which the partition's share ends; an earlier one if that takes too many looks, whose
+        offsets are yielded."""
         spent, looks = 0.0, 1
         while looks < _MOST_LOOKS:
             for piece in pieces:
@@ -100,7 +119,7 @@ class Sizes:
             stretch = min(end - at, max(1, int(min(share - spent, share / _STRETCHES) / before)))
             after, pieces, looks = before, [], looks + 1
             while looks < _MOST_LOOKS:
-                pieces = self._see(partition, min(at + stretch, end - 1))
+                pieces = yield min(at + stretch, end - 1)
                 after = max((piece.density for piece in pieces), default=before)
                 if stretch == 1 or stretch * after <= share / _BOUND:
                     break
@@ -112,19 +131,35 @@ class Sizes:
 
 
 def look_at(client: BrokerClient, isolation: Isolation) -> Look:
-    """Return a `Look` that fetches from the partitions' leaders."""
+    """Return a `Look` that fetches from the partitions' leaders, of many by one request."""
+    most_bytes = _TOGETHER * LOOK_BYTES
 
-    def look(partition: TopicPartition, at: int) -> list[SampledBatch]:
-        fetched = fetch_once(client, *partition, at, LOOK_BYTES, isolation=isolation)
-        if fetched is None or fetched[0].error != OK:
-            return []
-        try:
-            batches = list(walk_batches(fetched[1], fetched[0].size, ()))
-        except Damage:  # the task reports the damage
-            return []
-        stops = [batch.stop for batch in batches]
-        sizes = [stop - before for stop, before in zip(stops, [0, *stops[:-1]], strict=True)]
-        pieces = (SampledBatch(batch.base, batch.last + 1, size) for batch, size in zip(batches, sizes, strict=True))
-        return [piece for piece in pieces if piece.end > at]
+    def look(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[SampledBatch]]:
+        seen = dict[TopicPartition, list[SampledBatch]]()
+        for i in range(0, len(wanted), _TOGETHER):
+            some = {at: (wanted[at], LOOK_BYTES) for at in list(wanted)[i : i + _TOGETHER]}
+            try:
+                fetched = fetch_many(client, some, isolation=isolation, max_bytes=most_bytes, timeout_s=_ANSWER_S)
+            except ConnectionFailed:
+                fetched = {}
+            for partition, (offset, _) in some.items():
+                answer = fetched.get(partition)
+                if answer is not None and answer[0].error == OK and not answer[0].size:  # the batch may be too large
+                    answer = fetch_once(client, *partition, offset, LOOK_BYTES, isolation=isolation)
+                seen[partition] = [] if answer is None else _sampled(*answer, offset)
+        return seen
 
     return look
+
+
+def _sampled(answer: FetchResponse, data: bytes, at: int) -> list[SampledBatch]:
+    if answer.error != OK:
+        return []
+    try:
+        batches = list(walk_batches(data, answer.size, ()))
+    except Damage:  # the task reports the damage
+        return []
+    stops = [batch.stop for batch in batches]
+    sizes = [stop - before for stop, before in zip(stops, [0, *stops[:-1]], strict=True)]
+    pieces = (SampledBatch(batch.base, batch.last + 1, size) for batch, size in zip(batches, sizes, strict=True))
+    return [piece for piece in pieces if piece.end > at]

@@ -16,6 +16,8 @@ from spark_eos.source.watch import TopicWatch
 _LOOK_S = 1.0
 #: Seconds between log lines about the same offset.
 _REPEAT_S = 300.0
+#: Partitions whose transactions are named at once: each may take seconds, while no micro-batch is planned.
+_NAMED = 3
 
 
 class LagWatch:
@@ -51,9 +53,17 @@ class LagWatch:
                     known = self._held.get((topic, p))
                     held[topic, p] = known if known is not None and known[0] == end else (end, now)
         self._held = held
-        for (topic, p), (end, since) in held.items():
-            if now - since >= self._warn_after_s:
-                self._name_open_transactions(topic, p, end, now)
+        self._logged = {key: at for key, at in self._logged.items() if now - at < _REPEAT_S}
+        late = [
+            (topic, p, end)
+            for (topic, p), (end, since) in held.items()
+            if now - since >= self._warn_after_s and (topic, p, end) not in self._logged
+        ]
+        self._logged |= dict.fromkeys(late, now)
+        for topic, p, end in late[:_NAMED]:
+            self._name_open_transactions(topic, p, end, now)
+        if len(late) > _NAMED:
+            logger.warning("the last stable offsets of %d more partitions are held back, too", len(late) - _NAMED)
         return True
 
     def report(self, position: PartitionOffsets, ends: PartitionOffsets, losses: int) -> dict[str, Any]:
@@ -74,10 +84,6 @@ class LagWatch:
         return {"lag": lag, "losses": losses}
 
     def _name_open_transactions(self, topic: str, partition: int, end: int, now: float) -> None:
-        if now - self._logged.get((topic, partition, end), float("-inf")) < _REPEAT_S:
-            return
-        self._logged = {key: at for key, at in self._logged.items() if now - at < _REPEAT_S}
-        self._logged[topic, partition, end] = now
         since = self._held[topic, partition][1]
         try:
             found = oldest_open_transaction(self._client, topic, partition)

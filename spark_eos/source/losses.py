@@ -11,6 +11,8 @@ from spark_eos.kafka.records.batches import OtherEpoch
 #: Seconds for which a topic or partition must be missing before its offsets are skipped for good: a broker that lags
 #: behind the others does not know new topics yet, or still knows old ones.
 HIDDEN_S = 5.0
+#: How many losses are remembered, so that each is logged once.
+_REMEMBERED = 20_000
 
 
 class Losses:
@@ -18,12 +20,9 @@ class Losses:
 
     def __init__(self, fail: bool) -> None:
         self.fail = fail
-        self._seen: set[tuple[object, ...]] = set()
-
-    @property
-    def count(self) -> int:
-        """The number of losses so far. A loss is of one partition, and of any number of records."""
-        return len(self._seen)
+        self._seen: dict[tuple[object, ...], None] = {}
+        #: The number of losses so far. A loss is of one partition, and of any number of records.
+        self.count = 0
 
     def report_all(self, losses: Iterable[EosError]) -> None:
         """Raise the first loss, or log all of them."""
@@ -36,7 +35,10 @@ class Losses:
             raise loss
         key = tuple(loss.parameters[name] for name in ("topic", "partition", "expected", "found"))
         if key not in self._seen:
-            self._seen.add(key)
+            self.count += 1
+            self._seen[key] = None
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
             logger.warning("%s The query continues: failOnDataLoss is false.", loss.message)
 
 

@@ -152,7 +152,7 @@ def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int
     if min_partitions is None or len(reads) >= min_partitions:
         return reads
     total = sum(r.size for r in reads)
-    whole = [r for r in reads if _share(r, total, min_partitions) <= 1]
+    whole = {r for r in reads if _share(r, total, min_partitions) <= 1}
     divided = total - sum(r.size for r in whole)
     left = max(1, min_partitions - len(whole))
     return [part for r in reads for part in ([r] if r in whole else _parts(r, max(1, _share(r, divided, left))))]

@@ -27,6 +27,7 @@ from spark_eos.kafka.requests.fetch import (
     connect,
     give_back,
     is_supported_by_id,
+    longest_wait_ms,
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.source.decode import DecodedRows, damaged, decode
@@ -49,12 +50,10 @@ _FEWEST_BYTES = 64 * 1024
 _BYTES_PER_OFFSET = 1024.0
 #: For the last record batch of a fetch, which would be truncated.
 _MARGIN = 1.25
-#: How long a broker waits for rows that it lacks. No range ends after its log, so only one that lags lacks them.
-_MAX_WAIT_MS = 100
 #: Seconds for which a replica that is not the leader may be silent, and may have less than the leader.
 _REPLICA_SILENCE_S = 5.0
 _REPLICA_BEHIND_S = 1.0
-#: Seconds after which a task fails, from the first response of the leader that there is no more.
+#: Seconds after which a task fails, from the first response of the leader that its log ends.
 _SHORT_STALL_S = 5.0
 
 
@@ -114,6 +113,7 @@ class _Fetches:
         user = canonical(self._client.properties)
         each, all_ = integer(user, "max.partition.fetch.bytes", most_bytes), integer(user, "fetch.max.bytes", _NO_LIMIT)
         self._most_bytes = min(each, all_)
+        self._max_wait_ms = longest_wait_ms(self._client)
         self._silence_s = self._client.silence_s
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
@@ -171,7 +171,8 @@ class _Fetches:
     def _deadline_after(self, answer: FetchResponse) -> float:
         """Return the time until which to retry: a new leader may lag behind, but not for long after its first
         response."""
-        short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
+        ends_here = answer.error == OK and answer.high_watermark <= self.position
+        short = ends_here or answer.error == Code.OFFSET_OUT_OF_RANGE
         return system.monotonic() + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
     def _answer(self, deadline: float) -> FetchResponse | None:
@@ -246,7 +247,7 @@ class _Fetches:
             self.position,
             isolation=self._options.isolation,
             max_bytes=int(min(self._most_bytes, max(_FEWEST_BYTES, left))),
-            max_wait_ms=_MAX_WAIT_MS,
+            max_wait_ms=self._max_wait_ms,
             rack=self._nearest.rack,
             topic_id=self._topic_id,
             last_epoch=self._epochs.last,

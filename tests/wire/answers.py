@@ -52,13 +52,23 @@ def records_of(cluster: Cluster, asked: Asked) -> bytes:
     topic = asked.body.topics[-1]
     row = topic.partitions[-1]
     log = cluster.partitions.get((fetched_topic(asked, topic), row.partition))
-    return b"" if log is None else log.fetch(row.fetch_offset, row.partition_max_bytes, True)[0]
+    return b"" if log is None else log.fetch(row.fetch_offset, row.partition_max_bytes, log.stable)[0]
 
 
 def _led(cluster: Cluster, node: int, place: Place) -> int:
     if place not in cluster.partitions:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     return Code.NONE if cluster.partitions[place].leader == node else Code.NOT_LEADER_OR_FOLLOWER
+
+
+def _fetched(cluster: Cluster, place: Place, epoch: int) -> int:
+    """A follower answers consumers as well (KIP-392), unless they name another epoch than the present one."""
+    if place not in cluster.partitions:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    known = cluster.partitions[place].epoch
+    if epoch in (-1, known):
+        return Code.NONE
+    return Code.FENCED_LEADER_EPOCH if epoch < known else Code.UNKNOWN_LEADER_EPOCH
 
 
 def _produce(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
@@ -105,7 +115,7 @@ def _fetch(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | No
         rows = []
         for row in topic.partitions:
             place = fetched_topic(asked, topic), row.partition
-            found = code if code is not None else _led(cluster, node, place)
+            found = code if code is not None else _fetched(cluster, place, row.current_leader_epoch)
             if found == Code.UNKNOWN_TOPIC_OR_PARTITION and asked.version >= BY_ID:
                 found = Code.UNKNOWN_TOPIC_ID
             log = cluster.partitions.get(place)
@@ -113,15 +123,17 @@ def _fetch(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | No
                 found = Code.OFFSET_OUT_OF_RANGE
             data, aborted = b"", []
             if found == Code.NONE:
+                end, stable = log.ends(node)
                 committed = bool(asked.body.isolation_level)
-                data, aborted = log.fetch(row.fetch_offset, row.partition_max_bytes, committed)
+                data, aborted = log.fetch(row.fetch_offset, row.partition_max_bytes, stable if committed else end)
+                aborted = aborted if committed else []
             good = found == Code.NONE
             rows.append(
                 kinds.PartitionData(
                     partition_index=row.partition,
                     error_code=error(found),
-                    high_watermark=log.end if good else -1,
-                    last_stable_offset=log.stable if good else -1,
+                    high_watermark=end if good else -1,
+                    last_stable_offset=stable if good else -1,
                     log_start_offset=0 if good else -1,
                     aborted_transactions=tuple(
                         kinds.AbortedTransaction(producer_id=pid, first_offset=first) for pid, first in aborted

@@ -1,6 +1,7 @@
 """Brokers that answer in bytes, and what may happen to them. Where they depart from real ones:
 
 - Replication is instant and loses nothing; a leader may only forget all but a producer's last batch, as by a restart.
+  Followers hear of high watermarks at elections alone.
 - All coordinators share one memory (`transactions`); that they move shows in their answers alone.
 - Metadata is the same on every broker. No topic is ever made, no row ever expires.
 - Of brokers' settings there is one, of two-phase commit (`two_phase`).

@@ -162,6 +162,10 @@ def leader_asked_for_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerClient, "forget_leader", lambda self, topic, partition: None)
 
 
+def leader_epoch_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerClient, "leader_epoch", lambda *_: -1)
+
+
 def coordinator_asked_for_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerClient, "forget", lambda self, *_: None)
 

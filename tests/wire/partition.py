@@ -42,11 +42,13 @@ class Writer:
 class Partition:
     """``strict``: a producer's first batch must have the number 0, as since Kafka 4.1. ``says_duplicate``: a batch that
     is there already is answered with an error, as by brokers of old, instead of its offset. ``largest``: bytes of a
-    batch."""
+    batch. ``heard``: end and last stable offset as followers know them, who have heard of none since the last election.
+    """
 
     def __init__(self, leader: int, *, strict: bool = True, says_duplicate: bool = False) -> None:
         self.leader: int | None = leader
         self.epoch = 0
+        self.heard = 0, 0
         self.largest = 1 << 20
         self.strict, self.says_duplicate = strict, says_duplicate
         self.batches: list[Batch] = []
@@ -118,14 +120,18 @@ class Partition:
         """Another leader. ``forgetful``: it has read its log anew, and knows the last batch of each producer alone."""
         self.leader = leader
         self.epoch += 1
+        self.heard = self.end, self.stable
         if forgetful:
             for writer in self.writers.values():
                 while len(writer.batches) > 1:
                     writer.batches.popleft()
 
-    def fetch(self, offset: int, size: int, committed: bool) -> tuple[bytes, list[tuple[int, int]]]:
+    def ends(self, node: int) -> tuple[int, int]:
+        """High watermark and last stable offset, as this broker tells them."""
+        return (self.end, self.stable) if node == self.leader else self.heard
+
+    def fetch(self, offset: int, size: int, upto: int) -> tuple[bytes, list[tuple[int, int]]]:
         """Bytes of whole batches from the one with this offset on, and the aborted transactions among them."""
-        upto = self.stable if committed else self.end
         data, last = b"", offset
         for batch in self.batches:
             if batch.last < offset or batch.base >= upto:
@@ -135,7 +141,7 @@ class Partition:
             data += batch.data
             last = batch.last
         aborted = [(pid, first) for pid, first, end in self.aborted if end >= offset and first <= last]
-        return data, aborted if committed else []
+        return data, aborted
 
     def visible(self) -> list[Batch]:
         """What a read_committed reader sees."""

@@ -152,6 +152,7 @@ MISTAKES = (
         _struck(PRODUCE, Kind.LEADER_MOVES),
         "for no good reason",
     ),
+    Mistake("epoch not told", mistakes.leader_epoch_not_told, _struck(END, Kind.LEADER_MOVES, upto=3), "was read as"),
     Mistake(
         "coordinator asked for once",
         mistakes.coordinator_asked_for_once,

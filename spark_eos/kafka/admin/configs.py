@@ -33,7 +33,10 @@ def broker_config(client: BrokerClient) -> BrokerConfig:
     began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
-        node = random.choice(client.brokers())
+        nodes = client.brokers()
+        if not nodes:  # the only one may just have been fenced
+            continue
+        node = random.choice(nodes)
         answer = client.ask(node, DESCRIBE_CONFIGS, _describe(ConfigResource.BROKER, str(node)), _TRY_S)
         code = int(Code.REQUEST_TIMED_OUT) if answer is None else answer.results[0].error_code
         if answer is not None and code == OK:

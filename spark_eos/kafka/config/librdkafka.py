@@ -26,7 +26,7 @@ from spark_eos.kafka.config.stores import certificates_unusable, without_stores
 from spark_eos.kafka.config.tokens import token, token_settings
 from spark_eos.kafka.config.values import enumerated
 
-ClientKind = Literal["consumer", "producer", "admin"]
+ClientKind = Literal["consumer", "producer"]
 
 #: librdkafka's log of its connections. Disabled unless the user's logging sets its level: an unreachable broker would
 #: print a line for each attempt, and relevant errors are raised with their reason.

@@ -28,7 +28,8 @@ FOLLOWED = frozenset(
         *("ssl.keystore.location", "ssl.keystore.password", "https.ca.location", "https.ca.pem"),
         *OWN,
         # Readers
-        *("client.rack", "fetch.max.bytes", "group.id", "isolation.level", "max.partition.fetch.bytes"),
+        *("client.rack", "fetch.max.bytes", "fetch.wait.max.ms", "group.id", "isolation.level"),
+        "max.partition.fetch.bytes",
         # Writers
         *("batch.size", "compression.level", "compression.type", "partitioner"),
     ]
@@ -60,8 +61,8 @@ WITHOUT_EFFECT = frozenset(
         # librdkafka's own memory, threads and events.
         *("enable.random.seed", "enabled_events", "internal.termination.signal", "log.queue", "log.thread.name"),
         *("log.connection.close", "message.copy.max.bytes", "receive.message.max.bytes", "statistics.interval.ms"),
-        # Fetches never wait, as the records exist, and the next fetch is always in flight.
-        *("fetch.error.backoff.ms", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms"),
+        # Fetches do not wait for more records, and the next fetch is always in flight.
+        *("fetch.error.backoff.ms", "fetch.min.bytes", "fetch.queue.backoff.ms"),
         *("queued.max.messages.kbytes", "queued.min.messages", "consume.callback.max.messages", "max.poll.records"),
         "check.crcs",  # they are always checked
         # Groups: none is joined, and the checkpoint has the offsets.

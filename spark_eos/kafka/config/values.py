@@ -35,6 +35,7 @@ INTEGERS = {
     "batch.size": (1, 2_147_483_647),
     "compression.level": (-1, 12),
     "fetch.max.bytes": (0, 2_147_483_135),
+    "fetch.wait.max.ms": (0, 300_000),
     "max.partition.fetch.bytes": (1, 1_000_000_000),
     "socket.timeout.ms": (10, 300_000),
 }

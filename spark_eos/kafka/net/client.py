@@ -95,6 +95,8 @@ class BrokerClient:
         self._learned_at = 0.0
         self._level: int | None = None
         self._leaders: dict[TopicPartition, int] = {}
+        #: The last known leader of each partition, and the epoch in which it leads.
+        self._epochs: dict[TopicPartition, tuple[int, int]] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._avoided: dict[int, float] = {}
         self._last: int | None = None
@@ -419,6 +421,7 @@ class BrokerClient:
                 partition = topic.name, p.partition_index
                 if p.leader_id >= 0:
                     self._leaders[partition] = p.leader_id
+                    self._epochs[partition] = p.leader_id, p.leader_epoch
                 else:
                     self._leaders.pop(partition, None)
         return answer
@@ -448,6 +451,11 @@ class BrokerClient:
 
     def _known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: leader for partition in partitions if (leader := self._leaders.get(partition)) is not None}
+
+    def leader_epoch(self, topic: str, partition: int, leader: int) -> int:
+        """Return the epoch in which this broker leads a partition, as far as it is known; else -1."""
+        known, epoch = self._epochs.get((topic, partition), (leader, -1))
+        return epoch if known == leader else -1
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Forget the partition's leader, so that the next request looks it up."""
@@ -529,14 +537,14 @@ class BrokerClient:
         """Forget the broker's API versions, as it may come back as another version: the next use requests them."""
         self._api_versions.pop(node, None)
 
-    def brokers_without(self, request: Api, timeout_s: float = ANY_BROKER_S) -> list[int]:
+    def brokers_without(self, request: Api) -> list[int]:
         """Return the brokers that have no version of the request that this client knows. Brokers that do not answer are
-        asked again for ``timeout_s``, as a restart may change their version; then they are left out, with a warning.
-        Raises ConnectionFailed."""
+        asked again for `ANY_BROKER_S` seconds, as a restart may change their version; then they are left out, with a
+        warning. Raises ConnectionFailed."""
         spoken: dict[int, ApiVersions] = {}
         silent: list[int] = []
         self._api_versions.clear()  # a broker may have come back as another version
-        for _ in retrying(timeout_s):
+        for _ in retrying(ANY_BROKER_S):
             asked = [node for node in self.brokers() if node not in spoken]
             self.ask_each(dict.fromkeys(asked, about_topics([])), METADATA)
             spoken |= {node: known for node in asked if (known := self._api_versions.get(node)) is not None}

@@ -102,7 +102,6 @@ class Encoder:
     codec: Codec = "none"
     level: int | None = None
     max_bytes: int = BATCH_BYTES
-    transactional: bool = True
 
     def encode(
         self, rows: Rows | Tails, counts: Sequence[int], sequences: Sequence[int]
@@ -130,7 +129,7 @@ class Encoder:
     ) -> bytes:
         """Return the batch header for ``count`` ``records``, compressed by this codec. ``times``: the first timestamp,
         to which the others are relative, and the latest, in milliseconds."""
-        attributes = codec | (_TRANSACTIONAL if self.transactional else 0)
+        attributes = codec | _TRANSACTIONAL
         checked = _CHECKED.pack(attributes, count - 1, *times, self.producer_id, self.epoch, sequence, count)
         length = HEADER_BYTES - _BEFORE_LENGTH_ENDS + len(records)
         begin = _BEGIN.pack(0, length, _NO_LEADER_EPOCH, _MAGIC)

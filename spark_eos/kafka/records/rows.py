@@ -13,16 +13,17 @@ from spark_eos.kafka.records.fields import find_records, read_fields
 Row = tuple[int, bytes | None, bytes | None]
 
 
-def read_rows(data: bytes, batch: RecordBatch) -> Iterator[Row]:
-    """Yield the records of a batch. Raises Damage."""
-    return (row for _, row in read_dated_rows(data, batch))
+def read_rows(data: bytes, batch: RecordBatch, most_bytes: int | None = None) -> Iterator[Row]:
+    """Yield the records of a batch. Raises Damage, TooLargeBatch as `decompress`."""
+    return (row for _, row in read_dated_rows(data, batch, most_bytes))
 
 
-def read_dated_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, Row]]:
-    """Yield the records of a batch, each with its timestamp in milliseconds since 1970. Raises Damage."""
+def read_dated_rows(data: bytes, batch: RecordBatch, most_bytes: int | None = None) -> Iterator[tuple[int, Row]]:
+    """Yield the records of a batch, each with its timestamp in milliseconds since 1970. Raises Damage, TooLargeBatch as
+    `decompress`."""
     if batch.codec > LAST_CODEC:
         raise UnsupportedFormat(f"compression codec {batch.codec}")
-    records = decompress(data, batch) if batch.codec else bytes(memoryview(data)[batch.start : batch.stop])
+    records = decompress(data, batch, most_bytes) if batch.codec else bytes(memoryview(data)[batch.start : batch.stop])
     begins = find_records(records, 0, len(records), batch.count)
     fields = read_fields(np.frombuffer(records, np.uint8), begins, np.append(begins[1:], len(records)))
     keys = zip(fields.key_at.tolist(), fields.key_size.tolist(), strict=True)

@@ -6,6 +6,9 @@ Versions 12 and 13 have the same fields, but that 12 names a topic by its name (
 (since Kafka 3.1): a broker then answers with records of the log that has this id, or with an error, even if another
 topic has the name by then. It compares the id with its log's, not only with its metadata.
 
+A follower answers consumers as the leader does, though it may lag behind (KIP-392). So a request to the leader has its
+epoch (KIP-320): a broker that leads no longer knows a newer one, and refuses.
+
 A request may contain the leader epoch of the record before the offset, as followers' requests do (KIP-595). If a
 broker's log has no record of that epoch up to there, the response has no records, and names the epoch and offset where
 the log differs. The broker checks this before it reads, under the same lock.
@@ -21,7 +24,9 @@ from dataclasses import dataclass, field
 from spark_eos.base import system
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import LEADER_MOVED, OK
+from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
@@ -96,6 +101,8 @@ class FetchConnection(Connection[None]):
         super().__init__(broker, node, client_id)
         #: The requested topics, by name or id as the response has them: name and partitions.
         self._wanted: dict[str | bytes, tuple[str, frozenset[int]]] = {}
+        #: Sent by `send`: the epoch in which this broker leads the partition, or -1 to fetch from any replica.
+        self.leader_epoch = -1
 
     def send(
         self,
@@ -119,36 +126,40 @@ class FetchConnection(Connection[None]):
         self._ask(
             _BY_ID if topic_id else _BY_NAME,
             _LIMITS.pack(-1, max_wait_ms, 1, max_bytes, isolation == "read_committed", *_NO_SESSION),
-            [(topic_id or text(topic), [_WANTED.pack(partition, -1, offset, last_epoch, -1, max_bytes, 0)])],
+            [
+                (
+                    topic_id or text(topic),
+                    [_WANTED.pack(partition, self.leader_epoch, offset, last_epoch, -1, max_bytes, 0)],
+                )
+            ],
             rack,
         )
 
     def send_many(
         self,
-        wanted: Mapping[str, Sequence[tuple[int, int, int]]],
+        wanted: Mapping[str, Sequence[tuple[int, int, int, int]]],
         *,
         isolation: Isolation,
         max_bytes: int,
         max_wait_ms: int,
-        rack: str = "",
         ids: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Request records of many partitions, {topic: [(partition, offset, bytes)]}: about ``bytes`` of each, and
-        ``max_bytes`` in all, in this order, so that the last ones may come without records. ``ids``: the id of each
-        topic, to fetch by id."""
+        """Request records of many partitions, {topic: [(partition, leader epoch, offset, bytes)]}: about ``bytes`` of
+        each, and ``max_bytes`` in all, in this order, so that the last ones may come without records. ``ids``: the id
+        of each topic, to fetch by id."""
         named: dict[str, str | bytes] = {topic: ids[topic] if ids else topic for topic in wanted}
-        self._wanted = {named[topic]: (topic, frozenset(number for number, _, _ in of)) for topic, of in wanted.items()}
+        self._wanted = {named[topic]: (topic, frozenset(number for number, *_ in of)) for topic, of in wanted.items()}
         self._ask(
             _BY_ID if ids else _BY_NAME,
             _LIMITS.pack(-1, max_wait_ms, 1, max_bytes, isolation == "read_committed", *_NO_SESSION),
             [
                 (
                     ids[topic] if ids else text(topic),
-                    [_WANTED.pack(number, -1, offset, -1, -1, size, 0) for number, offset, size in of],
+                    [_WANTED.pack(number, epoch, offset, -1, -1, size, 0) for number, epoch, offset, size in of],
                 )
                 for topic, of in wanted.items()
             ],
-            rack,
+            "",
         )
 
     def _ask(self, version: int, limits: bytes, topics: Collection[tuple[bytes, list[bytes]]], rack: str) -> None:
@@ -234,16 +245,16 @@ _LARGEST_KEPT = 4 * 1024 * 1024
 
 def connect(client: BrokerClient, topic: str, partition: int, replica: int | None = None) -> FetchConnection:
     """Return a connection to the partition's leader or to that replica, from the pool or new. Raises OSError."""
-    if replica is not None:
-        return client.connection(FetchConnection, replica)
-    leader = client.leader(topic, partition)
-    if leader is None:
+    node = client.leader(topic, partition) if replica is None else replica
+    if node is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
     try:
-        return client.connection(FetchConnection, leader)
+        connection = client.connection(FetchConnection, node)
     except OSError:
         client.forget_leader(topic, partition)
         raise
+    connection.leader_epoch = client.leader_epoch(topic, partition, node)
+    return connection
 
 
 def give_back(client: BrokerClient, connection: FetchConnection) -> None:
@@ -256,6 +267,12 @@ def give_back(client: BrokerClient, connection: FetchConnection) -> None:
 def is_supported_by_id(client: BrokerClient) -> bool:
     """Return whether the brokers have the version of Fetch that takes topic ids. Raises ConnectionFailed."""
     return client.supports(_FETCH, _BY_ID)
+
+
+def longest_wait_ms(client: BrokerClient) -> int:
+    """Return for how many milliseconds a broker may wait for records that its log has: where they are in remote
+    storage (KIP-405), it answers without them after that time, brokers before Kafka 3.8 always."""
+    return integer(canonical(client.properties), "fetch.wait.max.ms", 500)
 
 
 #: By (topic, partition), with the records' bytes.
@@ -278,9 +295,10 @@ def fetch_many(
     Raises ConnectionFailed if no broker answers.
     """
     deadline = system.monotonic() + timeout_s
-    by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
+    by_leader: dict[int, dict[str, list[tuple[int, int, int, int]]]] = {}
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
-        by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, *wanted[topic, partition]))
+        epoch = client.leader_epoch(topic, partition, node)
+        by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, epoch, *wanted[topic, partition]))
 
     def left_s() -> float:
         return max(0.1, deadline - system.monotonic())
@@ -318,7 +336,7 @@ def fetch_once(
     isolation: Isolation = "read_committed",
     max_wait_ms: int = 0,
 ) -> tuple[FetchResponse, bytes] | None:
-    """Fetch from one partition; where there is no record yet, the broker waits for ``max_wait_ms``. Returns the
+    """Fetch from one partition; where no record can be read yet, the broker waits for ``max_wait_ms``. Returns the
     response and the records' bytes; None without a response."""
     try:
         connection = connect(client, topic, partition)

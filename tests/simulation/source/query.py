@@ -206,7 +206,9 @@ class Query:
         plan = CopyPlan(options, SinkOptions(options.kafka), None, CLUSTER_ID)
         reader = _CopyReader(plan) if self.by_id else EosKafkaStreamReader(options)
         reader._losses = _Recording(start.fail, self)
-        reader._sizes = Sizes(lambda place, at: [SampledBatch(at, at + 2, 2 * _BYTES_PER_OFFSET)])
+        reader._sizes = Sizes(
+            lambda wanted: {place: [SampledBatch(at, at + 2, 2 * _BYTES_PER_OFFSET)] for place, at in wanted.items()}
+        )
         self._mark_the_last_look(reader)
         self._note_the_pin(reader)
         reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]

@@ -26,7 +26,7 @@ def put(address: tuple[str, int], key: bytes) -> None:
     """Write a record with a header of this key, as any client may that does not look at it."""
     headers = varint(1) + varint(len(key)) + key + varint(1) + b"x"
     rows = Rows(pa.nulls(1, pa.binary()), pa.array([b"v"]), np.array([5]), pa.array([headers]))
-    ((_, sealed),) = Encoder(-1, -1, transactional=False).encode(rows, [1], [-1])
+    ((_, sealed),) = Encoder(-1, -1).encode(rows, [1], [-1])
     data = bytes(sealed.data)
     head = struct.pack(">hhihc", 0, 7, 1, 1, b"c")  # Produce, version 7
     body = struct.pack(">hhiihcii", -1, -1, 5000, 1, 1, b"t", 1, 0) + struct.pack(">i", len(data)) + data

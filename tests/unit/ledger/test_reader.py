@@ -82,7 +82,7 @@ def test_a_leader_that_has_moved_is_asked_again_and_what_says_more_is_an_error_a
     leaders = Leaders([(b"a", b"1")])
     leaders.errors = [Code.NOT_LEADER_OR_FOLLOWER, Code.OFFSET_NOT_AVAILABLE]
     assert newest(LedgerReader(leaders, 0, "")) == {"a": (0, 0, 1000, b"1")}
-    leaders.errors = [Code.UNKNOWN_SERVER_ERROR]
-    with pytest.raises(LedgerError, match="UNKNOWN_SERVER_ERROR") as caught:
+    leaders.errors = [Code.CORRUPT_MESSAGE]
+    with pytest.raises(LedgerError, match="CORRUPT_MESSAGE") as caught:
         newest(LedgerReader(leaders, 0, ""))
     assert caught.value.condition == "EOS_LEDGER_NOT_READABLE" and len(leaders.fetched) == 4

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.base.topic_partition import TopicPartition
+from spark_eos.kafka.records.encode import Encoder, Rows
+from spark_eos.kafka.requests.fetch import FetchResponse
+from spark_eos.source import byte_limit as module
 from spark_eos.source.byte_limit import LOOK_BYTES, SampledBatch, Sizes
 
 
@@ -21,9 +29,12 @@ class Log:
         self.end = ends[-1]
         self.looks = 0
 
-    def look(self, place: tuple[str, int], at: int) -> list[SampledBatch]:
+    def look(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[SampledBatch]]:
         """Whole batches, as a broker gives them: the first in any case, more while they fit."""
         self.looks += 1
+        return {partition: self._from(at) for partition, at in wanted.items()}
+
+    def _from(self, at: int) -> list[SampledBatch]:
         found: list[SampledBatch] = []
         for piece in self.pieces:
             if piece.end > at:
@@ -84,15 +95,24 @@ def test_where_there_is_much_room_nobody_looks_again():
 def test_partitions_share_by_their_bytes():
     """Not by their offsets: rows of one may be much larger than those of another."""
     small, large = Log(*[(100, 1000)] * 1000), Log(*[(1, 1000)] * 1000)
-    sizes = Sizes(lambda place, at: (small, large)[place[1]].look(place, at))
+    sizes = Sizes(lambda wanted: {at: (small, large)[at[1]].look(wanted)[at] for at in wanted})
     found = sizes.within({"t": {0: 0, 1: 0}}, {"t": {0: small.end, 1: large.end}}, 1_000_000)
     assert 400_000 <= small.bytes(0, found["t"][0]) <= 600_000
     assert 400_000 <= large.bytes(0, found["t"][1]) <= 600_000
 
 
+def test_partitions_are_looked_at_together():
+    """A thousand cost as many rounds of requests as one."""
+    log, one = Log(*[(100, 16_000)] * 10_000), Log(*[(100, 16_000)] * 10_000)
+    ends = {"t": dict.fromkeys(range(1000), log.end)}
+    found = Sizes(log.look).within({"t": dict.fromkeys(range(1000), 0)}, ends, 80_000_000_000)
+    assert set(found["t"].values()) == {one.within(0, 80_000_000)}
+    assert log.looks == one.looks
+
+
 def test_a_partition_without_an_answer_gets_on():
     """Its leader is away: reading waits for it, and says so."""
-    found = Sizes(lambda place, at: []).within({"t": {0: 5}}, {"t": {0: 10_000}}, 100_000)
+    found = Sizes(lambda wanted: {at: [] for at in wanted}).within({"t": {0: 5}}, {"t": {0: 10_000}}, 100_000)
     assert 5 < found["t"][0] < 10_000
 
 
@@ -110,3 +130,27 @@ def test_whatever_lies_there_it_ends_within_the_log_and_gets_on(batches, most, d
     assert log.looks <= 33
     if log.bytes(start, log.end) <= LOOK_BYTES and end < log.end:
         assert most <= log.bytes(start, end) < most + max(size for _, size in batches)
+
+
+def test_a_batch_that_a_common_answer_has_no_room_for_is_fetched_alone(monkeypatch):
+    """Brokers leave it out. A leader that does not answer, or refuses, is left to the tasks."""
+    rows = Rows(pa.nulls(3, pa.binary()), pa.array([b"a", b"b", b"c"]), np.zeros(3, np.int64))
+    ((_, sealed),) = Encoder(7, 1).encode(rows, [3], [0])
+    data = bytes(sealed.data)
+    full, empty, refused = FetchResponse(0, len(data)), FetchResponse(0, 0), FetchResponse(6, 0)
+    answers = {("t", 0): (full, data), ("t", 1): (empty, b""), ("t", 2): (refused, b"")}
+    many, alone = list[int](), list[int]()
+    monkeypatch.setattr(module, "_TOGETHER", 2)
+    monkeypatch.setattr(
+        module,
+        "fetch_many",
+        lambda _, wanted, **__: many.append(len(wanted)) or {at: answers[at] for at in wanted if at in answers},
+    )
+    monkeypatch.setattr(
+        module, "fetch_once", lambda _, topic, partition, *__, **___: alone.append(partition) or (full, data)
+    )
+    client: Any = None
+    seen = module.look_at(client, "read_committed")({("t", p): 1 for p in range(5)})
+    batch = [SampledBatch(0, 3, len(data))]
+    assert seen == {("t", 0): batch, ("t", 1): batch, ("t", 2): [], ("t", 3): [], ("t", 4): []}
+    assert (many, alone) == ([2, 2, 1], [1])

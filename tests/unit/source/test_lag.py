@@ -76,3 +76,18 @@ def test_a_query_that_reads_no_topic_any_more_tells_so(watched):
     """The last one was deleted, for example: it has no lag."""
     assert watched.look(0.0, 10, at=0) == [{"t": {0: 10}}]
     assert watched.look(1.1, None) == [{}]
+
+
+def test_one_transaction_in_many_partitions_is_looked_up_in_a_few_of_them(monkeypatch, caplog):
+    """Each look-up may take seconds, and no micro-batch is planned meanwhile; the others are counted."""
+    now, asked = [100.0], list[int]()
+    monkeypatch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(lag, "oldest_open_transaction", lambda client, topic, partition: asked.append(partition) or "x")
+    topics: Any = SimpleNamespace(high_watermarks=lambda _: {"t": dict.fromkeys(range(1000), 9)})
+    client: Any = None
+    watch = lag.LagWatch(client, topics, 60.0)
+    for seconds in (0, 61, 10, 10):
+        now[0] += seconds
+        watch.watch({"t": dict.fromkeys(range(1000), 0)})
+    assert asked == [0, 1, 2] and len(caplog.messages) == 4
+    assert "997 more partitions" in caplog.text

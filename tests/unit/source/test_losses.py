@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import CheckpointError
-from spark_eos.source.losses import check_cluster
+from spark_eos.source import losses as module
+from spark_eos.source.losses import Losses, check_cluster, data_loss
 
 
 def test_a_checkpoint_belongs_to_the_cluster_that_it_has_offsets_of():
@@ -17,3 +18,13 @@ def test_a_checkpoint_belongs_to_the_cluster_that_it_has_offsets_of():
     check_cluster("one", "one")
     check_cluster(None, "one")
     check_cluster("one", "")
+
+
+def test_losses_are_logged_and_counted_once(monkeypatch, caplog):
+    """Without an end, they take no memory without end: a query may lose rows in each micro-batch."""
+    monkeypatch.setattr(module, "_REMEMBERED", 2)
+    losses = Losses(fail=False)
+    for at in (1, 2, 1, 2, 3, 4, 3):
+        losses.report(data_loss("t", 0, at, 9, "it begins later"))
+    assert losses.count == len(caplog.messages) == 4
+    assert len(losses._seen) == 2

@@ -16,8 +16,14 @@ from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
-EMPTY, ROWS = FetchResponse(0, 0), FetchResponse(0, 100)
+#: No rows, by a leader whose log ends there, or goes on.
+EMPTY, SLOW, ROWS = (
+    FetchResponse(0, 0, high_watermark=0),
+    FetchResponse(0, 0, high_watermark=100),
+    FetchResponse(0, 100),
+)
 OUT_OF_RANGE = FetchResponse(Code.OFFSET_OUT_OF_RANGE, 0)
+FAILED = FetchResponse(Code.UNKNOWN_SERVER_ERROR, 0)
 #: Longer than what a leader that lags behind is given.
 THROTTLED = FetchResponse(0, 0, throttle_ms=6_000)
 
@@ -48,15 +54,18 @@ class Broker:
             raise OSError("no leader")
         return answer
 
-    def send(self, *_: Any, **__: Any) -> None:
-        pass
+    def send(self, *_: Any, **asked: Any) -> None:
+        self.max_wait_ms = asked["max_wait_ms"]
 
     def close(self) -> None:
         pass
 
 
-def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
-    """For how long it was asked, in seconds, until there were rows. Raises GivenUp."""
+def waited(
+    monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse, kafka: KafkaProperties = KAFKA, wait_ms: int = 500
+) -> float:
+    """For how long it was asked, in seconds, until there were rows. Raises GivenUp. ``wait_ms``: for how long each
+    request lets the broker wait."""
     now, asked = [0.0], list[float]()
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
 
@@ -67,12 +76,13 @@ def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
     monkeypatch.setattr(raw, "system", clock)
     broker = Broker(list(answers))
     monkeypatch.setattr(raw, "connect", lambda *_: broker)
-    client: Any = SimpleNamespace(properties=KAFKA, silence_s=30.0, forget_leader=lambda *_: None)
+    client: Any = SimpleNamespace(properties=kafka, silence_s=30.0, forget_leader=lambda *_: None)
     monkeypatch.setattr(raw, "begins_later", lambda *_: None)
     monkeypatch.setattr(raw, "why_not", given_up)
     monkeypatch.setattr(raw, "is_supported_by_id", lambda _: False)
     monkeypatch.setattr(raw._Fetches, "_reading", lambda self, read, answer: SimpleNamespace(next_offset=100))
     raw._Fetches(Fetching(client), OffsetRange("t", 0, 0, 100), 1 << 20).next(lambda answer: answer)  # type: ignore
+    assert broker.max_wait_ms == wait_ms
     assert not asked, "it takes seconds to find out why a log ends early, while its leader may only lag behind"
     return now[0]
 
@@ -88,3 +98,15 @@ def test_a_leader_that_lags_behind_gets_some_seconds(before, took_s, answer, mon
     with pytest.raises(GivenUp) as caught:
         waited(monkeypatch, *before, answer)
     assert took_s + 4 < caught.value.args[0] < took_s + 6
+
+
+@pytest.mark.parametrize("answer", [SLOW, FAILED], ids=["slow", "failed"])
+def test_a_leader_whose_log_goes_on_gets_all_the_time(answer, monkeypatch):
+    """Its rows may be in remote storage: a broker answers without them when that takes longer than the request lets it
+    wait, as in Java's consumer 500 ms by default, and with an error of no name when that fails."""
+    assert 50 < waited(monkeypatch, *repeat(answer, 110), ROWS) < 60
+    with pytest.raises(GivenUp) as caught:
+        waited(monkeypatch, answer)
+    assert 58 < caught.value.args[0] < 61
+    patient = KafkaProperties({"bootstrap.servers": "127.0.0.1:1", "fetch.max.wait.ms": "2000"})
+    waited(monkeypatch, ROWS, kafka=patient, wait_ms=2000)

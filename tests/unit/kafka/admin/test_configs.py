@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.admin import configs
-from spark_eos.kafka.admin.configs import each_broker_setting
+from spark_eos.kafka.admin.configs import broker_config, each_broker_setting
 
 SETTING = "a.setting"
 
@@ -27,9 +27,12 @@ class Brokers:
     def brokers(self) -> list[int]:
         return list(self.rounds[0])
 
-    def ask_each(self, asked: Mapping[int, Any], *_: Any) -> dict[int, Any]:
+    def ask_each(self, asked: Iterable[int], *_: Any) -> dict[int, Any]:
         found = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
         return {node: self._answer(found[node]) for node in asked}
+
+    def ask(self, node: int, *_: Any) -> Any:
+        return self.ask_each([node])[node]
 
     def _answer(self, said: str | int | None) -> Any:
         if said is None:
@@ -72,3 +75,10 @@ def test_a_refusal_is_named(codes):
 def test_what_this_user_may_not_read_is_not_known():
     """Whatever the others answer."""
     assert settings({0: "true", 1: 31}) is None
+
+
+def test_a_cluster_that_names_no_broker_is_asked_again():
+    """Its only broker may just have been fenced."""
+    client: Any = Brokers({})
+    with pytest.raises(ConnectionFailed, match="REQUEST_TIMED_OUT"):
+        broker_config(client)

@@ -279,7 +279,7 @@ def test_any_frame_is_an_answer_of_fetch_or_an_error_of_the_connection(data, way
         connection = FetchConnection(ours, 1)
         limits = {"isolation": "read_committed", "max_bytes": 1000, "max_wait_ms": 0}
         if way == "many":
-            connection.send_many({"t": [(0, 0, 100)]}, **limits)
+            connection.send_many({"t": [(0, -1, 0, 100)]}, **limits)
         else:
             connection.send("t", 0, 0, topic_id=_ID if way == "id" else b"", **limits)
         theirs.sendall(struct.pack(">i", max(0, len(head + data) + off)) + head + data)
@@ -294,7 +294,7 @@ def test_a_fetch_of_countless_topics_leads_nowhere():
     with ours, theirs:
         connection = FetchConnection(ours, 1)
         limits = {"isolation": "read_committed", "max_bytes": 1000, "max_wait_ms": 0}
-        connection.send_many({"t": [(0, 0, 100)]}, **limits)
+        connection.send_many({"t": [(0, -1, 0, 100)]}, **limits)
         body = struct.pack(">iBihi", 1, 0, 0, 0, 0) + varint(2**31 - 1) + bytes(9)
         theirs.sendall(struct.pack(">i", len(body)) + body)
         with pytest.raises(OSError, match="makes no sense"):
@@ -315,7 +315,7 @@ def test_an_answer_that_drips_has_an_end():
     thread = threading.Thread(target=drip)
     with ours, theirs:
         connection = FetchConnection(ours, 1)
-        connection.send_many({"t": [(0, 0, 100)]}, isolation="read_committed", max_bytes=1000, max_wait_ms=0)
+        connection.send_many({"t": [(0, -1, 0, 100)]}, isolation="read_committed", max_bytes=1000, max_wait_ms=0)
         thread.start()
         with pytest.raises(TimeoutError):
             connection.receive_many(0.3)

@@ -199,13 +199,6 @@ def test_rows_without_a_key_column():
     assert read_by_kafka_python(sealed) == rows
 
 
-def test_a_batch_outside_of_transactions():
-    """Only the flag differs."""
-    (plain,), (transactional,) = seal([Row()], transactional=False), seal([Row()])
-    assert not MemoryRecords(plain.data).next_batch().is_transactional
-    assert plain.data[23:] == transactional.data[23:]
-
-
 @pytest.mark.parametrize("times", [[2**63 - 1, -1], [-1, 2**63 - 1, 5], [2**63 - 1, -(2**63)]])
 def test_times_that_are_as_far_apart_as_can_be(times):
     """Such as -1, Kafka's word for none, beside the latest of all."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.kafka.config.properties import Codec
-from spark_eos.kafka.records.batches import RecordBatch, UnsupportedFormat, find_batches
+from spark_eos.kafka.records.batches import RecordBatch, TooLargeBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.records.encode import Encoder, Rows
 from spark_eos.kafka.records.rows import read_dated_rows, read_rows
 
@@ -45,3 +45,10 @@ def test_a_codec_to_come():
     data, batch = sealed()
     with pytest.raises(UnsupportedFormat, match="compression codec 5"):
         list(read_rows(data, replace(batch, codec=5)))
+
+
+def test_a_batch_that_is_too_large_when_it_is_decompressed():
+    """It is not decompressed much beyond the limit."""
+    data, batch = sealed("zstd")
+    with pytest.raises(TooLargeBatch):
+        list(read_rows(data, batch, 1000))

@@ -185,16 +185,18 @@ def test_answers_that_are_refused(pair, topics, wrong, why):
 
 @pytest.mark.parametrize("kinds", [BY_ID, BY_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("diverging", [None, (3, 1 << 40), (-1, -1)])
-def test_a_request_with_the_last_epoch(pair, kinds, diverging):
-    """By the topic's id or its name. A broker whose log is another one says where, behind the records; -1 is none."""
+def test_a_request_with_epochs(pair, kinds, diverging):
+    """The last record's, and the leader's, by the topic's id or its name. A broker whose log is another one says where,
+    behind the records; -1 is none."""
     fetching, broker = pair
+    fetching.leader_epoch = 6
     fetching.send("töpic", 3, 77, last_epoch=5, topic_id=ID.bytes if kinds is BY_ID else b"", **LIMITS)
     to = received(broker)
     (topic,) = to.body.topics
     (partition,) = topic.partitions
     name = topic.topic_id if kinds is BY_ID else topic.topic
     assert name == (ID if kinds is BY_ID else "töpic")
-    assert (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) == (77, 5, -1)
+    assert (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) == (77, 5, 6)
     if diverging is None:
         rows = [row(kinds)]
     else:
@@ -217,12 +219,13 @@ def test_many_partitions_in_one_request(pair, ids):
     A topic is asked for by its id where that is known, so that nothing comes of another one that has its name."""
     fetching, broker = pair
     first, second, kinds = ("töpic", "b", BY_NAME) if ids is None else (ID, OTHER, BY_ID)
-    wanted = {"töpic": [(3, 77, 100), (0, 1 << 40, 200)], "b": [(7, 5, 300)]}
+    wanted = {"töpic": [(3, 8, 77, 100), (0, 9, 1 << 40, 200)], "b": [(7, -1, 5, 300)]}
     for _ in range(2):
         fetching.send_many(wanted, ids=ids, **LIMITS)
         to = received(broker)
         found = {
             (topic.topic if ids is None else topic.topic_id, p.partition): (
+                p.current_leader_epoch,
                 p.fetch_offset,
                 p.partition_max_bytes,
                 p.last_fetched_epoch,
@@ -230,7 +233,7 @@ def test_many_partitions_in_one_request(pair, ids):
             for topic in to.body.topics
             for p in topic.partitions
         }
-        assert found == {(first, 3): (77, 100, -1), (first, 0): (1 << 40, 200, -1), (second, 7): (5, 300, -1)}
+        assert found == {(first, 3): (8, 77, 100, -1), (first, 0): (9, 1 << 40, 200, -1), (second, 7): (-1, 5, 300, -1)}
         rows = [row(kinds, 0, aborted=[(5, 70)]), row(kinds, 3, b"abc", aborted=[(5, 70)])]
         broker.sendall(answer(to, {second: [row(kinds, 7, b"", aborted=[(5, 70)])], first: rows}))
         answers = fetching.receive_many(5)
@@ -252,7 +255,7 @@ def test_many_partitions_in_one_request(pair, ids):
 def test_an_answer_about_other_partitions_is_refused(pair, topics):
     """It may say nothing of some, but nothing of others either."""
     fetching, broker = pair
-    fetching.send_many({"töpic": [(3, 77, 100), (0, 1 << 40, 200)], "b": [(7, 5, 300)]}, **LIMITS)
+    fetching.send_many({"töpic": [(3, -1, 77, 100), (0, -1, 1 << 40, 200)], "b": [(7, -1, 5, 300)]}, **LIMITS)
     told = {name: [row(BY_NAME, partition, b"") for partition in some] for name, some in topics.items()}
     broker.sendall(answer(received(broker), told))
     with pytest.raises(OSError, match="not one to this request"):
@@ -311,6 +314,9 @@ class TwoLeaders:
             assert self.served.wait(timeout_s)
             raise TimeoutError("timed out")
         return self.pool.take(kind, node) or kind(self.ours, node)
+
+    def leader_epoch(self, *_: object) -> int:
+        return -1
 
     def forget_leader(self, *_: object) -> None: ...
 
