@@ -9,7 +9,7 @@ import pytest
 from spark_eos.datasource.foreach_batch import batch_writer
 from spark_eos.sink import unwritten
 
-SPARKS = str(uuid.uuid4())
+SPARKS = "4f3cdc16-36b7-4677-a2dc-ce9960beb8a7"
 
 
 class Frame:
