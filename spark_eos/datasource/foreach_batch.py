@@ -76,9 +76,10 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
             try:
                 super().save(path, *arguments, **options)
             except BaseException as error:
-                _own_run.cache_clear()
-                unwritten.note(given)
                 ours = as_error(error)
+                if ours is None or ours.condition != "EOS_SUPERSEDED":  # a new run would supersede the other one
+                    _own_run.cache_clear()
+                unwritten.note(given)
                 if ours is None:
                     raise
                 raise ours from None

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from spark_eos.datasource.foreach_batch import batch_writer
+from spark_eos.errors import EosError, Superseded
 from spark_eos.sink import unwritten
 
 SPARKS = "4f3cdc16-36b7-4677-a2dc-ce9960beb8a7"
@@ -14,9 +15,9 @@ SPARKS = "4f3cdc16-36b7-4677-a2dc-ce9960beb8a7"
 
 class Frame:
     """As Spark's DataFrame, its session, context and writer. ``group``: the thread's job group; None in a thread of the
-    user's own, where Spark names no query either. ``fails``: whether ``save()`` does."""
+    user's own, where Spark names no query either. ``fails``: the error of ``save()``."""
 
-    def __init__(self, group: str | None = None, *, fails: bool = False) -> None:
+    def __init__(self, group: str | None = None, fails: Exception | None = None) -> None:
         known = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "3", "spark.jobGroup.id": group}
         self.sparkSession = self.sparkContext = self
         self.getLocalProperty = (known if group else {}).get
@@ -27,7 +28,7 @@ class Frame:
 class Writer:
     """As Spark's DataFrameWriter."""
 
-    fails = False
+    fails: Exception | None = None
 
     def format(self, source: str) -> Writer:
         return self
@@ -39,8 +40,8 @@ class Writer:
         return self
 
     def save(self, *_: object, **__: object) -> None:
-        if self.fails:
-            raise ZeroDivisionError
+        if self.fails is not None:
+            raise self.fails
 
 
 def run_of(frame: Frame) -> str:
@@ -58,7 +59,10 @@ def test_the_run_is_sparks_own_where_the_job_group_is_one(group, is_run):
 def test_a_write_that_fails_ends_the_run_that_this_process_has_named(monkeypatch):
     """Spark's abort has closed it for good, and the query may be started again in this process."""
     monkeypatch.setattr(unwritten, "note", lambda given: None)
-    run, both = run_of(Frame()), [batch_writer(Frame(fails=True), 3, sink=sink, query="q") for sink in ("s", "t")]
+    run, both = (
+        run_of(Frame()),
+        [batch_writer(Frame(fails=ZeroDivisionError()), 3, sink=sink, query="q") for sink in ("s", "t")],
+    )
     batch_writer(Frame(), 3, sink="u", query="q").save()
     assert {writer.run for writer in both} == {run_of(Frame())} == {run}
     for writer in both:
@@ -66,3 +70,17 @@ def test_a_write_that_fails_ends_the_run_that_this_process_has_named(monkeypatch
             writer.save()
     assert run_of(Frame()) == run_of(Frame()) != run
     assert run_of(Frame(SPARKS)) == SPARKS
+
+
+def test_a_write_that_another_driver_has_superseded_ends_no_run(monkeypatch):
+    """A new run would supersede that driver."""
+    monkeypatch.setattr(unwritten, "note", lambda given: None)
+    run = run_of(Frame())
+    with pytest.raises(EosError, match="EOS_SUPERSEDED"):
+        batch_writer(
+            Frame(fails=Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one.")),
+            3,
+            sink="s",
+            query="q",
+        ).save()
+    assert run_of(Frame()) == run
