@@ -458,8 +458,10 @@ class BrokerClient:
         return epoch if known == leader else -1
 
     def forget_leader(self, topic: str, partition: int) -> None:
-        """Forget the partition's leader, so that the next request looks it up."""
+        """Forget the partition's leader, so that the next request looks it up, at any broker: the one that answered
+        last may lag behind."""
         self._leaders.pop((topic, partition), None)
+        self._last = None
 
     def coordinator(
         self, key: str, timeout_s: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION

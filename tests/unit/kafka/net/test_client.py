@@ -480,6 +480,18 @@ def test_questions_of_several_threads_do_not_mix(brokers):
     assert wrong == []
 
 
+def test_a_forgotten_leader_is_looked_up_at_any_broker(brokers):
+    """One that has lost its controller may name the old leader for long."""
+    lagging, *others = brokers(3)
+    for broker in (lagging, *others):
+        broker.topics = {"t": [0]}
+    client = client_of(lagging)
+    for _ in range(20):
+        client.leader("t", 0)
+        client.forget_leader("t", 0)
+    assert all(3 in other.asked for other in others)
+
+
 def test_no_more_than_a_limit_of_coordinators_is_remembered(brokers, monkeypatch):
     """Ids of batch writes are used once. All that are asked for at once are told, however many."""
     monkeypatch.setattr(module, "_COORDINATORS", 100)
