@@ -464,19 +464,26 @@ class _TopicReader:
             if to is None and letter.cluster not in (None, self.cluster):
                 raise stop("EOS_LETTER_UNSENDABLE.cluster", place=place, topic=target, cluster=letter.cluster)
             into = self._target(target)
-            problem = ""
             if partition is not None and partition >= into.partitions:
                 problem = f"belongs to partition {partition} of {target}, which is not there any more"
-            elif letter.time_ms == 0 and into.settings.get("message.timestamp.type") != "LogAppendTime":
-                problem = f"is of {utc(0)}, and the client would send it to {target} with the time of now"
-            if problem:
                 where = {"topic": target, "partition": partition}
                 raise stop("EOS_LETTER_UNSENDABLE.to", place=place, problem=problem, **where)
-            unfit = unfit_setting(into.settings, letter.time_ms, self.began_ms)
-            if unfit is not None:
-                values = {"time": utc(letter.time_ms), "setting": unfit, "value": into.settings[unfit]}
-                raise stop("EOS_LETTER_UNSENDABLE.timestamp", place=place, topic=target, **values)
+            why, or_raise = self._unfit(into, letter, target)
+            if why:
+                values = {"topic": target, "time": utc(letter.time_ms), "why": why, "or_raise": or_raise}
+                raise stop("EOS_LETTER_UNSENDABLE.timestamp", place=place, **values)
             yield letter, target
+
+    def _unfit(self, into: _Target, letter: DeadLetter, target: str) -> tuple[str, str]:
+        """Return why a dead letter's timestamp cannot stay in its topic, and how a setting helps; two empty texts if it
+        can."""
+        if letter.time_ms == 0 and into.settings.get("message.timestamp.type") != "LogAppendTime":
+            return f"the client would send it to {target} with the time of now", ""
+        setting = unfit_setting(into.settings, letter.time_ms, self.began_ms)
+        if setting is None:
+            return "", ""
+        why = f"{target} has {setting}={into.settings[setting]}: it would refuse the record, or delete it at once"
+        return why, f", or raise its {setting}"
 
     def _target(self, name: str) -> _Target:
         """Return a topic that dead letters are sent to, as it was at the first call. Raises TopicError where it is not
