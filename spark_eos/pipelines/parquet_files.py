@@ -27,7 +27,7 @@ def rows_at_once(metadata: pq.FileMetaData, most_rows: int, most_bytes: int) -> 
 
 def in_slices(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows in slices of about ``most_bytes`` or less in memory, by their average."""
-    if rows.get_total_buffer_size() <= most_bytes:  # known in a fiftieth of the time
+    if not rows.num_rows or rows.get_total_buffer_size() <= most_bytes:  # known in a fiftieth of the time
         yield rows
         return
     count = max(1, min(rows.num_rows, -(-rows.nbytes // most_bytes)))
