@@ -13,7 +13,7 @@ from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
-from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once, is_supported_by_id, longest_wait_ms
+from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many, fetch_once, is_supported_by_id
 from spark_eos.protocol.head import Pair, Probe, TransactionStart
 from spark_eos.protocol.ports import PartitionState, Visibility
 
@@ -223,7 +223,7 @@ class RecordLookup:
         fetched = ask()
         if fetched is None or fetched[0].error != OK or fetched[0].lists_aborted:
             return fetched
-        return ask(max_wait_ms=longest_wait_ms(self._client))
+        return ask(max_wait_ms=self._client.fetch_wait_ms)
 
     def _is_within(self, probe: Probe) -> bool:
         """Return whether the partition has this offset, which was acknowledged. A leader that answers ListOffsets has

@@ -25,7 +25,7 @@ from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, meaning_of
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, walk_batches
-from spark_eos.kafka.requests.fetch import fetch_once, longest_wait_ms
+from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
 from spark_eos.source.losses import HIDDEN_S
 
@@ -235,7 +235,7 @@ def leaders_of(client: BrokerClient, timeout_s: float) -> Leaders:
 
 
 def _first_batch(client: BrokerClient, timeout_s: float, partition: TopicPartition, offset: int) -> tuple[int, int]:
-    wait_ms = longest_wait_ms(client)
+    wait_ms = client.fetch_wait_ms
     fetched = fetch_once(client, *partition, offset, _LOOK_BYTES, isolation="read_uncommitted", max_wait_ms=wait_ms)
     if fetched is None:
         raise Unanswered("no answer from its leader")

@@ -27,7 +27,6 @@ from spark_eos.kafka.requests.fetch import (
     connect,
     give_back,
     is_supported_by_id,
-    longest_wait_ms,
 )
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.source.decode import DecodedRows, damaged, decode
@@ -113,7 +112,6 @@ class _Fetches:
         user = canonical(self._client.properties)
         each, all_ = integer(user, "max.partition.fetch.bytes", most_bytes), integer(user, "fetch.max.bytes", _NO_LIMIT)
         self._most_bytes = min(each, all_)
-        self._max_wait_ms = longest_wait_ms(self._client)
         self._silence_s = self._client.silence_s
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
@@ -247,7 +245,7 @@ class _Fetches:
             self.position,
             isolation=self._options.isolation,
             max_bytes=int(min(self._most_bytes, max(_FEWEST_BYTES, left))),
-            max_wait_ms=self._max_wait_ms,
+            max_wait_ms=self._client.fetch_wait_ms,
             rack=self._nearest.rack,
             topic_id=self._topic_id,
             last_epoch=self._epochs.last,

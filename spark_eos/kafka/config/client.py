@@ -62,12 +62,13 @@ class Sasl:
 @dataclass(frozen=True)
 class ClientConfig:
     """Settings of connections to the brokers of a cluster. ``servers``: the bootstrap servers; ``family``: the address
-    family; ``silence_s``: seconds for which a broker may be silent that owes a response."""
+    family; ``silence_s``, ``fetch_wait_ms``: see `spark_eos.kafka.net.client.BrokerClient`."""
 
     servers: tuple[Address, ...]
     client_id: str
     family: int
     silence_s: float
+    fetch_wait_ms: int
     tls: Tls | None
     sasl: Sasl | None
 
@@ -86,6 +87,7 @@ def client_config(kafka: KafkaProperties) -> ClientConfig:
         client_id=user.get("client.id", "spark-eos"),
         family=_FAMILIES[enumerated(user, "broker.address.family", "any")],
         silence_s=min(_SILENCE_S, integer(user, "socket.timeout.ms", 60_000) / 1000),
+        fetch_wait_ms=integer(user, "fetch.wait.max.ms", 500),
         tls=_tls(user) if protocol.endswith("ssl") else None,
         sasl=_sasl(user) if protocol.startswith("sasl") else None,
     )

@@ -90,6 +90,9 @@ class BrokerClient:
         self._config = client_config(properties)
         #: Seconds for which a broker may be silent that owes a response.
         self.silence_s = self._config.silence_s
+        #: Milliseconds for which a broker may wait for records that its log has: where they are in remote storage
+        #: (KIP-405), it answers without them after that time, brokers before Kafka 3.8 always.
+        self.fetch_wait_ms = self._config.fetch_wait_ms
         self._brokers: dict[int, Address] = {}
         self._api_versions: dict[int, ApiVersions] = {}
         self._learned_at = 0.0

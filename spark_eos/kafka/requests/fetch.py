@@ -24,9 +24,7 @@ from dataclasses import dataclass, field
 from spark_eos.base import system
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.codes import LEADER_MOVED, OK
-from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import Isolation
-from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader, text, varint
@@ -123,15 +121,11 @@ class FetchConnection(Connection[None]):
         ``last_epoch``: it returns records only if its log has this leader epoch right before the offset.
         """
         self._wanted = {topic_id or topic: (topic, frozenset([partition]))}
+        wanted = _WANTED.pack(partition, self.leader_epoch, offset, last_epoch, -1, max_bytes, 0)
         self._ask(
             _BY_ID if topic_id else _BY_NAME,
             _LIMITS.pack(-1, max_wait_ms, 1, max_bytes, isolation == "read_committed", *_NO_SESSION),
-            [
-                (
-                    topic_id or text(topic),
-                    [_WANTED.pack(partition, self.leader_epoch, offset, last_epoch, -1, max_bytes, 0)],
-                )
-            ],
+            [(topic_id or text(topic), [wanted])],
             rack,
         )
 
@@ -159,10 +153,9 @@ class FetchConnection(Connection[None]):
                 )
                 for topic, of in wanted.items()
             ],
-            "",
         )
 
-    def _ask(self, version: int, limits: bytes, topics: Collection[tuple[bytes, list[bytes]]], rack: str) -> None:
+    def _ask(self, version: int, limits: bytes, topics: Collection[tuple[bytes, list[bytes]]], rack: str = "") -> None:
         """Send a request. ``topics``: the name or id of each, as this version has it, with its encoded partitions."""
         body = [limits, varint(len(topics) + 1)]
         for name, partitions in topics:
@@ -267,12 +260,6 @@ def give_back(client: BrokerClient, connection: FetchConnection) -> None:
 def is_supported_by_id(client: BrokerClient) -> bool:
     """Return whether the brokers have the version of Fetch that takes topic ids. Raises ConnectionFailed."""
     return client.supports(_FETCH, _BY_ID)
-
-
-def longest_wait_ms(client: BrokerClient) -> int:
-    """Return for how many milliseconds a broker may wait for records that its log has: where they are in remote
-    storage (KIP-405), it answers without them after that time, brokers before Kafka 3.8 always."""
-    return integer(canonical(client.properties), "fetch.wait.max.ms", 500)
 
 
 #: By (topic, partition), with the records' bytes.

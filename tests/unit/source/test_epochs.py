@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import ConnectionFailed, Unauthorized
 from spark_eos.kafka.codes import Code
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, UnsupportedFormat
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
@@ -165,7 +164,7 @@ def diverged_by(monkeypatch, answers, batches=SEEN, end=30, begin=0):
     monkeypatch.setattr(epochs_module, "end_offsets", lambda *_: {"t": {0: end}})
     monkeypatch.setattr(epochs_module, "fetch_once", fetched)
     monkeypatch.setattr(epochs_module, "walk_batches", lambda *_: walked(batches))
-    client: Any = SimpleNamespace(bootstrap_servers="h:1", properties=KafkaProperties({}))
+    client: Any = SimpleNamespace(bootstrap_servers="h:1", fetch_wait_ms=500)
     return LeaderEpochs(leaders_of(client, 0.2)).diverged({PLACE: AT}, {PLACE: 2})
 
 

@@ -11,6 +11,7 @@ import pytest
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
@@ -76,7 +77,8 @@ def waited(
     monkeypatch.setattr(raw, "system", clock)
     broker = Broker(list(answers))
     monkeypatch.setattr(raw, "connect", lambda *_: broker)
-    client: Any = SimpleNamespace(properties=kafka, silence_s=30.0, forget_leader=lambda *_: None)
+    wait = BrokerClient(kafka).fetch_wait_ms
+    client: Any = SimpleNamespace(properties=kafka, silence_s=30.0, fetch_wait_ms=wait, forget_leader=lambda *_: None)
     monkeypatch.setattr(raw, "begins_later", lambda *_: None)
     monkeypatch.setattr(raw, "why_not", given_up)
     monkeypatch.setattr(raw, "is_supported_by_id", lambda _: False)
