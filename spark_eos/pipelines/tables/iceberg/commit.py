@@ -21,7 +21,7 @@ from spark_eos.pipelines.tables.iceberg.catalog import KnownTable, before_commit
 from spark_eos.pipelines.tables.iceberg.data_files import entry
 from spark_eos.pipelines.tables.iceberg.memory import Memory, check_in_main, memory_of, summary_of, tag_of
 from spark_eos.pipelines.tables.iceberg.snapshots import append, stage
-from spark_eos.pipelines.tables.iceberg.table import check_same, layout_of
+from spark_eos.pipelines.tables.iceberg.table import check_same, is_local, layout_of
 from spark_eos.pipelines.tables.micro_batch import Remembered
 
 #: The most hours between the writing of a file and its commit: a quarter of the shortest time, a day, after which
@@ -47,7 +47,7 @@ class IcebergCommit(FilesCommit[LoadedTable]):
 
     @property
     def is_local(self) -> bool:
-        return self.known.folder.startswith(("/", "file:"))
+        return is_local(self.known.folder)
 
     def look(self) -> LoadedTable:
         table = self.known.name.load()

@@ -72,13 +72,14 @@ def folder_of(metadata: TableMetadata, path: str) -> str:
     """Return where the table's files are, by its metadata. Raises TableError (EOS_ICEBERG_TABLE.location) for a
     location that is neither on a local disk nor on S3."""
     folder = metadata.properties.get(_DATA) or f"{metadata.location.rstrip('/')}/data"
-    scheme, colon, rest = folder.partition(":")
-    is_local = folder.startswith("/") or (scheme == "file" and re.match("(//)?/(?!/)", rest))
-    if _DECODED.search(folder) or (
-        not is_local and not (scheme in ("s3", "s3a", "s3n") and colon and rest.startswith("//"))
-    ):
+    if _DECODED.search(folder) or not (is_local(folder) or re.match("s3[an]?://", folder)):
         raise stop("EOS_ICEBERG_TABLE.location", path=path, location=folder)
     return folder.rstrip("/")
+
+
+def is_local(folder: str) -> bool:
+    """Return whether a table's folder is on a local disk."""
+    return re.match("/|file:(//)?/(?!/)", folder) is not None
 
 
 def check_same(layout: FileLayout, now: FileLayout, path: str) -> None:
