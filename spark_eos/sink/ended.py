@@ -34,9 +34,8 @@ def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a Stream
     Nothing is done for a query that writes elsewhere, within foreachBatch, or through Spark Connect, whose server
     knows the options alone.
     """
-    run, options = _started.get(str(getattr(query, "id", None)), (None, None))
-    if run is None or run != str(query.runId):
-        options = _options_of(query)
+    run, started = _started.get(str(getattr(query, "id", None)), (None, None))
+    options = started if run == str(getattr(query, "runId", None)) else _options_of(query)
     if options is None:
         return
     client = broker_client(options.kafka)

@@ -136,8 +136,9 @@ def look_at(client: BrokerClient, isolation: Isolation) -> Look:
 
     def look(wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[SampledBatch]]:
         seen = dict[TopicPartition, list[SampledBatch]]()
-        for i in range(0, len(wanted), _TOGETHER):
-            some = {at: (wanted[at], LOOK_BYTES) for at in list(wanted)[i : i + _TOGETHER]}
+        partitions = list(wanted)
+        for i in range(0, len(partitions), _TOGETHER):
+            some = {at: (wanted[at], LOOK_BYTES) for at in partitions[i : i + _TOGETHER]}
             try:
                 fetched = fetch_many(client, some, isolation=isolation, max_bytes=most_bytes, timeout_s=_ANSWER_S)
             except ConnectionFailed:

@@ -59,10 +59,8 @@ def test_the_run_is_sparks_own_where_the_job_group_is_one(group, is_run):
 def test_a_write_that_fails_ends_the_run_that_this_process_has_named(monkeypatch):
     """Spark's abort has closed it for good, and the query may be started again in this process."""
     monkeypatch.setattr(unwritten, "note", lambda given: None)
-    run, both = (
-        run_of(Frame()),
-        [batch_writer(Frame(fails=ZeroDivisionError()), 3, sink=sink, query="q") for sink in ("s", "t")],
-    )
+    run, failing = run_of(Frame()), Frame(fails=ZeroDivisionError())
+    both = [batch_writer(failing, 3, sink=sink, query="q") for sink in ("s", "t")]
     batch_writer(Frame(), 3, sink="u", query="q").save()
     assert {writer.run for writer in both} == {run_of(Frame())} == {run}
     for writer in both:
@@ -76,11 +74,7 @@ def test_a_write_that_another_driver_has_superseded_ends_no_run(monkeypatch):
     """A new run would supersede that driver."""
     monkeypatch.setattr(unwritten, "note", lambda given: None)
     run = run_of(Frame())
+    superseded = Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one.")
     with pytest.raises(EosError, match="EOS_SUPERSEDED"):
-        batch_writer(
-            Frame(fails=Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one.")),
-            3,
-            sink="s",
-            query="q",
-        ).save()
+        batch_writer(Frame(fails=superseded), 3, sink="s", query="q").save()
     assert run_of(Frame()) == run
