@@ -48,9 +48,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     requests: list[int] = []
     ask = FetchConnection._ask
 
-    def noted(self: FetchConnection, version: int, limits: bytes, topics: list, rack: str) -> None:
+    def noted(self: FetchConnection, version: int, limits: bytes, topics: list, *rest: str) -> None:
         requests.append(sum(len(partitions) for _, partitions in topics))
-        ask(self, version, limits, topics, rack)
+        ask(self, version, limits, topics, *rest)
 
     monkeypatch.setattr(FetchConnection, "_ask", noted)
     return requests
