@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos import cli
 from spark_eos.tools.devcluster import DevCluster
@@ -63,9 +62,6 @@ class Life:
     def run(self, checkpoint: Path | None = None, **options: str) -> None:
         self.at(checkpoint, **options).run(self.frame())
 
-    def start(self) -> StreamingQuery:
-        return self.sink.start(self.frame())
-
     def frame(self) -> DataFrame:
         return kafka_frame(self.spark, self.cluster, self.source, self.limit)
 
@@ -112,11 +108,10 @@ class Life:
         return Counter({f"{n}.{i}": often for n, often in enumerate(times) for i in range(ROWS) if often})
 
 
-def killed(life: Life, fault: str, folder: Path, *words: str) -> None:
-    """The command as a program of its own, which dies at this point."""
-    folder = folder / "faults"
+def killed(servers: str, fault: str, folder: Path, *words: str) -> None:
+    """The command as a program of its own, which dies at this point. ``folder``: a new one."""
     folder.mkdir()
-    command = [sys.executable, "-m", "spark_eos.cli", "--bootstrap-servers", life.cluster.bootstrap_servers, *words]
+    command = [sys.executable, "-m", "spark_eos.cli", "--bootstrap-servers", servers, *words]
     environment = os.environ | {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr

@@ -1,9 +1,11 @@
-"""What the ledger says of a replay, or a drop, that has begun: it must not choose what a command changes."""
+"""What the ledger says of a replay, or a drop, that has begun: it must not choose what a command changes. And which
+checkpoints neither of them changes."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +19,14 @@ from spark_eos.ops import drop_planned as dropping
 from spark_eos.ops import replay_plan
 from spark_eos.ops.replay_plan import ReplayRequest
 from spark_eos.protocol.checks import finish_command
-from spark_eos.protocol.head import NOBODY, Decision, Head, Marks, Unfinished
+from spark_eos.protocol.head import NOBODY, Decision, ForeachBatchWrite, Head, Marks, Unfinished
 from spark_eos.protocol.names import query_of_replay
 
 QUERY, NEW = "q", "/somewhere/new"
 LINES = ('{"in":{"0":4}}', '{"#ids":{"u":"x"},"u":{"0":7}}')
-FINISH = ReplayRequest(NEW)
+FINISH, AGAIN = ReplayRequest(NEW), ReplayRequest(NEW, batch=1, again=True)
 METADATA, DONE = ("v1", '{"batchTimestampMs":1}'), ("v1", "{}")
+HEAD = Head(NOBODY, 3, (), 5, Decision(2, 0, 1, 1, 1, None, (), group="g"), prefix="p")
 
 
 @pytest.fixture
@@ -42,16 +45,14 @@ def where(tmp_path: Path) -> str:
 def cluster(heads: dict[str, Head]) -> Any:
     """Of an operator; the heads that are in the ledger, by their keys."""
     return SimpleNamespace(
-        head=heads.get, prefix_of=lambda query: "p", heads=SimpleNamespace(newest_of_all=dict), prefix=None
+        head=heads.get, prefix_of=lambda query: "p", heads=SimpleNamespace(newest_of_all=dict), prefix=None, client=None
     )
 
 
 def finished(where: str, mark: Unfinished, request: ReplayRequest = FINISH) -> replay_plan.ReplayPlan:
     """What a command makes of the mark."""
-    done = Decision(2, 0, 1, 1, 1, None, (), group="g")
-    head = Head(NOBODY, 3, (), 5, done, prefix="p")
     marked = Head(NOBODY, 1, (), 5, prefix="p", marks=Marks(unfinished=mark))
-    return replay_plan.plan(Checkpoint(where), cluster({QUERY: head, query_of_replay(QUERY, NEW): marked}), request)
+    return replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD, query_of_replay(QUERY, NEW): marked}), request)
 
 
 def begun(where: str) -> Unfinished:
@@ -72,29 +73,17 @@ def test_a_replay_that_has_begun_goes_on_as_it_began(where, more):
     assert caught.value.hint.endswith(finish_command(begun(where)))
 
 
-def test_a_replay_that_has_not_begun_is_not_finished(where):
-    """The command has to say where the query is to begin, in one way."""
-    known = cluster({QUERY: Head(NOBODY, 3, (), 5, prefix="p")})
-    for more in ({}, {"again": True}, {"batch": 1, "timestamp": "0", "again": True}):
-        with pytest.raises(EosError) as caught:
-            replay_plan.plan(Checkpoint(where), known, replace(FINISH, **more))
-        assert caught.value.entry == "EOS_REPLAY_REFUSED.where_to_begin"
-
-
 def test_no_replay_to_a_micro_batch_goes_forward(where, monkeypatch):
     """After a log was cut, the query may have been further: what lies between would be left out. What is planned is
     also what a second command finishes."""
     monkeypatch.setattr(replay_plan, "ranges", lambda *asked: [])
-    done = Decision(2, 0, 1, 1, 1, None, (), group="g")
-    known = cluster({QUERY: Head(NOBODY, 3, (), 5, done, prefix="p")})
-    known.client = None
-    request = ReplayRequest(NEW, batch=1, again=True)
-    planned = replay_plan.plan(Checkpoint(where), known, request).unfinished
+    known = cluster({QUERY: HEAD})
+    planned = replay_plan.plan(Checkpoint(where), known, AGAIN).unfinished
     assert finished(where, planned).unfinished == planned
     newest = Path(where) / "offsets" / "2"
     newest.write_text(newest.read_text().replace('"in":{"0":6}', '"in":{"0":3}'))
     with pytest.raises(EosError) as caught:
-        replay_plan.plan(Checkpoint(where), known, request)
+        replay_plan.plan(Checkpoint(where), known, AGAIN)
     assert caught.value.entry == "EOS_REPLAY_REFUSED.skips"
     assert "offset 5 of in-0, but the query is at 3" in caught.value.message
 
@@ -145,3 +134,79 @@ def test_a_command_that_is_copied_from_an_error_is_one_command(mark):
     words = shlex.split(finish_command(replace(mark, checkpoint=evil, to=to)))
     assert evil in words
     assert mark.drops or "$(id)" in words
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "entry"),
+    [
+        (lambda folder: (folder / "state" / "0").mkdir(parents=True), "EOS_REPLAY_REFUSED.stateful"),
+        (lambda folder: (folder / "commits" / "1").unlink(), "EOS_REPLAY_REFUSED.gaps"),
+        (lambda folder: (folder / "offsets" / "1").unlink(), "EOS_REPLAY_REFUSED.gaps"),
+        (lambda folder: shutil.rmtree(folder / "commits"), "EOS_REPLAY_REFUSED.no_batch"),
+        (lambda folder: (folder / "offsets" / "3").write_text("v2\n{}\n{}"), "EOS_CHECKPOINT_FORMAT"),
+        (lambda folder: edit(folder / "commits" / "2", "v1", "v2"), "EOS_REPLAY_REFUSED.version"),
+        (lambda folder: edit(folder / "offsets" / "2", '{"in"', '{"a":3}\n{"in"'), "EOS_REPLAY_REFUSED.other_source"),
+    ],
+    ids=["stateful", "asynchronous", "a gap", "nothing done", "a later Spark", "later commits", "another source"],
+)
+def test_checkpoints_that_are_not_replayed(where, change, entry):
+    """What else would have to go back, and what nobody can tell."""
+    change(Path(where))
+    with pytest.raises(EosError) as caught:
+        replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD}), AGAIN)
+    assert caught.value.entry == entry
+
+
+@pytest.mark.parametrize(
+    ("begins", "entry"),
+    [
+        ({}, "EOS_REPLAY_REFUSED.where_to_begin"),
+        ({"batch": 3}, "EOS_REPLAY_REFUSED.not_kept"),
+        ({"batch": 4}, "EOS_REPLAY_REFUSED.not_kept"),
+        ({"offsets": '{"in":{"0":10000}}'}, "EOS_REPLAY_REFUSED.skips"),
+        ({"offsets": '{"another":{"0":0}}'}, "EOS_REPLAY_REFUSED.skips"),
+    ],
+)
+def test_where_a_replay_cannot_begin(where, begins, entry):
+    """Nowhere, further than the query has come, which has planned one more, and in what it does not read."""
+    shutil.copy(Path(where, "offsets", "2"), Path(where, "offsets", "3"))
+    with pytest.raises(EosError) as caught:
+        replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD}), ReplayRequest(NEW, again=True, **begins))
+    assert caught.value.entry == entry
+
+
+def done_elsewhere(folder: Path) -> None:
+    """Another sink has done the planned micro-batch, and the next one is planned."""
+    shutil.copy(folder / "commits" / "2", folder / "commits" / "3")
+    shutil.copy(folder / "offsets" / "3", folder / "offsets" / "4")
+
+
+@pytest.mark.parametrize(
+    ("head", "change", "entry"),
+    [
+        (HEAD, lambda folder: (folder / "state" / "0").mkdir(parents=True), "EOS_DROP_REFUSED.stateful"),
+        (HEAD, done_elsewhere, "EOS_DROP_REFUSED.stateful"),
+        (replace(HEAD, write=ForeachBatchWrite(QUERY, "s")), lambda folder: None, "EOS_DROP_REFUSED.stateful"),
+        (HEAD, lambda folder: shutil.rmtree(folder / "offsets"), "EOS_DROP_REFUSED.nothing"),
+        (HEAD, lambda folder: (folder / "offsets" / "3").unlink(), "EOS_DROP_REFUSED.nothing"),
+        (HEAD, lambda folder: (folder / "offsets" / "1").unlink(), "EOS_REPLAY_REFUSED.gaps"),
+        (HEAD, lambda folder: edit(folder / "offsets" / "3", "v1", "v9"), "EOS_CHECKPOINT_FORMAT"),
+        (None, lambda folder: None, "EOS_QUERY_UNKNOWN.ledger"),
+    ],
+    ids=["stateful", "elsewhere", "foreachBatch", "no log", "not planned", "a gap", "a later Spark", "unknown"],
+)
+def test_checkpoints_of_which_nothing_is_dropped(where, head, change, entry):
+    """What else would have to be taken back, and what nobody can tell: a function of foreachBatch may have written a
+    part elsewhere."""
+    shutil.copy(Path(where, "offsets", "2"), Path(where, "offsets", "3"))
+    assert dropping.plan(Checkpoint(where), cluster({QUERY: HEAD})).mark.dropped == 3
+    change(Path(where))
+    with pytest.raises(EosError) as caught:
+        dropping.plan(Checkpoint(where), cluster({QUERY: head} if head else {}))
+    assert caught.value.entry == entry
