@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +12,12 @@ import pytest
 from spark_eos.errors import Superseded
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
+from tests.support.queries.replaying import killed
 from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left
-from tests.support.waiting import PROGRAM_S, wait_for
+from tests.support.waiting import wait_for
 
 
 def told(left: Left, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -34,7 +32,8 @@ def recover(left: Left, folder: Path, *words: str) -> int:
 
 
 def test_what_is_decided_becomes_visible_and_the_rest_is_aborted(left, tmp_path, capsys):
-    """Without --yes nothing is done; afterwards there is nothing more to do."""
+    """Without --yes nothing is done; afterwards there is nothing more to do. Nobody has named the query's prefix: the
+    head that is left is one that the next start accepts."""
     decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
     assert recover(left, tmp_path) == 0
@@ -51,17 +50,7 @@ def test_what_is_decided_becomes_visible_and_the_rest_is_aborted(left, tmp_path,
     assert recover(left, tmp_path, "--yes") == 0
     assert "Nothing needs to be done." in capsys.readouterr().out
     assert left.ports.ledger.read() == head
-
-
-def test_what_brokers_have_aborted_is_told(left, tmp_path, capsys):
-    """Only the query itself can write it again."""
-    decided = left.prepare(0)
-    left.decide(decided)
-    left.view.end_transaction(decided.pair.id, commit=False)
-    code, answer = told(left, capsys, "recover", str(left.checkpoint(tmp_path)), "--yes", *AT_ONCE)
-    assert (code, answer["sinks"][0]["lost"]) == (1, [decided.pair.id])
-    assert recover(left, tmp_path, "--yes") == 1
-    assert "writes their rows again" in capsys.readouterr().out
+    assert open_run(left.ports, NewRun("the next run", 0, prefix=PREFIX)).run == "the next run"
 
 
 def test_a_query_that_somebody_runs_is_left_alone(left, tmp_path, capsys):
@@ -93,17 +82,6 @@ def test_what_moves_while_it_is_looked_at_is_a_run(left, tmp_path, capsys, monke
     assert left.state(prepared) is State.ONGOING
 
 
-def killed_at(left: Left, fault: str, checkpoint: Path, folder: Path) -> None:
-    """The command as a process of its own, which dies there."""
-    folder.mkdir()
-    words = ["--bootstrap-servers", left.servers, "--ledger-topic", left.ledger]
-    words += ["recover", str(checkpoint), "--yes", *AT_ONCE]
-    faults = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
-    command = [sys.executable, "-m", "spark_eos.cli", *words]
-    done = subprocess.run(command, env=os.environ | faults, capture_output=True, text=True, timeout=PROGRAM_S)
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
-
-
 def rare(fault: str):
     return pytest.param(fault, marks=pytest.mark.chaos)
 
@@ -123,10 +101,11 @@ def test_killed_between_its_steps_it_does_the_rest_the_next_time(fault, left, tm
     undecided = left.prepare(2)
     left.decide(*decided)
     checkpoint = left.checkpoint(tmp_path / "checkpoint")
-    killed_at(left, fault, checkpoint, tmp_path / "first")
+    words = ["--ledger-topic", left.ledger, "recover", str(checkpoint), "--yes", *AT_ONCE]
+    killed(left.servers, fault, tmp_path / "first", *words)
     if fault == "recover.closed=die":
         assert left.state(undecided) is State.ONGOING
-        killed_at(left, fault, checkpoint, tmp_path / "second")
+        killed(left.servers, fault, tmp_path / "second", *words)
     assert recover(left, checkpoint, "--yes") == 0
     rows = sorted(f"{t.pair.id}.0" for t in decided)
     wait_for(lambda: sorted(left.view.values(left.topic)) == rows, "the decided rows")
@@ -135,60 +114,75 @@ def test_killed_between_its_steps_it_does_the_rest_the_next_time(fault, left, tm
 
 
 def test_how_a_query_is(left, tmp_path, capsys):
-    """Run, micro-batch, what is open, the lag; the exit code says whether it needs somebody."""
-    decided = left.prepare(0)
-    left.prepare(1)
+    """Run, micro-batch, what is open and where readers wait; the exit code says whether it needs somebody."""
+    decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
     words = ["status", str(left.checkpoint(tmp_path)), "--watch", "0"]
     code, answer = told(left, capsys, *words)
-    at = answer["checkpoint"]
+    at, (sink,) = answer["checkpoint"], answer["sinks"]
     assert (code, answer["running"], at["planned"], at["committed"]) == (0, True, [0], [])
-    (sink,) = answer["sinks"]
     last = sink["decision"]
-    assert sink["start"] == "completes"
-    assert (sink["run"], sink["generation"], last["batch"], last["complete"]) == (RUN, 1, 0, False)
-    assert sorted(t["decided"] for t in answer["open"]) == [False, True]
-    assert [t["transactional_id"] for t in answer["open"] if t["decided"]] == [decided.pair.id]
+    assert (sink["start"], sink["run"], sink["generation"]) == ("completes", RUN, 1)
+    assert (last["batch"], last["complete"]) == (0, False)
+    open_ = {t["transactional_id"]: t for t in answer["open"]}
+    assert {name: (t["run"], t["batch"], t["decided"], t["state"]) for name, t in open_.items()} == {
+        decided.pair.id: (RUN, 0, True, "Ongoing"),
+        other.pair.id: (RUN, 0, False, "Ongoing"),
+    }
+    mine = open_[decided.pair.id]
+    assert mine["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
+    assert (mine["producer_id"], mine["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
     code, answer = told(left, capsys, *words, "--quiet", "0")
     assert (code, answer["running"]) == (1, None)
     assert "hold back read_committed consumers" in answer["troubles"][0]
+    assert left.ask(*words) == 0
+    said = capsys.readouterr().out
+    assert f"{left.topic}-0: read_committed consumers wait at offset 0 for {decided.pair.id}" in said
     assert recover(left, tmp_path, "--yes") == 0
     capsys.readouterr()
     assert left.ask(*words) == 0
     said = capsys.readouterr().out
-    assert "no: its last run is closed" in said
+    assert "no: its last run is closed" in said and "no transaction" in said
     assert "micro-batch 0: 1 row(s), transactions: 1 committed" in said
-    assert "no transaction" in said
     assert "The next start runs micro-batch 0 again" in said
 
 
 def test_all_queries_of_a_ledger(left, tmp_path, capsys):
-    """Every one, with the age of its head, and what it has open."""
+    """Every one, with the age of its head, and what it has open. What is not there, a query or a ledger, is no query
+    without troubles."""
     code, answer = told(left, capsys, "status")
     (sink,) = answer["sinks"]
     assert (code, answer["query"], sink["run"], sink["generation"]) == (0, left.query, RUN, 1)
-    assert (sink["decision"], sink["state"], sink["start"], sink["job"]) == (None, "open", None, None)
-    assert (answer["checkpoint"], answer["running"], answer["lag"]) == (None, True, None)
+    assert (answer["checkpoint"], answer["running"], sink["decision"]) == (None, True, None)
     assert 0 <= sink["age_s"] < 600
     left.decide(left.prepare(0))
-    capsys.readouterr()
-    assert left.ask("status", "--quiet", "0") == 1
-    assert "hold back read_committed consumers" in capsys.readouterr().out
+    assert told(left, capsys, "status", "--quiet", "0")[0] == 1
     assert recover(left, tmp_path, "--yes") == 0
     capsys.readouterr()
     assert left.ask("status") == 0
-    heading, row, *_, nothing = capsys.readouterr().out.splitlines()
-    assert heading.split()[0] == "query"
-    assert row.split()[0] == left.query
-    assert "closed" in row
+    _, row, *_, nothing = capsys.readouterr().out.splitlines()
+    assert row.split()[0] == left.query and "closed" in row
     assert nothing == "no open transactions"
-
-
-def test_a_query_that_nobody_knows(left, capsys):
-    """It is no query without troubles; nor is one whose ledger is not there."""
-    for words in (["status", "--query", "another"], ["recover", "--query", left.query, "--query", "another", "--yes"]):
-        code, answer = told(left, capsys, *words, *AT_ONCE)
-        assert (code, answer["error"]["condition"]) == (2, "EOS_QUERY_UNKNOWN")
-    assert left.ports.ledger.read() == left.head
+    code, answer = told(left, capsys, "status", "--query", "another", *AT_ONCE)
+    assert (code, answer["error"]["condition"]) == (2, "EOS_QUERY_UNKNOWN")
     assert left.ask("status", "--ledger-topic", "no-ledger") == 2
-    assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
+
+
+def test_another_prefix_is_refused_by_name(left, tmp_path, capsys):
+    """By every command, before anything is done; that of the query itself may be named."""
+    prepared, before = left.prepare(0), left.ports.ledger.read()
+    where = str(left.checkpoint(tmp_path))
+    query = ["--query", left.query, *AT_ONCE]
+    commands = [
+        *(["status", *query], ["status", where, *AT_ONCE], ["recover", where, *AT_ONCE, "--yes"]),
+        *(["recover", *query, part, "--yes"] for part in ("--abort-only", "--settle-only")),
+        ["recover", where, "--drop-planned", "--yes"],
+    ]
+    for words in commands:
+        assert left.ask(*words, "--prefix", "spark-eos", "--format", "json") == 2, words
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["error"]["condition"] == "EOS_PREFIX_MISMATCH", words
+    assert left.status("--prefix", PREFIX) == 1
+    assert left.ask("status", "--prefix", "nobodys") == 2  # no query has it: that is no empty list
+    assert left.ports.ledger.read() == before
+    assert left.state(prepared) is State.ONGOING

@@ -20,7 +20,7 @@ from spark_eos.ledger import log as ledger_log
 from spark_eos.protocol.head import NOBODY, BatchWrite
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
-from tests.support.queries.stopped_query import AT_ONCE, PREFIX, RUN, Left, left_open
+from tests.support.queries.stopped_query import AT_ONCE, PREFIX, Left, left_open
 
 
 def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
@@ -30,41 +30,26 @@ def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[s
     return {t["transactional_id"]: t for state in json.loads(capsys.readouterr().out) for t in state["open"]}
 
 
-def not_waited_for(left: Left, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger is not read for long while this transaction holds it. What comes after it, and each request, has all
-    its time, as a machine may be busy."""
+def holder_of(left: Left, query: str, monkeypatch: pytest.MonkeyPatch) -> ArrowProducer:
+    """Whose transaction is open in the ledger, by a query's id. The ledger is not read for long while it is. What comes
+    after it, and each request, has all its time, as a machine may be busy."""
+    holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, query), 600_000)
+    holder.init()
+    holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
+    holder.flush()
 
     def tries(seconds: float) -> Iterator[None]:
-        is_held = left.coordinator.describe([holder])[holder].state is State.ONGOING
+        is_held = left.coordinator.describe([holder.name])[holder.name].state is State.ONGOING
         return retrying(0.5 if is_held else seconds)
 
     monkeypatch.setattr(ledger_log, "retrying", tries)
-
-
-def test_a_list_tells_whose_transactions_are(left, capsys):
-    """Query, run, micro-batch, whether it is decided, where readers wait; the exit code says whether there is one."""
-    assert left.status() == 0
-    assert "open        no transactions" in capsys.readouterr().out
-    decided, other = left.prepare(0), left.prepare(1)
-    left.decide(decided)
-    found = listed(left, capsys)
-    assert found.keys() == {decided.pair.id, other.pair.id}
-    told = {name: (t["query"], t["run"], t["batch"], t["decided"], t["state"]) for name, t in found.items()}
-    assert told[decided.pair.id] == (left.query, RUN, 0, True, "Ongoing")
-    assert told[other.pair.id] == (left.query, RUN, 0, False, "Ongoing")
-    mine = found[decided.pair.id]
-    assert mine["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
-    assert (mine["producer_id"], mine["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
-    assert left.status() == 1
-    table = capsys.readouterr().out
-    assert left.query in table
-    assert f"{left.topic}-0: read_committed consumers wait at offset 0 for {decided.pair.id}" in table
-    assert listed(left, capsys, "--open-for", "3600") == {}
+    return holder
 
 
 @pytest.mark.parametrize("part", [["--abort-only"], ["--settle-only"], []])
 def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
-    """Where it cannot be read, or knows nothing of the query, nobody can tell what is decided: exit code 2."""
+    """Where it cannot be read, or knows nothing of the query, or of one of several, nobody can tell what is decided:
+    exit code 2."""
     prepared = left.prepare(0)
     with monkeypatch.context() as impatient:
         impatient.setattr(topics, "_UNKNOWN_TOPIC_S", 0.3)
@@ -75,17 +60,16 @@ def test_without_a_ledger_nothing_is_ended(part, left, capsys, monkeypatch):
     assert create_topic(broker_client(left.kafka), other.ledger, 1, 1, {"cleanup.policy": "compact"}) == ""
     assert other.recover(*part, "--yes") == 2
     assert "EOS_QUERY_UNKNOWN" in capsys.readouterr().err
+    assert left.recover("--query", "another", *part, "--yes") == 2
+    assert "EOS_QUERY_UNKNOWN" in capsys.readouterr().err
+    assert left.ports.ledger.read() == left.head
     assert left.state(prepared) is State.ONGOING
 
 
 def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monkeypatch):
     """The list names it, and to take the ledger ends it."""
-    holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, left.query), 600_000)
-    holder.init()
-    holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
-    holder.flush()
+    holder = holder_of(left, left.query, monkeypatch)
     holder.close()
-    not_waited_for(left, holder.name, monkeypatch)
     prepared = left.prepare(0)
     found = listed(left, capsys)
     assert found[holder.name]["kind"] == "ledger"
@@ -104,11 +88,7 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
 def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
     """Nothing of this query is ended; the hint leads to the other one."""
     other, prepared = str(uuid.uuid4()), left.prepare(0)
-    holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, other), 600_000)
-    holder.init()
-    holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
-    holder.flush()
-    not_waited_for(left, holder.name, monkeypatch)
+    holder = holder_of(left, other, monkeypatch)
     for part in ("--abort-only", "--settle-only"):
         assert left.recover(part, "--yes") == 2
         said = capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError, stop
+from spark_eos.ledger.owners import Transaction
 from spark_eos.ops import recover as recovery
 from spark_eos.ops.heads import SinkHead
 from spark_eos.ops.recover import SinkPlan, Steps, Wanted
@@ -38,14 +39,15 @@ def failing(key: str) -> EosError:
 
 @pytest.fixture
 def answer(monkeypatch):
-    """``answer(wanted, queries, broken, fails, damaged)``: the queries are given by the sinks of each, and each sink by
-    its key; of ``fails``, nothing can be done, and of ``damaged``, the head cannot be read."""
+    """``answer(wanted, queries, broken, fails, damaged, lost, others)``: the queries are given by the sinks of each,
+    and each sink by its key; of ``fails``, nothing can be done, of ``damaged``, the head cannot be read, ``lost`` are
+    transactions that turn out to be aborted, and ``others`` are open."""
 
-    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=(), damaged=()):
+    def asked(wanted: Wanted, queries=(("q",),), broken=(), fails=(), damaged=(), lost=(), others=()):
         def done(cluster, plan: SinkPlan, wanted):
             if plan.key in fails:
                 raise failing(plan.key)
-            return replace(plan, ended=[f"{plan.key}-ended"])
+            return replace(plan, ended=[f"{plan.key}-ended"], lost=lost)
 
         def head(key: str) -> SinkHead | None:
             raise stop("EOS_LEDGER_DAMAGED", name="KeyError", error=key)
@@ -55,7 +57,7 @@ def answer(monkeypatch):
             for keys in queries
         ]
         monkeypatch.setattr(CLUSTER, "head", head, raising=False)
-        states = [QueryState(found[0].key, found, [], Liveness(closed=True)) for found in sinks]
+        states = [QueryState(found[0].key, found, others, Liveness(closed=True)) for found in sinks]
         monkeypatch.setattr(recovery, "query_states", lambda *_, **__: states)
         monkeypatch.setattr(recovery, "recovered", done)
         monkeypatch.setattr(recovery, "find_held", lambda *_: ({}, list(broken)))
@@ -127,27 +129,32 @@ def test_a_plan_that_would_be_refused(answer, wanted, broken):
     assert broken.pair.id in found.text and "add --yes" not in found.text
 
 
-def test_a_plan_of_what_is_whole(answer):
-    """And of what is not looked at, as it is not committed."""
-    found = answer(Wanted())
-    assert found.code == 0
-    assert "would commit 2 decided" in found.text and "lost" not in found.text
-    assert answer(Wanted(Steps.ABORT), broken=[BROKEN]).code == 0
+@pytest.mark.parametrize("steps", Steps)
+def test_what_is_whole_can_be_done_and_is_done(answer, steps):
+    """With exit code 0; the answer says which of both it was. What is not committed is not looked at."""
+    undecided = Transaction("p-q-2-0-0", "q", 2, 0, "Ongoing", 5.0, 60.0, False, 1, "r", 0, False)
+    for yes in (False, True):
+        found = answer(Wanted(steps, yes), broken=[BROKEN] if steps is Steps.ABORT else [], others=[undecided])
+        assert (found.code, found.data[0]["dry_run"]) == (0, not yes)
+        assert ("--yes" in found.text) is not yes and "lost" not in found.text
+    assert "commit" in found.text or steps is Steps.ABORT
 
 
-def test_what_was_lost_is_told_alike_whoever_has_aborted_it():
-    """Brokers before the command, or the command; it was not committed."""
-    lost = SinkPlan("q", None, HEAD, Steps.ALL, unsettled=[PAIRS[0].id], lost=[PAIRS[0].id])
-    recovery_ = recovery.Recovery(QueryState("q"), [lost], done=True)
-    text = recovery.as_text(recovery_, Wanted(yes=True))
-    assert "1 decided transaction(s) are aborted" in text and "committed 0 decided" in text
+def test_what_was_lost_is_told_alike_whoever_has_aborted_it(answer):
+    """Brokers before the command, or the command; it was not committed, and only a start writes it again."""
+    found = answer(Wanted(yes=True), lost=[PAIRS[0].id])
+    assert "1 decided transaction(s) are aborted" in found.text and "committed 1 decided" in found.text
+    assert "writes their rows again" in found.text
+    assert (found.code, found.data[0]["sinks"][0]["lost"]) == (1, [PAIRS[0].id])
 
 
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("broken", [False, True])
 @pytest.mark.parametrize("abort_broken", [False, True])
 @on_brokers
-def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, broken: bool, abort_broken: bool):
+def test_a_recovery_does_not_overtake_itself(
+    brokers: Brokers, closed: bool, broken: bool, abort_broken: bool, monkeypatch: pytest.MonkeyPatch
+):
     """Whatever it publishes: of a run that was killed after its decision, or was closed since, with and without rows
     that are lost. That it closes the query comes first."""
     pair, batch = brokers.prepared_in_two_partitions()
@@ -159,11 +166,13 @@ def test_a_recovery_does_not_overtake_itself(brokers: Brokers, closed: bool, bro
     plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Steps.ALL)
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
     wanted = Wanted(yes=True, abort_broken=abort_broken)
+    monkeypatch.setattr(recovery, "find", lambda *_: [])
     if broken and not abort_broken:
-        stopped("EOS_DECISION_BROKEN", lambda: recovery._carried_out(cluster, plan, wanted))
+        stopped("EOS_DECISION_BROKEN", lambda: recovery.recovered(cluster, plan, wanted))
     else:
-        done = recovery._carried_out(cluster, plan, wanted)
-        assert dict(done.verdicts) == {pair: Verdict.LOST if broken else Verdict.COMMITTED}
+        assert recovery.recovered(cluster, plan, wanted).lost == ([pair.id] if broken else [])
+        (written,) = brokers.ports().ledger.read().decision.written
+        assert (written.verdict is Verdict.COMMITTED) is not broken
     assert brokers.ports().ledger.read().run == NOBODY
 
 
@@ -177,7 +186,7 @@ def test_a_recovery_of_another_head_changes_nothing(brokers: Brokers, abort_brok
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
     before = brokers.ports().ledger.read()
     wanted = Wanted(yes=True, abort_broken=abort_broken)
-    stopped("EOS_COMMAND_OVERTAKEN", lambda: recovery._carried_out(cluster, plan, wanted))
+    stopped("EOS_COMMAND_OVERTAKEN", lambda: recovery.recovered(cluster, plan, wanted))
     assert brokers.ports().ledger.read() == before
 
 

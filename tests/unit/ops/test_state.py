@@ -113,6 +113,18 @@ def test_without_a_record_it_is_not_known_what_a_start_does(done, does):
     assert "none found" not in as_text(state)
 
 
+def test_a_checkpoint_and_a_decision_as_text():
+    """Both logs, the partitions, and what was decided last."""
+    lines = [" ".join(line.split()) for line in as_text(shown([0, 1, 3], [0, 1], own(decision(1, OK)))).splitlines()]
+    for line in (
+        "planned micro-batches 0 to 3, 3 of them (in the offset log)",
+        "committed micro-batches 0 to 1 (in the commit log)",
+        "t-0 - 9 0 12",
+        "decided micro-batch 1: 1 row(s), transactions: 1 committed",
+    ):
+        assert line in lines
+
+
 def test_topics_that_a_query_no_longer_reads():
     """They stand in the offset log, and whoever looks at the checkpoint sees them, even if nothing else is left."""
     state = shown([0], [0])
@@ -191,17 +203,10 @@ def test_a_head_names_its_query_only_under_its_own_key(readable):
         assert (own.query, own.name) == (query, "s" if query == "q" else None)
 
 
-def test_what_is_no_head_names_no_query():
+@pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"write": 7}', b'{"write": {"sink": "s"}}', b'{"write": null}'])
+def test_what_is_no_head_names_no_query(value):
     """Somebody else's record."""
-    for value in (
-        b"",
-        b"[]",
-        b"7",
-        b'{"write": 7}',
-        b'{"write": {"sink": "s"}}',
-        b'{"write": null}',
-    ):
-        assert sink_head("k", StoredHead(0, 7, None, value), None, problem="no head").query == "k"
+    assert sink_head("k", StoredHead(0, 7, None, value), None, problem="no head").query == "k"
 
 
 def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_path):
@@ -284,11 +289,7 @@ def test_input_that_is_gone_before_it_was_read(state, lag, trouble):
 
 @pytest.mark.parametrize(
     ("sources", "condition"),
-    [
-        (["eos-kafka"], "EOS_SOURCE_DATA_LOSS"),
-        (["kafka", "another"], "KAFKA_DATA_LOSS"),
-        (["kafka", "eos-kafka"], "EOS_SOURCE_DATA_LOSS or KAFKA_DATA_LOSS"),
-    ],
+    [(["kafka", "another"], "KAFKA_DATA_LOSS"), (["kafka", "eos-kafka"], "EOS_SOURCE_DATA_LOSS or KAFKA_DATA_LOSS")],
 )
 def test_the_error_of_each_kind_of_source_is_named(sources, condition):
     """By which it stops: Spark's own has one of its connector."""
