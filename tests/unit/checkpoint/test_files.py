@@ -17,6 +17,7 @@ from spark_eos.errors import CheckpointError
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1763,"conf":{}}'
 KAFKA = '{"flights":{"0":23,"1":5}}'
 OTHER = '{"logOffset":4}'
+AWAY, REFUSED = "EOS_CHECKPOINT_UNREACHABLE", "EOS_CHECKPOINT_STORE"
 
 
 @pytest.fixture
@@ -160,8 +161,8 @@ def by_aws(code, status):
 )
 def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(monkeypatch, path):
     """The store's message has the path, which is the user's."""
-    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("SLOW_DOWN", 503)) == "EOS_CHECKPOINT_UNREACHABLE"
-    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("ACCESS_DENIED", 403)) == "EOS_CHECKPOINT_STORE"
+    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("SLOW_DOWN", 503)) == AWAY
+    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("ACCESS_DENIED", 403)) == REFUSED
 
 
 @pytest.mark.parametrize("words", ["This request is forbidden", "Permission denied"])
@@ -169,25 +170,23 @@ def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(monkeypatch, p
 def test_a_name_that_is_a_part_of_a_stores_word_or_all_of_it_hides_nothing(monkeypatch, path, words):
     """Else a restart would be promised to help."""
     error = lambda path: OSError(f"Request for 'https://h/{path}' failed: {words}")  # noqa: E731
-    assert condition_on(monkeypatch, f"gs://{path}", error) == "EOS_CHECKPOINT_STORE"
-    assert condition_on(monkeypatch, "s3a://b/status/jobs", by_aws("UNKNOWN", 403)) == "EOS_CHECKPOINT_STORE"
+    assert condition_on(monkeypatch, f"gs://{path}", error) == REFUSED
+    assert condition_on(monkeypatch, "s3a://b/status/jobs", by_aws("UNKNOWN", 403)) == REFUSED
 
 
 @pytest.mark.parametrize(
-    ("number", "condition"),
+    ("condition", "numbers"),
     [
-        (errno.ESTALE, "EOS_CHECKPOINT_UNREACHABLE"),
-        (errno.EMFILE, "EOS_CHECKPOINT_UNREACHABLE"),
-        (errno.EIO, "EOS_CHECKPOINT_UNREACHABLE"),
-        (errno.EACCES, "EOS_CHECKPOINT_STORE"),
-        (errno.EPERM, "EOS_CHECKPOINT_STORE"),
-        (errno.EISDIR, "EOS_CHECKPOINT_DAMAGED"),
+        (AWAY, (errno.ESTALE, errno.EMFILE, errno.EIO)),
+        (REFUSED, (errno.EACCES, errno.EPERM)),
+        ("EOS_CHECKPOINT_DAMAGED", (errno.EISDIR,)),
     ],
 )
-def test_a_mounted_file_system_that_fails_is_no_damage(monkeypatch, number, condition):
+def test_a_mounted_file_system_that_fails_is_no_damage(monkeypatch, condition, numbers):
     """A backup would not help."""
-    error = lambda path: OSError(number, os.strerror(number))  # noqa: E731
-    assert condition_on(monkeypatch, "/mnt/checkpoint", error, local=True) == condition
+    for number in numbers:
+        error = lambda path, number=number: OSError(number, os.strerror(number))  # noqa: E731
+        assert condition_on(monkeypatch, "/mnt/checkpoint", error, local=True) == condition
 
 
 @pytest.mark.parametrize("version", ["v2", "v9"])

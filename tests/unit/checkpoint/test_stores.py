@@ -10,7 +10,7 @@ import pytest
 from spark_eos.checkpoint import stores
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import S3A, HadoopSettings
-from spark_eos.checkpoint.stores import NoStore, Store, open_store
+from spark_eos.checkpoint.stores import NoStore, Store, absolute, open_store
 from spark_eos.errors import CheckpointError
 
 HOST = "acc.dfs.core.windows.net"
@@ -50,6 +50,13 @@ def opened(monkeypatch):
 def test_local_places(location, root):
     """Hadoop's rules: a colon behind a slash is part of a name, and nothing is decoded."""
     assert open_store(location, HadoopSettings()) == Store(pyarrow.fs.LocalFileSystem(), root, local=True)
+
+
+def test_places_are_put_down_whole(monkeypatch, tmp_path):
+    """The command that finishes a replay may be run in another folder."""
+    monkeypatch.chdir(tmp_path)
+    places = ("new", "s3a://lake/new", "/data/new")
+    assert [absolute(place) for place in places] == [str(tmp_path / "new"), *places[1:]]
 
 
 REGION, KEYS = {"endpoint.region": "r"}, {"access.key": "A", "secret.key": "B"}

@@ -6,12 +6,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import absolute, open_store
+from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import CommandError, ReplayError
 from spark_eos.ops.checkpoint_files import DroppedFiles, NewCheckpoint
 from spark_eos.protocol.head import Unfinished
@@ -81,27 +80,6 @@ def test_a_file_that_has_changed_is_left(location):
     assert there(location, "offsets/3", "offsets/.3.crc") == ["anew", "anew"]
 
 
-def test_whoever_takes_over_leaves_no_place_to_move_to(tmp_path: Path):
-    """Right between the last look and the move; what was moved before is kept."""
-    where = str(tmp_path)
-    for name, text in LOGS.items():
-        write(where, name, text)
-    first = dropped(where)
-    rename = first._rename
-
-    def overtaken(name: str, to: str) -> None:
-        if name == "offsets/3":
-            dropped(where, 8).move(3)
-            write(where, "offsets/3", "anew")
-        rename(name, to)
-
-    first._rename = overtaken  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="EOS_REPLAY_NOT_WRITTEN"):  # as nobody tells it here that it was overtaken
-        first.move(3)
-    assert there(where, "offsets/3", "dropped/8/3", "dropped/7/.3.crc") == ["anew", "o3", "x"]
-    assert sorted(path.name for path in (tmp_path / "dropped").iterdir()) == ["7", "8"]
-
-
 def test_a_new_checkpoint_is_that_of_a_query_that_has_done_micro_batch_0(free):
     """In Spark's format; the first file is that which makes a start meet the head that refuses it."""
     assert list(FILES) == ["metadata", "offsets/0", "commits/0"]
@@ -132,11 +110,3 @@ def test_a_place_that_is_not_free(name, free):
         with pytest.raises(ReplayError, match="EOS_REPLAY_REFUSED") as caught:
             step()
         assert free in caught.value.message
-
-
-def test_places_are_put_down_whole(monkeypatch, tmp_path):
-    """The command that finishes a replay may be run in another folder."""
-    monkeypatch.chdir(tmp_path)
-    assert absolute("new") == str(Path(tmp_path, "new"))
-    assert absolute("s3a://lake/new") == "s3a://lake/new"
-    assert absolute("/data/new") == "/data/new"

@@ -165,18 +165,23 @@ def prepared(query: Query, head: Head, batch: int) -> Any:
         return query.brokers.prepared(head, batch)
 
 
-def before(query: Query) -> None:
-    """Two micro-batches are done, and a third is planned and has something open, when its driver dies."""
+def before(query: Query, done: int) -> None:
+    """So many micro-batches are done, and another one is planned and has something open, when its driver dies."""
     (query.folder / "metadata").write_text(json.dumps({"id": query.id}))
-    query.goes_on(0, 1)
+    query.goes_on(0, done - 1)
     assert query.head is not None
-    query.plan(2)
-    prepared(query, query.head, 2)
+    query.plan(done)
+    prepared(query, query.head, done)
 
 
 def drop(query: Query) -> None:
     planned = drop_planned.plan(Checkpoint(str(query.folder)), query.cluster)
     drop_planned.drop(planned, query.cluster, SETTINGS)
+
+
+def drop_first(query: Query) -> None:
+    """The offset log is empty afterwards."""
+    drop(query)
 
 
 def new_of(query: Query) -> str:
@@ -239,6 +244,7 @@ def in_the_new_one(query: Query) -> Query:
 
 COMMANDS = {
     drop: goes_on_at(2),
+    drop_first: goes_on_at(0),
     replay: in_the_new_one,
     abort: goes_on_at(2),
     recover: goes_on_at(2),
@@ -274,7 +280,7 @@ class Play:
 
     def play(self, brokers: Brokers) -> None:
         self.brokers, self.query = brokers, Query(brokers, self.folder, self.steps)
-        before(self.query)
+        before(self.query, 0 if self.command is drop_first else 2)
         self.steps.watching = True
         try:
             self._run(self.command)
