@@ -42,33 +42,38 @@ def test_outputs_that_cannot_be(capsys, words, said):
     assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_a_topic_that_is_read_and_written_is_named_once_for_each_operation():
-    """A query may copy a topic into itself, by another partition."""
-    found = [acl for acl in needed(Query(inputs=["t"], outputs=["t"])) if acl.name == "t"]
-    assert sorted(acl.operation for acl in found) == ["DESCRIBE_CONFIGS", "READ", "WRITE"]
+ALL = ("WRITE", "READ", "DESCRIBE_CONFIGS")
+TRIAL = "p-two-phase-commit-trial"
 
 
-def test_the_ids_of_one_query_only():
-    """With two-phase commit, its trial has an id beside them."""
-    found = needed(Query(prefix="p", id="q", two_phase=True))
-    assert [acl for acl in found if acl.resource == "TRANSACTIONAL_ID"] == [
-        Acl("TRANSACTIONAL_ID", "p-q-", "WRITE", prefixed=True),
-        Acl("TRANSACTIONAL_ID", "p-q-", "TWO_PHASE_COMMIT", prefixed=True),
-        Acl("TRANSACTIONAL_ID", "p-two-phase-commit-trial", "WRITE"),
-        Acl("TRANSACTIONAL_ID", "p-two-phase-commit-trial", "TWO_PHASE_COMMIT"),
-    ]
-
-
-def test_a_dead_letter_topic():
-    """The settings of all that is written to are compared with its own."""
-    found = needed(Query(outputs=["t"], dead_letters="d"))
-    assert [acl for acl in found if acl.resource == "TOPIC" and acl.name in "td"] == [
-        Acl("TOPIC", topic, operation) for topic in "td" for operation in ("WRITE", "READ", "DESCRIBE_CONFIGS")
-    ]
-
-
-def test_the_notes_of_an_ingest():
-    """The same rights as on the ledger."""
-    found = needed(Query(notes="n", ledger="l", creates_ledger=True))
-    rights = {topic: [acl.operation for acl in found if acl.name == topic] for topic in "nl"}
-    assert rights["n"] == rights["l"] == ["READ", "WRITE", "DESCRIBE_CONFIGS", "CREATE"]
+@pytest.mark.parametrize(
+    ("query", "names", "rights"),
+    [
+        (Query(inputs=["t"], outputs=["t"]), ["t"], [Acl("TOPIC", "t", each) for each in ("READ", *ALL[::2])]),
+        (
+            Query(outputs=["t"], dead_letters="d"),
+            ["t", "d"],
+            [Acl("TOPIC", name, each) for name in "td" for each in ALL],
+        ),
+        (
+            Query(prefix="p", id="q", two_phase=True),
+            ["p-q-", TRIAL],
+            [
+                Acl("TRANSACTIONAL_ID", name, operation, prefixed=name == "p-q-")
+                for name in ("p-q-", TRIAL)
+                for operation in ("WRITE", "TWO_PHASE_COMMIT")
+            ],
+        ),
+        (
+            Query(notes="n", ledger="l", creates_ledger=True),
+            ["l", "n"],
+            [Acl("TOPIC", name, operation) for name in "ln" for operation in (*ALL, "CREATE")],
+        ),
+    ],
+    ids=["a topic into itself", "dead letters", "one query with two-phase commit", "notes of an ingest"],
+)
+def test_the_rights_of_other_queries(query, names, rights):
+    """Each is named once. The settings of all that is written to are compared; the trial of two-phase commit has an id
+    of its own; on the notes of an ingest, the rights are those on the ledger."""
+    found = [acl for acl in needed(query) if acl.name in names]
+    assert len(found) == len(rights) and set(found) == set(rights)

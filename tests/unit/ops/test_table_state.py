@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.checkpoint.files import Checkpoint
@@ -24,7 +23,6 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.drop_planned import drop_planned
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.start import planned
-from spark_eos.pipelines.tables.iceberg.memory import tag_of
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.source.schema import arrow_schema
 from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
@@ -110,7 +108,11 @@ def started(kind: TableKind) -> str | None:
     return None
 
 
-STATES: list[tuple[Sequence[int], int, int, str, str | None]] = [
+NO_TABLE = "EOS_{}_NO_TABLE"
+#: Which micro-batches the table has (none is there: None); the last that is planned and the last that is done.
+STATES: list[tuple[Sequence[int] | None, int, int, str, str | None]] = [
+    (None, 0, -1, "runs micro-batch 0 again: the table does not have it yet", None),
+    (None, 1, 1, f"stops: [{NO_TABLE}]", NO_TABLE),
     ([0, 1, 2], 2, 2, "plans micro-batch 3", None),
     ([0, 1], 2, 1, "runs micro-batch 2 again: the table does not have it yet", None),
     ([0, 1, 2], 2, 1, "runs micro-batch 2 again: the table has it already, so no row is written again", None),
@@ -125,36 +127,23 @@ STATES: list[tuple[Sequence[int], int, int, str, str | None]] = [
 
 @pytest.mark.parametrize(("there", "planned", "done", "does", "stops"), STATES)
 def test_a_start_does_what_is_said(kind, there, planned, done, does, stops) -> None:
-    """Nothing is said of a ledger, and there is nothing to recover."""
-    commit(kind, *map(batch, there))
+    """Nothing is said of a ledger, and there is nothing to recover. A table that was dropped is not created anew, but
+    before the first micro-batch is done, it is."""
+    does, stops = does.format(kind.name.upper()), stops and stops.format(kind.name.upper())
+    if there is not None:
+        commit(kind, *map(batch, there))
+    elif isinstance(kind, Iceberg):
+        kind.opened().create_namespace_if_not_exists("tests")
     write_checkpoint(kind, planned, done)
     answer, (data,) = asked(kind), asked(kind).data
     assert answer.code == (1 if stops else 0)
     assert answer.text.lower().count(f"the next start {does.lower()}") == 1 and data["next"].startswith(does)
-    assert (data["table"]["last_batch"], data["table"]["stop"]) == (max(there, default=None), stops)
+    assert (data["table"]["last_batch"], data["table"]["stop"]) == (max(there or [], default=None), stops)
     assert data["lag"] == ENDS["end"] - 10 * max(done, 0)
     assert "ledger" not in answer.text and "transactions" not in answer.text
     assert "Nothing needs to be done" in recovered(kind).text and recovered(kind).code == 0
     assert "ledger" not in recovered(kind).text
     assert started(kind) == stops
-
-
-def test_a_table_that_was_dropped(kind) -> None:
-    """A start does not create it anew; before its first micro-batch is done, it does."""
-    write_checkpoint(kind, 1, 1)
-    kind.opened().create_namespace_if_not_exists("tests") if isinstance(kind, Iceberg) else None
-    condition = f"EOS_{kind.name.upper()}_NO_TABLE"
-    assert (asked(kind).code, asked(kind).data[0]["table"]["stop"]) == (1, condition)
-    assert started(kind) == condition
-
-
-def test_a_first_start_that_was_killed_before_there_was_a_table(kind) -> None:
-    """The next one creates it."""
-    write_checkpoint(kind, 0, -1)
-    assert (asked(kind).code, asked(kind).data[0]["next"]) == (
-        0,
-        "runs micro-batch 0 again: the table does not have it yet",
-    )
 
 
 def test_a_micro_batch_of_the_same_number(kind) -> None:
@@ -168,15 +157,7 @@ def test_a_micro_batch_of_the_same_number(kind) -> None:
 def test_a_table_that_was_put_back(kind) -> None:
     """By a RESTORE or a rollback, which the start's first commit stops at."""
     commit(kind, batch(0), batch(1))
-    if isinstance(kind, Delta):
-        DeltaTable(str(kind.path)).restore(DeltaTable(str(kind.path)).version() - 1)
-    else:
-        assert isinstance(kind, Iceberg)
-        table = kind.load()
-        parent = table.snapshot_by_id(table.refs()[tag_of(QUERY)].snapshot_id)
-        assert parent is not None and parent.parent_snapshot_id is not None
-        with table.manage_snapshots() as snapshots:
-            snapshots.rollback_to_snapshot(parent.parent_snapshot_id)
+    kind.put_back()
     write_checkpoint(kind, 1, 1)
     assert (asked(kind).code, asked(kind).data[0]["table"]["stop"]) == (1, "EOS_OTHER_TABLE")
     assert started(kind) == "EOS_OTHER_TABLE"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import spark_eos
+from tests.unit.spark.test_reasons import STREAM, Captured
 
 STREAMING = "org.apache.spark.sql.execution.streaming"
 CHECKPOINTING = f"{STREAMING}.checkpointing"
 CALLING = "An error occurred while calling o1.start.\n: "
-FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 JSON = "Unexpected end-of-input in field name\n at [Source: REDACTED; line: 1, column: 58] SQLSTATE: XXKST"
 JSON_STACK = "Caused by: com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end-of-input in field name\n"
 EMPTY_STACK = "Caused by: java.util.NoSuchElementException: next on empty iterator\n"
@@ -29,41 +29,37 @@ json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
 """
 
 
-class Captured(Exception):
-    """As PySpark's errors are: a text, beside it the stack of the JVM, and a cause."""
-
-    def __init__(self, text: str, stack: str = "", cause: Exception | None = None) -> None:
-        super().__init__(FAILED + text)
-        self._stackTrace, self._cause = stack, cause
+def failed(text: str, stack: str = "", cause: Exception | None = None) -> Captured:
+    return Captured(STREAM + text, stack, cause)
 
 
 @pytest.mark.parametrize(
     ("error", "file", "remedy"),
     [
         (
-            Captured("Failed to read log file file:/c/offsets/3. Incomplete log file SQLSTATE: X"),
+            failed("Failed to read log file file:/c/offsets/3. Incomplete log file SQLSTATE: X"),
             "/c/offsets/3",
             "plans",
         ),
-        (Captured("Failed to read log file s3a://b/c/commits/12. [MALFORMED_LOG_FILE] x"), "c/commits/12", "replays"),
-        (Captured(JSON, READS_OFFSETS), "in 'offsets'", "plans"),
-        (Captured(JSON, "no frames", Captured("", READS_OFFSETS)), "in 'offsets'", "plans"),
-        (Captured("next on empty iterator", EMPTY_STACK + OFFSETS_FRAME), "in 'offsets'", "plans"),
-        (Captured("Checksum error: file:/c/offsets/3 at 0 exp: 1 got: 2"), "/c/offsets/3", "plans"),
+        (failed("Failed to read log file s3a://b/c/commits/12. [MALFORMED_LOG_FILE] x"), "c/commits/12", "replays"),
+        (failed(JSON, READS_OFFSETS), "in 'offsets'", "plans"),
+        (failed(JSON, "no frames", failed("", READS_OFFSETS)), "in 'offsets'", "plans"),
+        (failed("next on empty iterator", EMPTY_STACK + OFFSETS_FRAME), "in 'offsets'", "plans"),
+        (failed("Checksum error: file:/c/offsets/3 at 0 exp: 1 got: 2"), "/c/offsets/3", "plans"),
         (
-            Captured("assertion failed: There are [0] sources in the checkpoint offsets and now"),
+            failed("assertion failed: There are [0] sources in the checkpoint offsets and now"),
             "in 'offsets'",
             "plans",
         ),
-        (Captured(PLANNING), "in 'offsets'", "plans"),
-        (Captured("assertion failed", NO_OFFSETS), "The checkpoint's 'offsets' has no files", "EOS_CHECKPOINT_BEHIND"),
-        (Captured(JSON, READS_COMMITS), "in 'commits'", "replays"),
-        (Captured("batch 2 doesn't exist SQLSTATE: XXKST"), "offsets/2", "backup"),
-        (Captured("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
+        (failed(PLANNING), "in 'offsets'", "plans"),
+        (failed("assertion failed", NO_OFFSETS), "The checkpoint's 'offsets' has no files", "EOS_CHECKPOINT_BEHIND"),
+        (failed(JSON, READS_COMMITS), "in 'commits'", "replays"),
+        (failed("batch 2 doesn't exist SQLSTATE: XXKST"), "offsets/2", "backup"),
+        (failed("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
         (Exception(f"{CALLING}com.fasterxml.jackson.X: No content\n{READS_METADATA}"), "'metadata'", "id"),
         (Exception(f"{CALLING}org.json4s.MappingException: id\n{READS_METADATA}"), "'metadata'", "id"),
         (
-            Captured("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/offsets should be"),
+            failed("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/offsets should be"),
             "file:/c/offsets",
             "Delete these files",
         ),
@@ -80,7 +76,7 @@ def test_a_damaged_file_has_a_name_and_a_next_step(error, file, remedy):
 
 def test_a_file_that_is_there_already():
     """Two runs, or a checksum that was left behind."""
-    found = spark_eos.reason(Captured("Multiple streaming queries are concurrently using file:/c/offsets. SQLSTATE: X"))
+    found = spark_eos.reason(failed("Multiple streaming queries are concurrently using file:/c/offsets. SQLSTATE: X"))
     assert found.condition == "EOS_CHECKPOINT_IN_USE"
     assert ".crc" in found.hint
 
@@ -88,13 +84,13 @@ def test_a_file_that_is_there_already():
 @pytest.mark.parametrize(
     "error",
     [
-        Captured("There are [1] sources in the checkpoint offsets and now there are [2] sources requested"),
-        Captured("Failed when Python streaming data source perform planPartitions: ValueError: x"),
-        Captured("x json.decoder.JSONDecodeError: of somebody's function"),
+        failed("There are [1] sources in the checkpoint offsets and now there are [2] sources requested"),
+        failed("Failed when Python streaming data source perform planPartitions: ValueError: x"),
+        failed("x json.decoder.JSONDecodeError: of somebody's function"),
         Exception(f"{CALLING}java.io.IOException: unreachable\n{READS_METADATA}"),
-        Captured("assertion failed", NO_OFFSETS.replace("initializeExecution", "runBatch")),
-        Captured("unreachable", f"Caused by: java.io.IOException: unreachable\n{OFFSETS_FRAME}"),
-        Captured("unreachable", f"Caused by: java.net.SocketTimeoutException: unreachable\n{COMMITS_FRAME}"),
+        failed("assertion failed", NO_OFFSETS.replace("initializeExecution", "runBatch")),
+        failed("unreachable", f"Caused by: java.io.IOException: unreachable\n{OFFSETS_FRAME}"),
+        failed("unreachable", f"Caused by: java.net.SocketTimeoutException: unreachable\n{COMMITS_FRAME}"),
     ],
 )
 def test_what_is_no_damage_is_left_alone(error):

@@ -167,8 +167,9 @@ def test_a_reason_says_whether_a_restart_helps():
     assert lost.restart_helps
 
 
-def test_the_plan_that_spark_prints_is_no_reason():
-    """A query may hold the text of an error as a literal."""
+def test_an_error_without_one_of_ours_has_no_reason():
+    """Nor has one whose plan is printed: a query may hold the text of an error as a literal."""
+    assert spark_eos.reason(ValueError("x")) is None
     assert spark_eos.reason(Exception(f"[OTHER] x\n=== Streaming Query ===\nplan: {TEXT}")) is None
 
 
@@ -205,20 +206,6 @@ def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
     assert (found.condition, found.restart_helps) == (condition, False)
     assert says in found.hint
     assert spark_eos.reason(Exception(text.replace("eos-kafka", "console"))) is None
-
-
-def test_a_worker_that_died_is_a_reason_to_start_again():
-    """Spark says no more than that it is gone; nothing was decided by it."""
-    text = "Python worker exited unexpectedly (crashed). Consider setting …"
-    found = spark_eos.reason(Exception(STREAM + text))
-    assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
-    assert "out-of-memory" in found.hint
-
-
-def test_a_worker_that_does_not_start_in_time_is_a_reason_to_start_again():
-    """That happens on a machine that has too much to do."""
-    found = spark_eos.reason(Exception(f"{STREAM}Python worker failed to connect back. SQLSTATE: X"))
-    assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
 
 
 OF_SQL = "org.apache.spark.sql.execution"
@@ -267,31 +254,32 @@ def test_a_python_process_that_is_killed_while_spark_talks_to_it(killed, said):
 PORT = "EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated with code: "
 
 
+KILLED = "out-of-memory"
+
+
 @pytest.mark.parametrize(
-    ("text", "ours"),
+    ("text", "hint"),
     [
-        (f"{PORT}137.", True),
-        (f"{PORT}1.", False),
+        ("Python worker exited unexpectedly (crashed). Consider setting …", KILLED),
+        ("Python worker failed to connect back. SQLSTATE: X", "too much to do"),
+        (f"{PORT}137.", KILLED),
+        (f"{PORT}1.", None),
         (
             "\nError from python worker:\n  a warning\nPYTHONPATH was:\n  /a\n"
             f"org.apache.spark.SparkException: {PORT}137.",
-            True,
+            KILLED,
         ),
-        ("[session: 7-9] [userId: ann] Python worker exited unexpectedly (crashed)", True),
+        ("[session: 7-9] [userId: ann] Python worker exited unexpectedly (crashed)", KILLED),
         (
             "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch "
             "sink. Reason: [session: 7-9] [userId: ] Python worker exited unexpectedly (crashed)",
-            True,
+            KILLED,
         ),
     ],
 )
-def test_a_python_process_that_is_killed_as_spark_says_it(text, ours):
-    """The daemon of workers before it has told its port, but not one that ends by an error of its own; and the process
-    of foreachBatch on a server of Spark Connect."""
+def test_a_python_process_that_is_killed_as_spark_says_it(text, hint):
+    """A worker, also one that does not start in time on a busy machine; the daemon of workers before it has told its
+    port, but not one that ends by an error of its own; and the process of foreachBatch on a server of Spark Connect."""
     found = spark_eos.reason(Exception(STREAM + text))
-    assert (found and found.condition) == ("EOS_WORKER_DIED" if ours else None)
-
-
-def test_an_error_without_one_of_ours_has_no_reason():
-    """Errors of others are left alone."""
-    assert spark_eos.reason(ValueError("x")) is None
+    assert (found and (found.condition, found.restart_helps)) == (("EOS_WORKER_DIED", True) if hint else None)
+    assert found is None or hint in found.hint
