@@ -19,18 +19,23 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from spark_eos.base.metrics_events import NOWHERE, Events
+from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import UnsupportedError
 from spark_eos.ops.metrics import endpoint as module
-from spark_eos.ops.metrics import session as session_of_metrics
 from spark_eos.ops.metrics import start
 from spark_eos.ops.metrics.endpoint import Endpoint
 from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
 from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
-from tests.support.models.counted_events import COMMITTED, LAG
 from tests.support.waiting import TIMEOUT, wait_for
 
 ID = uuid.uuid4()
+COMMITTED = {
+    **{"event": "committed", "at": 100.0, "query": "q", "sink": None, "run": "r", "generation": 1, "batch": 0},
+    **{"rows": 10, "bytes": 90, "dead_letters": 1, "dropped": 3, "tasks": 2, "transactions": 2, "replayed": False},
+    **{"leftovers": 0, "open": 0, "prepare_s": 0.2, "verify_s": 0.01, "decide_s": 0.01, "end_s": 0.01, "commit_s": 0.1},
+}
+LAG = {"t": {"0": {"stable": 3, "high": 5, "heldMs": 1500}, "1": {"stable": 4, "high": 4, "heldMs": 0}}}
 
 
 class Counted:
@@ -159,20 +164,6 @@ def test_the_latest_events_take_no_more_than_so_many_bytes():
     assert [event["at"] for event in parsed(recent.as_lines())] == [10]
 
 
-def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
-    """When it is full, one older file is kept; both are read, in order, and go on when the process starts again."""
-    path = tmp_path / "events.jsonl"
-    for process in (0, 1):
-        recorder = Recorder(str(path), largest=100)
-        for n in range(3):
-            recorder.take({"event": "x", "at": 3.0 * process + n})
-        recorder.close()
-    kept = [event["at"] for event in EventFile(path).read()]
-    assert kept == [0, 1, 2, 3, 4, 5][-len(kept) :]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
-    assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 300
-
-
 def test_a_rename_that_fails_ends_no_recording(tmp_path, monkeypatch):
     """Nor does a file that cannot be opened: later events are there."""
     path = tmp_path / "events.jsonl"
@@ -187,13 +178,6 @@ def test_a_rename_that_fails_ends_no_recording(tmp_path, monkeypatch):
         recorder.take({"event": "x", "at": 3.0})
         assert EventFile(path).read()[-1]["at"] == 3.0
     recorder.close()
-
-
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("a..b", 0), ("x" * 70, 0)])
-def test_no_query_fails_for_an_endpoint_that_cannot_be(host, port, caplog):
-    """A problem of metrics is logged."""
-    assert session_of_metrics._endpoint(host, port, CollectorRegistry(), Recent()) is None
-    assert "no endpoint for metrics" in caplog.text
 
 
 def test_a_micro_batch_counts_once(counted):
@@ -408,13 +392,31 @@ def test_many_connections_hold_no_more_than_a_few_threads(small_endpoint, monkey
         wait_for(lambda: threading.active_count() - before <= module._MOST, "the end of the others' threads")
 
 
+class FakeSession:
+    """It runs no query; its application is called copier."""
+
+    def __init__(self) -> None:
+        self.streams = self.dataSource = self
+        self.registered: list[type] = []
+        self.listeners: list[object] = []
+        self.addListener, self.removeListener = self.listeners.append, self.listeners.remove
+        self.conf = {"spark.app.name": "copier"}
+
+    def register(self, source: type) -> None:
+        self.registered.append(source)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    monkeypatch.setattr(HadoopSettings, "from_session", lambda spark: HadoopSettings())
+    return FakeSession()
+
+
 def test_metrics_are_on_until_they_are_closed(session):
     """The session's data source knows where to tell, and forgets it; its listener goes."""
     metrics = start(session, 0, None, None)
-    assert metrics._endpoint._server.socket.getsockname() == (
-        "127.0.0.1",
-        metrics.port,
-    )  # and nobody else's, by default
+    own = ("127.0.0.1", metrics.port)
+    assert metrics._endpoint._server.socket.getsockname() == own  # and nobody else's, by default
     assert session.registered[-1]._events != NOWHERE
     assert len(session.listeners) == 1
     metrics.close()
@@ -439,6 +441,14 @@ def test_what_is_in_the_way_of_metrics_is_logged(session, caplog, tmp_path, monk
     assert any(isinstance(one, Recent) for one in metrics._hub._consumers) == (what != "port")  # who would ask?
     said = {"port": f"port {port}", "file": "no events are kept", "socket": "commits are not counted"}[what]
     assert [said in record.getMessage() for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("a..b", 0), ("x" * 70, 0)])
+def test_no_query_fails_for_an_endpoint_that_cannot_be(session, host, port, caplog):
+    """A problem of metrics is logged."""
+    metrics = start(session, port, host, None)
+    metrics.close()
+    assert metrics.port is None and "no endpoint for metrics" in caplog.text
 
 
 def test_a_process_that_ends_waits_for_what_spark_says_of_its_end(session, tmp_path, monkeypatch):

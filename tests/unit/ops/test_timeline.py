@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,88 @@ from spark_eos.ops.metrics.recording import EventFile, Recorder
 from spark_eos.ops.plot import _title, plot
 from spark_eos.ops.timeline import STEPS, EventReader, chosen, cut, queries_in, timeline_of
 from spark_eos.ops.top import as_json, now_of, top
-from tests.support.models.events import Script, killed_and_restarted
 
 CLUSTER = Cluster(broker_client(KafkaProperties({"bootstrap.servers": "h:1"})), "ledger", "spark-eos")
 OTHERS = OpenTransaction("other", 7, 0, 23, 4.0, 60.0)
+#: When it began.
+T = 1_760_000_000.0
+
+
+class Script:
+    """Events of a made-up query, as `spark_eos.ops.metrics` hands them on, one after the other; each call
+    moves ``at`` on. Times are seconds."""
+
+    def __init__(self, query: str = "q1", name: str | None = "copies") -> None:
+        self.events: list[dict[str, Any]] = []
+        self.at = T
+        self._query, self._name, self._run = query, name, ""
+
+    def tell(self, event: str, after: float = 0.0, **values: object) -> None:
+        self.at += after
+        self.events.append({"event": event, "at": self.at, **values})
+
+    def start(self, run: str, *, process: bool = True) -> None:
+        self._run = run
+        if process:
+            self.tell("process", 1, version="1")
+        self.tell("started", 1, **self._of_run, name=self._name)
+
+    def prepare(self, batch: int, rows: int = 100) -> dict[str, Any]:
+        """The tasks take half a second."""
+        self.at += 0.6
+        what = {"sink": None, "generation": 1, "batch": batch, "rows": rows, "tasks": 2, "prepare_s": 0.5}
+        self._prepared = self._of_run | what | {"prepare_began": self.at - 0.55, "prepare_ended": self.at - 0.05}
+        self.tell("prepared", **self._prepared)
+        return self._prepared
+
+    def commit(self, batch: int, rows: int = 100, *, replayed: bool = False, transactions: int = 2) -> None:
+        """The steps take 10, 20 and 30 ms, the micro-batch 750."""
+        prepared = self.prepare(batch, rows)
+        counts = {"bytes": 9 * rows, "dead_letters": 0, "dropped": 0, "leftovers": 0, "open": 0}
+        steps = {"verify_s": 0.01, "decide_s": 0.02, "end_s": 0.03, "commit_s": 0.07}
+        what = {"transactions": transactions, "replayed": replayed}
+        self.tell("committed", 0.06, **prepared, **counts, **steps, **what)
+        progress = {"name": self._name, "batch": batch, "rows_in": rows, "ran": True, "sources": [f"s {self._run}"]}
+        self.tell("progress", 0.1, **self._of_run, **progress, began=self.at - 0.75, batch_s=0.75)
+
+    def fail(self, batch: int, condition: str) -> None:
+        self.prepare(batch)
+        self.tell("failed", 0.01, **self._prepared, condition=condition, decided=True, lost=1)
+        self.end(condition)
+
+    def lag(self, stable: int, high: int, held_ms: int = 0) -> None:
+        place = {"stable": stable, "high": high, "heldMs": held_ms}
+        self.tell("lag", 0.1, source=f"s {self._run}", lag={"in": {"0": place}}, losses=0)
+
+    def end(self, condition: str | None = None) -> None:
+        self.tell("terminated", 0.1, **self._of_run, condition=condition)
+
+    def write(self, path: Path) -> Path:
+        path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
+        return path
+
+    @property
+    def _of_run(self) -> dict[str, Any]:
+        return {"query": self._query, "run": self._run}
+
+
+def killed_and_restarted() -> Script:
+    """Two micro-batches, a kill while the third commits, its replay in the next run; then a loss and its repair in a
+    third run, a transaction that holds the LSO, and no end."""
+    script = Script()
+    script.start("one")
+    script.commit(0)
+    script.lag(5, 5)
+    script.commit(1)
+    script.prepare(2)
+    script.start("two")
+    script.commit(2, replayed=True, transactions=0)
+    script.fail(3, "EOS_TRANSACTION_LOST")
+    script.tell("restart", query="q1", condition="EOS_TRANSACTION_LOST")
+    script.start("three", process=False)
+    script.commit(3, replayed=True, transactions=1)
+    script.lag(7, 9, held_ms=1500)
+    return script
 
 
 @pytest.fixture
@@ -34,13 +113,22 @@ def file(tmp_path: Path) -> Path:
     return killed_and_restarted().write(tmp_path / "events.jsonl")
 
 
-def test_how_each_run_has_ended():
-    """A run without an end was killed, if another one or another process came after it; the last one runs."""
+def test_how_each_run_has_ended_and_what_became_of_each_micro_batch():
+    """A run without an end was killed, if another one or another process came after it; the last one runs. Each try of
+    a micro-batch is one of its own: the kill, and the replay after it."""
     timeline = timeline_of(killed_and_restarted().events, "copies")
     assert [(run.id, run.how) for run in timeline.runs] == [
         ("one", "killed"),
         ("two", "EOS_TRANSACTION_LOST"),
         ("three", None),
+    ]
+    assert [(batch.number, batch.outcome) for batch in timeline.batches] == [
+        (0, "committed"),
+        (1, "committed"),
+        (2, "cut off"),
+        (2, "replayed"),
+        (3, "EOS_TRANSACTION_LOST"),
+        (3, "repaired"),
     ]
 
 
@@ -97,19 +185,6 @@ def test_a_run_that_has_told_of_no_end(event, how):
         script.tell("process", 1)
     (run,) = timeline_of(script.events, "copies").runs
     assert run.how == how
-
-
-def test_what_became_of_each_micro_batch():
-    """Each try is one of its own: the kill, and the replay after it."""
-    timeline = timeline_of(killed_and_restarted().events, "copies")
-    assert [(batch.number, batch.outcome) for batch in timeline.batches] == [
-        (0, "committed"),
-        (1, "committed"),
-        (2, "cut off"),
-        (2, "replayed"),
-        (3, "EOS_TRANSACTION_LOST"),
-        (3, "repaired"),
-    ]
 
 
 def test_steps_follow_one_another():
@@ -176,8 +251,8 @@ def test_a_file_is_read_on(file: Path):
 
 
 def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
-    """Of a file that is written and replaced for ever; another reader has every event once, also where a new file has
-    the inode of the one that was replaced last."""
+    """Of a file that is written and replaced for ever, by one process after the other, with one older file; another
+    reader has every event once, also where a new file has the inode of the one that was replaced last."""
     recorder = Recorder(str(tmp_path / "events"), largest=1_000)
     reader, all_ = EventFile(tmp_path / "events", most=20), EventFile(tmp_path / "events")
     for n in range(300):
@@ -186,6 +261,11 @@ def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
             assert [event["at"] for event in all_.read()] == [*range(n + 1)]
             assert [event["at"] for event in reader.read()] == [*range(n + 1)][-20:]
             assert len(reader._events) <= 20 and len(reader._read) <= 4
+            assert {path.name for path in tmp_path.iterdir()} <= {"events", "events.1"}
+            assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3_000
+        if n % 100 == 50:
+            recorder.close()
+            recorder = Recorder(str(tmp_path / "events"), largest=1_000)
     recorder.close()
 
 
