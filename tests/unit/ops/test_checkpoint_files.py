@@ -80,6 +80,17 @@ def test_a_file_that_has_changed_is_left(location):
     assert there(location, "offsets/3", "offsets/.3.crc") == ["anew", "anew"]
 
 
+def test_a_folder_that_cannot_be_made(tmp_path):
+    """Nothing is moved, and the error has a name."""
+    where = str(tmp_path)
+    for name, text in LOGS.items():
+        write(where, name, text)
+    (tmp_path / "dropped").write_text("a file of somebody's")
+    with pytest.raises(ReplayError, match="EOS_REPLAY_NOT_WRITTEN"):
+        dropped(where).move(3)
+    assert there(where, "offsets/3", "offsets/.3.crc") == ["o3", "x"]
+
+
 def test_a_new_checkpoint_is_that_of_a_query_that_has_done_micro_batch_0(free):
     """In Spark's format; the first file is that which makes a start meet the head that refuses it."""
     assert list(FILES) == ["metadata", "offsets/0", "commits/0"]
