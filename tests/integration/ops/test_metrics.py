@@ -6,12 +6,10 @@ import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
@@ -23,8 +21,8 @@ from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.timeline import timeline_of
 from spark_eos.ops.top import top
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
-from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.sink_queries import Sink, kafka_frame
 from tests.support.spark.session_faults import Fault, armed
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -84,34 +82,15 @@ def metrics(spark, events: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Me
     metrics.close()
 
 
-@dataclass
-class Copies:
-    """The query of that name, from one topic to another."""
-
-    spark: SparkSession
-    servers: str
-    checkpoint: Path
-    id: str = ""
-
-    def __call__(self, source: str, out: str, **trigger: object) -> StreamingQuery:
-        servers = {"kafka.bootstrap.servers": self.servers}
-        rows = self.spark.readStream.format("eos-kafka").options(**servers, subscribe=source)
-        rows = rows.option("startingOffsets", "earliest").load().select("key", "value")
-        writer = rows.writeStream.format("eos-kafka").queryName("copies").options(**servers, topic=out)
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        started = writer.trigger(**(trigger or {"availableNow": True})).start()
-        self.id = started.id
-        return started
-
-
 @pytest.fixture
-def copies(spark, cluster, tmp_path) -> Copies:
-    return Copies(spark, cluster.bootstrap_servers, tmp_path / "checkpoint")
+def copies(spark, cluster, tmp_path) -> Callable[..., StreamingQuery]:
+    """``copies(source, out, **trigger)`` starts the query of that name, from one topic to another."""
 
+    def start(source: str, out: str, **trigger: object) -> StreamingQuery:
+        sink = Sink(cluster, tmp_path, topic=out, queryName="copies")
+        return sink.start(kafka_frame(spark, cluster, source), **trigger)
 
-def place_of(cluster: DevCluster) -> Cluster:
-    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    return Cluster(broker_client(kafka), DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX)
+    return start
 
 
 def feed(write: Callable, topic: str) -> None:
@@ -119,10 +98,10 @@ def feed(write: Callable, topic: str) -> None:
         write(topic, *(f"{partition} {n}" for n in range(ROWS)), partition=partition)
 
 
-def lose_one(fault: Fault, view: KafkaView, copies: Copies) -> None:
+def lose_one(fault: Fault, view: KafkaView, query: str) -> None:
     """When the micro-batch is decided, one of its transactions is aborted, as if it had expired."""
     fault.wait()
-    view.end_transaction(min(view.open_transactions(copies.id)), commit=False)
+    view.end_transaction(min(view.open_transactions(query)), commit=False)
     fault.release()
 
 
@@ -132,13 +111,14 @@ def test_a_loss_and_its_repair_are_counted(spark, metrics, copies, write, topic,
     source, out = topic(PARTITIONS), topic(PARTITIONS)
     scraped = Scraped(metrics.port)
     feed(write, source)
-    assert copies(source, out).awaitTermination(TIMEOUT)
+    query = copies(source, out)
+    assert query.awaitTermination(TIMEOUT)
     assert len(view.values(out)) == PARTITIONS * ROWS
     wait_for(lambda: scraped.value("rows_total", query="copies") == PARTITIONS * ROWS, "the rows")
     assert scraped.value("replays_total", query="copies") == 0
     feed(write, source)
     with armed(spark, "commit.decided=hold", tmp_path / "faults") as fault, ThreadPoolExecutor(1) as pool:
-        losing = pool.submit(lose_one, fault, view, copies)
+        losing = pool.submit(lose_one, fault, view, query.id)
         spark_eos.run(lambda: copies(source, out), attempts=1, pause_s=0.05)
         losing.result()
     written = sum(len(value) for value in view.values(out))
@@ -182,7 +162,9 @@ def test_a_last_stable_offset_that_stands_still_is_seen_from_outside(metrics, cl
     assert scraped.value("source_high_watermark_lag_offsets", **labels) == 1
     assert scraped.value("source_lso_lag_offsets", **labels) == 0
     assert all(scraped.has(name) for name in OF_RUNNING_SOURCES)
-    seen = top(f"http://127.0.0.1:{metrics.port}", "copies", place_of(cluster)).data
+    client = broker_client(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
+    place = Cluster(client, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX)
+    seen = top(f"http://127.0.0.1:{metrics.port}", "copies", place).data
     (held,) = seen["blocking"]
     assert (held["topic"], held["partition"]) == (source, 0)
     assert transactions.transactional_id in held["text"]
