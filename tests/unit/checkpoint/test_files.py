@@ -116,15 +116,6 @@ def test_the_newest_batch_of_a_log(checkpoint):
     assert Checkpoint(f"{checkpoint.location}/new").last_batch("commits") is None
 
 
-@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
-def test_forms_of_a_location(checkpoint, form):
-    """A path, and the URIs that Spark and people write for it."""
-    log(checkpoint, 0, KAFKA)
-    same = Checkpoint(form.format(checkpoint.location))
-    assert same.kafka_offsets(0) == {"flights": {"0": 23, "1": 5}}
-    assert same.last_batch("offsets") == 0
-
-
 class Failing:
     """A file system on which everything fails, with an error that names the path."""
 

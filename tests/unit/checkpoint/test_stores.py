@@ -207,16 +207,9 @@ def test_dbfs_is_where_databricks_mounts_it(tmp_path, monkeypatch):
     assert open_store("dbfs:/Volumes/c/s/v", HadoopSettings()).root == "/Volumes/c/s/v"
 
 
-def test_what_pyarrow_does_not_know_is_left_to_fsspec():
-    """Here a file system in memory, which every fsspec has."""
-    import fsspec
-
-    fsspec.filesystem("memory").pipe("/place/chk/metadata", b'{"id": "from-memory"}')
-    assert Checkpoint("memory://place/chk").query_id() == "from-memory"
-
-
 def test_a_listing_that_fsspec_keeps_is_read_anew(monkeypatch):
-    """As of an object store, which has one instance in a process: Spark writes without it."""
+    """As of an object store, which has one instance in a process: Spark writes without it. What pyarrow does not know
+    is left to fsspec."""
     from fsspec.implementations.memory import MemoryFileSystem
 
     find, kept = MemoryFileSystem.find, {}

@@ -49,7 +49,7 @@ TRIAL = "p-two-phase-commit-trial"
 @pytest.mark.parametrize(
     ("query", "names", "rights"),
     [
-        (Query(inputs=["t"], outputs=["t"]), ["t"], [Acl("TOPIC", "t", each) for each in ("READ", *ALL[::2])]),
+        (Query(inputs=["t"], outputs=["t"]), ["t"], [Acl("TOPIC", "t", each) for each in ALL]),
         (
             Query(outputs=["t"], dead_letters="d"),
             ["t", "d"],
