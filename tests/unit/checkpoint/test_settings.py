@@ -103,16 +103,11 @@ def test_no_value_prints():
 
 
 def test_a_session_of_connect_has_what_its_configuration_has():
-    """There is no JVM at hand, but the server's configuration can be asked for."""
+    """There is no JVM at hand, but the server's configuration can be asked for. What a session does not say is no
+    error: the machine and the environment may say it."""
     conf = {"spark.hadoop.fs.s3a.endpoint": "minio:9000", "spark.app.name": "x"}
-    assert dict(HadoopSettings.from_session(SimpleNamespace(conf=SimpleNamespace(getAll=conf)))) == {
-        "fs.s3a.endpoint": "minio:9000"
-    }
-    assert of_spark(conf) == {"fs.s3a.endpoint": "minio:9000"}
-
-
-def test_a_session_that_gives_nothing_away():
-    """What it does not say is not an error: the machine and the environment may say it."""
+    session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
+    assert dict(HadoopSettings.from_session(session)) == of_spark(conf) == {"fs.s3a.endpoint": "minio:9000"}
     assert dict(HadoopSettings.from_session(SimpleNamespace())) == {}
 
 

@@ -164,21 +164,26 @@ def test_checkpoints_that_are_not_replayed(where, change, entry):
 
 
 @pytest.mark.parametrize(
-    ("begins", "entry"),
+    ("request_", "entry"),
     [
-        ({}, "EOS_REPLAY_REFUSED.where_to_begin"),
-        ({"batch": 3}, "EOS_REPLAY_REFUSED.not_kept"),
-        ({"batch": 4}, "EOS_REPLAY_REFUSED.not_kept"),
-        ({"offsets": '{"in":{"0":10000}}'}, "EOS_REPLAY_REFUSED.skips"),
-        ({"offsets": '{"another":{"0":0}}'}, "EOS_REPLAY_REFUSED.skips"),
+        ({"again": True}, "where_to_begin"),
+        ({"again": True, "batch": 1, "timestamp": "1"}, "where_to_begin"),
+        ({"batch": 1}, "where_to_write"),
+        ({"batch": 1, "again": True, "topic": "x"}, "where_to_write"),
+        *(({"batch": 1, "topic": topic}, "topic_name") for topic in ("", " ", " copies", "..", "Flüge")),
+        ({"again": True, "batch": 3}, "not_kept"),
+        ({"again": True, "batch": 4}, "not_kept"),
+        ({"again": True, "offsets": '{"in":{"0":10000}}'}, "skips"),
+        ({"again": True, "offsets": '{"another":{"0":0}}'}, "skips"),
     ],
 )
-def test_where_a_replay_cannot_begin(where, begins, entry):
-    """Nowhere, further than the query has come, which has planned one more, and in what it does not read."""
+def test_a_replay_says_where_to_begin_and_where_to_write(where, request_, entry):
+    """Each in one way: not further than the query has come, which has planned one more, in what it reads, and to what
+    can be a topic. An empty text would retire nothing, and bind the new query to nothing: both would write."""
     shutil.copy(Path(where, "offsets", "2"), Path(where, "offsets", "3"))
     with pytest.raises(EosError) as caught:
-        replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD}), ReplayRequest(NEW, again=True, **begins))
-    assert caught.value.entry == entry
+        replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD}), ReplayRequest(NEW, **request_))
+    assert caught.value.entry == f"EOS_REPLAY_REFUSED.{entry}"
 
 
 def done_elsewhere(folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.errors import ReplayError
 from spark_eos.ops.heads import SinkHead
-from spark_eos.ops.replay_plan import ReplayRequest, check_heads, check_request
+from spark_eos.ops.replay_plan import ReplayRequest, check_heads
 from spark_eos.protocol.head import MOST_TOPICS, Decision, Head
 
 NOTHING = Decision(7, 0, 1, 0, 0, None, ())
@@ -27,30 +27,6 @@ def test_no_replay_goes_to_a_topic_of_the_query(topic):
             check(head, topic)
         assert f"writes to {topic}, or did" in caught.value.message
         check(head, "another")
-
-
-@pytest.mark.parametrize(
-    ("request_", "entry"),
-    [
-        ({"again": True}, "where_to_begin"),
-        ({"again": True, "batch": 1, "timestamp": "1"}, "where_to_begin"),
-        ({"batch": 1}, "where_to_write"),
-        ({"batch": 1, "again": True, "topic": "x"}, "where_to_write"),
-    ],
-)
-def test_a_replay_says_where_to_begin_and_where_to_write(request_, entry):
-    """Each in one way."""
-    with pytest.raises(ReplayError) as caught:
-        check_request(ReplayRequest("/new", **request_), "/old")
-    assert caught.value.entry == f"EOS_REPLAY_REFUSED.{entry}"
-
-
-@pytest.mark.parametrize("topic", ["", " ", " copies", "..", "Flüge"])
-def test_no_replay_goes_to_what_is_no_topic(topic):
-    """An empty text would retire nothing, and bind the new query to nothing: both would write."""
-    with pytest.raises(ReplayError) as caught:
-        check_request(ReplayRequest("/new", batch=1, topic=topic), "/old")
-    assert caught.value.entry == "EOS_REPLAY_REFUSED.topic_name"
 
 
 def test_no_replay_goes_to_a_topic_that_may_be_one_of_too_many():
