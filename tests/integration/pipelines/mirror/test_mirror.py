@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from spark_eos.errors import EosError
-from spark_eos.pipelines.mirror.offset_map import origins
 from spark_eos.protocol.head_codec import decode
-from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import open_view
-from tests.support.queries.copies import copied
-from tests.support.queries.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.judges.conditions import raises
+from tests.support.queries.mirrors import check_same, seen
 from tests.support.queries.sink_queries import ended_by
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
@@ -70,24 +64,6 @@ def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, 
     assert {written.probe.topic for written in heads[-1].decision.written} == {name}
 
 
-def test_copies_of_copies_are_exact(mirror, topic, write, transactions, spark, view, there, tmp_path):
-    """A → B → C, the same rows as in A; and from there not back to A, which is two clusters away."""
-    name = topic(2, retention_ms=-1)
-    feed(write, transactions, name, 2, rows=30)
-    first = mirror(name, prefix="b.")
-    first.run()
-    with DevCluster() as third, open_view(third.bootstrap_servers) as end:
-        second = Mirror(spark, there, end, tmp_path / "second", f"b.{name}", prefix="c.", map=first.targets.map)
-        second.run()
-        check_same(second, f"b.{name}")
-        assert copied(seen(end, f"c.b.{name}")) == copied(seen(view, name))
-        chains = {o.target: o.chain for o in origins(second.client, second.targets.map)}
-        assert chains == {f"c.b.{name}": (cluster_of(there), cluster_of(view))}
-        back = Mirror(spark, end, view, tmp_path / "back", f"c.b.{name}", prefix="a.", map=first.targets.map)
-        with pytest.raises(EosError, match="EOS_MIRROR_CIRCLE"):
-            back.start()
-
-
 def test_what_was_lost_is_written_again(mirror, topic, write, view, there, tmp_path):
     """Decided transactions that were aborted: a repair takes their place, in the map, too."""
     name = topic(2, retention_ms=-1)
@@ -102,3 +78,11 @@ def test_what_was_lost_is_written_again(mirror, topic, write, view, there, tmp_p
         ended_by(query, "EOS_TRANSACTION_LOST")
     copies.run()
     check_same(copies, name)
+
+
+def test_a_mirror_of_a_topic_to_itself(mirror, topic, view):
+    """The same cluster, without a prefix; with one, the target is no source, by a pattern either."""
+    copies = mirror(topic(1))
+    copies.there = view
+    with raises("EOS_OPTION_CONFLICT"):
+        copies.start()

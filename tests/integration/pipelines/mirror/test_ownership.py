@@ -10,7 +10,6 @@ from pyspark.errors import StreamingQueryException
 
 import spark_eos
 from spark_eos import cli
-from spark_eos.errors import EosError
 from spark_eos.pipelines.mirror.owner import Claim, read_claims
 from tests.support.judges.kafka_view import write as put
 from tests.support.queries.mirrors import Mirror, check_same
@@ -56,12 +55,6 @@ def _has_rows(mirror: Mirror, target: str) -> bool:
     return target in mirror.there.admin.list_topics(timeout=TIMEOUT).topics and len(mirror.there.rows(target)) == 20
 
 
-def refused(mirror: Mirror, condition: str) -> EosError:
-    with pytest.raises(EosError, match=condition) as caught:
-        mirror.start()
-    return caught.value
-
-
 def test_a_mirror_that_was_believed_dead(mirror, topic, replica, capsys):
     """An operator closes it, and a new one begins: the old one, which restarts by itself where that helps, does not
     come back, nor does it when somebody starts it again."""
@@ -93,34 +86,6 @@ def test_a_mirror_that_was_believed_dead(mirror, topic, replica, capsys):
     assert held(new) == {name: new_id}
     assert "mirror position" in old.stopped_by("EOS_QUERY_RETIRED")
     check_same(new, name)
-
-
-def test_two_replicas(mirror, topic, replica):
-    """The second one would mirror all of it again: it does not start, and says who does. Where nothing was mirrored
-    yet, it takes over; and where it begins exactly where the first one has ended."""
-    name = topic(1, retention_ms=-1)
-    first = mirror(name, prefix="p.")
-    query = first.run()
-    second = replica(first, name)
-    second_id = second.run()
-    assert held(first) == {name: second_id}
-    feed(first, name)
-    assert second_id in first.stopped_by("EOS_QUERY_RETIRED")
-    second.run()
-    third = replica(first, name)
-    error = refused(third, "EOS_MIRROR_BEGINS_ELSEWHERE")
-    assert second_id in error.message
-    assert query not in error.message
-    feed(first, name)
-    third.reads["startingOffsets"] = ends(first, name)
-    refused(third, "EOS_MIRROR_BEGINS_ELSEWHERE")
-    second.run()
-    third_id = third.run()
-    feed(first, name)
-    second.stopped_by("EOS_QUERY_RETIRED")
-    third.run()
-    assert held(first) == {name: third_id}
-    check_same(first, name)
 
 
 @pytest.mark.chaos

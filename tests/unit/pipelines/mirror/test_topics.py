@@ -296,10 +296,13 @@ def test_what_a_target_is_made_with():
         {"max.message.bytes": "10MB"},
     ],
 )
-def test_what_is_refused(unfit):
+def test_a_target_that_would_refuse_or_change_rows(clusters, monkeypatch, unfit):
     """By the setting's name. Equal settings are taken, also of compacted topics."""
     for equal in (SOURCE, SOURCE | {"cleanup.policy": "compact"}):
         check_settings("t", equal, equal)
+    clusters.make("a", "X")
+    of = {"a": SOURCE, "b": SOURCE | unfit}
+    monkeypatch.setattr(topics, "topic_config", lambda client, _: of[_cluster(client.bootstrap_servers)])
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS") as caught:
-        check_settings("t", SOURCE, SOURCE | unfit)
+        run(mirror("a", "b"))
     assert caught.value.parameters["setting"] in unfit
