@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 
-from spark_eos.base import metrics_events
-from spark_eos.ops.metrics.hub import Event, Hub, Inbox
 from spark_eos.pipelines.copy import cores as spark_cores
 from tests.support.queries.copies import copied, shouted
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import TIMEOUT
 
 #: Of the record batch by which a broker ends a transaction in a partition.
 MARKER_BYTES = 78
-
-
-@pytest.fixture
-def heard(monkeypatch) -> Iterator[Callable[[int], list[Event]]]:
-    """``heard(2)``: the commits that are told of, when there are so many."""
-    told: list[Event] = []
-    inbox = Inbox(Hub([SimpleNamespace(take=told.append)]))
-    monkeypatch.setattr(metrics_events, "here", lambda: inbox.events)
-
-    def commits(count: int) -> list[Event]:
-        wait_for(lambda: len([e for e in told if e["event"] == "committed"]) == count, "what is told")
-        return [event for event in told if event["event"] == "committed"]
-
-    yield commits
-    inbox.close()
 
 
 def test_a_copy_is_what_the_source_holds(copy, transactions, write, view):
@@ -114,42 +94,6 @@ def test_partitions_with_some_rows_share_tasks(copy, write, monkeypatch, heard):
     assert values == {p: [b"%d" % i for i in range(600)] for p in range(20)}
 
 
-@pytest.mark.parametrize("way", ["drop", "deadLetters"])
-def test_rejected_records_are_counted_in_the_event_and_the_progress(way, copy, topic, write, heard):
-    """Over two tasks, of which one has nothing to write; in a micro-batch without a row; a replay that reads nothing
-    counts none."""
-    query, letters = copy(2), topic(1, max_message_bytes=2_000_000)
-    query.reads, query.more = {"minPartitions": 2}, {"on_malformed": way, "ordered": False}
-    sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
-    write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", partition=0)
-    write(query.source, b"a6", b"a7", partition=1)
-    query.run(sql, deadLetters__topic=letters)
-    write(query.source, b"a8", partition=1)
-    query.run(sql, deadLetters__topic=letters)
-    query.forget(2)
-    last = query.start(sql, deadLetters__topic=letters)
-    assert last.awaitTermination(TIMEOUT)
-    told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in heard(4)]
-    if way == "drop":
-        assert [one for one in told if one[0]] == [(1, 2, 5, 0), (2, 0, 1, 0), (2, 0, 0, 0)]
-    else:
-        assert [one for one in told if one[0]] == [(1, 7, 0, 5), (2, 1, 0, 1), (2, 1, 0, 0)]
-    assert query.values() == [b"b2", b"c4"]
-
-
-def test_the_progress_has_the_records_that_were_dropped(copy, write):
-    """Those of the micro-batch before, beside its rows."""
-    query = copy(1)
-    query.reads, query.more = {"maxOffsetsPerTrigger": 3}, {"on_malformed": "drop"}
-    write(query.source, b"a1", b"b2", b"a3", b"c4", b"a5", b"b6", b"b7")
-    sql = """SELECT value, "offset", CASE WHEN value < 'b'::BLOB THEN 'it begins with a' END AS error FROM input"""
-    running = query.start(sql)
-    assert running.awaitTermination(TIMEOUT)
-    said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
-    written = [one["#written"] for one in said if "#written" in one]
-    assert [(one["batch"], one["rows"], one["dropped"]) for one in written] == [(0, 0, 0), (1, 1, 2), (2, 2, 1)]
-
-
 def test_a_transform_sees_the_rows_and_says_what_is_written(copy, write):
     """By columns, in order; a restart goes on."""
     query = copy(2)
@@ -179,32 +123,3 @@ def test_a_transform_has_headers_and_timestamps_where_it_asks_for_them(copy, wri
 
     query.run(same)
     assert copied(query.rows()) == copied(view.rows(query.source))
-
-
-def test_ranges_without_a_row_need_no_transaction(copy, transactions, write, view):
-    """Markers and aborted records only, and a filter that keeps nothing: the micro-batch is done, and goes by."""
-    query = copy(2)
-    transactions.abort(query.source, "aborted", partition=0)
-    write(query.source, *([b"-nothing"] * 20), partition=1)
-    query_id = query.run(shouted)
-    assert query.rows() == []
-    assert not view.open_transactions(query_id)
-    query.forget(1)
-    write(query.source, b"something", partition=0)
-    query.run(shouted)
-    assert query.values() == [b"SOMETHING"]
-
-
-DAY_MS = 24 * 3600 * 1000
-
-
-@pytest.mark.parametrize("transform", [None, "SELECT key, value, timestamp FROM input"])
-def test_rows_that_the_target_would_delete_at_once(transform, copy, topic, write, view):
-    """Of 20 days ago, by their timestamps: named, and none of the micro-batch is visible, nor is what is new in it."""
-    query = copy()
-    query.target = topic(1, retention_ms=7 * DAY_MS)
-    write(query.source, b"new", key=b"k")
-    write(query.source, b"old", key=b"l", timestamp=int(time.time() * 1000) - 20 * DAY_MS)
-    with pytest.raises(StreamingQueryException, match=rf"EOS_ROWS_EXPIRED.*{query.target}"):
-        query.start(transform).awaitTermination(TIMEOUT)
-    assert view.rows(query.target) == []

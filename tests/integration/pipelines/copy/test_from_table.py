@@ -3,15 +3,49 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
 from tests.support.judges.conditions import raises
-from tests.support.queries.from_table_queries import FromTable
-from tests.support.queries.sink_queries import ended_by
-from tests.support.spark.session_faults import armed
+from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.drained_query import Drained
 from tests.support.waiting import wait_for
+
+
+class FromTable(Drained):
+    """A query, its table and its checkpoint; ``run`` may be called again and again."""
+
+    def __init__(self, spark: SparkSession, view: KafkaView, folder: Path, topic: str) -> None:
+        self.spark, self.view, self.topic = spark, view, topic
+        self.table, self.checkpoint = folder / "table", folder / "checkpoint"
+        self.reads: dict[str, Any] = {}
+
+    def append(self, *values: str) -> None:
+        """A version with one file that has a row for each value."""
+        write_deltalake(str(self.table), pa.table({"value": list(values)}), mode="append")
+
+    def start(self, **more: Any) -> StreamingQuery:
+        """``reads`` are options of the table besides, ``more`` arguments of `spark_eos.copy`."""
+        return spark_eos.copy(
+            self.spark,
+            source={"format": "delta", "path": str(self.table), **self.reads},
+            sink={"kafka.bootstrap.servers": self.view.bootstrap_servers, "topic": self.topic},
+            checkpoint=str(self.checkpoint),
+            trigger={"availableNow": True},
+            **more,
+        )
+
+    def values(self) -> list[str]:
+        """What consumers of the topic see, when the markers are written."""
+        wait_for(lambda: not self.view.held(self.topic), "the markers")
+        return sorted((row.value or b"").decode() for row in self.view.rows(self.topic))
 
 
 @pytest.fixture
@@ -36,32 +70,9 @@ def test_rows_that_are_there_and_those_that_come_are_written_once(query) -> None
     assert len(list((query.checkpoint / "offsets").glob("[0-9]*"))) == 4
 
 
-def test_what_was_lost_is_written_again_and_nothing_else(query, tmp_path) -> None:
-    """Of two decided transactions one is aborted; the files of its rows are found in the log of the table."""
-    transform = "SELECT upper(value) AS value FROM input"
-    for n in range(4):
-        query.append(*(f"r{n}.{i}" for i in range(10)))
-    with armed(query.spark, "commit.decided=hold@1", tmp_path / "faults") as fault:
-        started = query.start(transform)
-        fault.wait()
-        names = sorted(query.view.open_transactions(started.id))
-        assert len(names) > 1
-        query.view.end_transaction(names[0], commit=False)
-        fault.release()
-        ended_by(started, "EOS_TRANSACTION_LOST")
-    wait_for(lambda: not query.view.held(query.topic), "the markers")
-    there = len(query.values())
-    assert 0 < there < 40
-    query.append("later")
-    query.run(transform)
-    expected = sorted([*(f"r{n}.{i}" for n in range(4) for i in range(10)), "later"])
-    assert query.values() == [value.upper() for value in expected]
-
-
 def test_what_is_for_topics_is_refused(query) -> None:
     """Arguments of `spark_eos.copy`."""
     query.append("1")
-    query.more = {"on_malformed": "drop"}
     with raises("EOS_OPTION_CONFLICT.remove") as error:
-        query.start()
+        query.start(on_malformed="drop")
     assert "on_malformed" in error.value.message

@@ -1,4 +1,4 @@
-"""Replays of a copy: nothing is read for what is visible, and what was lost is read again by the decision."""
+"""Replays of a copy: what was lost is read again by the decision, and nothing else."""
 
 from __future__ import annotations
 
@@ -62,19 +62,6 @@ def test_a_lost_transaction_of_several_partitions_is_written_again(transform, co
     for p in range(3):
         assert [value for partition, value in seen if partition == p] == wanted[100 * p : 100 * (p + 1)]
     assert len(view.rows(query.target, committed=False)) == 2 * before
-
-
-def test_a_replay_of_what_is_visible_reads_nothing(copy, write, view):
-    """Whatever became of the source's records since: here, all of them are gone."""
-    query = copy(2)
-    wanted = feed(write, query, 2)
-    query.run()
-    query.forget(1)
-    for p in range(2):
-        delete_before(view.admin, query.source, ROWS, partition=p)
-    query.run()
-    assert query.values() == wanted
-    assert len(view.rows(query.target, committed=False)) == len(wanted)
 
 
 @pytest.mark.chaos

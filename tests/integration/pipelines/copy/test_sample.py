@@ -14,8 +14,6 @@ from spark_eos.pipelines.copy.sample import sample
 from spark_eos.pipelines.copy.transforming import Chunk
 from tests.support.waiting import TIMEOUT
 
-LARGE = b"x" * 50_000
-
 
 def backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Not a function of each row."""
@@ -48,34 +46,29 @@ def test_a_transform_that_is_none_of_each_row_is_refused_before_anything_is_writ
     assert query.rows() == []
 
 
-def by_place(options: SourceOptions) -> dict[tuple[str, int], Chunk]:
-    """The sample, by topic and partition."""
-    taken = sample(broker_client(options.kafka), options)
-    return {(one.rows["topic"][0].as_py(), one.rows["partition"][0].as_py()): one for one in taken}
-
-
 def test_the_newest_committed_records_of_some_partitions_are_the_sample(reads, topic, write, transactions):
-    """Of three partitions with records, over all topics, and no more than a number of them."""
-    one, two, empty = topic(2), topic(5), topic(1)
-    assert by_place(reads(one, two, empty)) == {}
+    """Of three partitions with records, over all topics, and no more than a number of them, or 256 KiB of keys and
+    values; with headers where these are read."""
+
+    def by_place(*topics: str, **more: str) -> dict[tuple[str, int], Chunk]:
+        options = reads(*topics, **more)
+        taken = sample(broker_client(options.kafka), options)
+        return {(one.rows["topic"][0].as_py(), one.rows["partition"][0].as_py()): one for one in taken}
+
+    one, two, empty, large = topic(2), topic(5), topic(1), topic(1)
+    assert by_place(one, two, empty) == {}
     write(one, *(b"%d" % n for n in range(200)), partition=0)
     transactions.abort(two, "aborted", partition=0)
     transactions.commit(two, "committed", partition=0)
     for partition in (2, 3, 4):
         write(two, b"%d" % partition, partition=partition)
-    found = by_place(reads(one, two, empty))
+    found = by_place(one, two, empty)
     assert found.keys() == {(one, 0), (two, 0), (two, 2)}
     assert found[one, 0].first == 72
     assert found[one, 0].rows["value"].to_pylist() == [b"%d" % n for n in range(72, 200)]
     assert found[two, 0].rows["value"].to_pylist() == [b"committed"]
-
-
-def test_a_sample_of_large_records_has_fewer_and_headers_where_these_are_read(reads, topic, write):
-    """Up to 256 KiB of keys and values."""
-    source = topic(1)
-    write(source, *([LARGE] * 20), headers=[("h", b"1")])
-    (found,) = by_place(reads(source, includeHeaders="true")).values()
+    assert "headers" not in found[one, 0].rows.schema.names
+    write(large, *([b"x" * 50_000] * 20), headers=[("h", b"1")])
+    (found,) = by_place(large, includeHeaders="true").values()
     assert 1 <= found.rows.num_rows <= 5
     assert found.rows["headers"][0].as_py() == [{"key": "h", "value": b"1"}]
-    (found,) = by_place(reads(source)).values()
-    assert "headers" not in found.rows.schema.names

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
-import spark_eos
 from tests.support.waiting import wait_for
 
 
@@ -32,29 +30,18 @@ def test_sql_filters_and_computes_each_record_once_over_a_restart(copy, transact
         assert [row.value for row in query.rows() if row.partition == partition] == wanted + more
 
 
-def test_a_record_for_which_sql_fails_stops_the_query_by_its_offset(copy, write):
-    """Nothing of the micro-batch is visible; with the query mended, it goes on."""
-    query = copy(1)
-    write(query.source, b"1", b"2", b"three", b"4")
-    with pytest.raises(StreamingQueryException) as caught:
-        query.run("SELECT (CAST(decode(value) AS INT) * 2)::VARCHAR AS value FROM input")
-    reason = spark_eos.reason(caught.value)
-    assert reason is not None
-    assert reason.condition == "EOS_TRANSFORM_SQL_ROW"
-    assert f"offset 2 of {query.source}-0" in reason.message
-    assert query.rows() == []
-    query.run("SELECT (TRY_CAST(decode(value) AS INT) * 2)::VARCHAR AS value FROM input")
-    assert [row.value for row in query.rows()] == [b"2", b"4", None, b"8"]
-
-
 @pytest.mark.parametrize("way", ["deadLetters", "drop"])
-def test_rejected_records_are_letters_by_the_same_decision_with_the_groups_offsets(way, copy, topic, view, write):
-    """Those for which SQL fails, and those with an error of its own; a replay of what is decided writes nothing."""
-    query, letters = copy(1), topic(1, max_message_bytes=10_000_000)
-    query.more = {"on_malformed": way}
+def test_rejected_records_are_letters_by_the_same_decision_with_the_groups_offsets(
+    way, copy, topic, view, write, heard
+):
+    """Those for which SQL fails, and those with an error of its own, of two tasks; they are counted. A replay of what
+    is decided writes nothing."""
+    query, letters = copy(2), topic(1, max_message_bytes=10_000_000)
+    query.reads, query.more = {"minPartitions": 2}, {"on_malformed": way, "ordered": False}
     group = f"group-{query.target}"
     values = [b"1", b"no", b"-3", b"4", b"-5", b"x"]
-    write(query.source, *values, key=b"k")
+    write(query.source, *values, partition=0, key=b"k")
+    write(query.source, b"-7", partition=1, key=b"k")
     sql = """
         SELECT key, (CAST(decode(value) AS INT) * 2)::VARCHAR AS value, "offset",
             CASE WHEN CAST(decode(value) AS INT) < 0 THEN 'it is negative' END AS error
@@ -64,14 +51,17 @@ def test_rejected_records_are_letters_by_the_same_decision_with_the_groups_offse
     query.run(sql, **options)
     query.forget(1)
     query.run(sql, **options)
-    assert [row.value for row in query.rows()] == [b"2", b"8"]
+    told = [(event["batch"], event["rows"], event["dropped"], event["dead_letters"]) for event in heard(3)]
+    assert told[1:] == ([(1, 7, 0, 5), (1, 7, 0, 0)] if way == "deadLetters" else [(1, 2, 5, 0), (1, 2, 0, 0)])
+    assert query.values() == [b"2", b"8"]
     assert view.group(group, query.source) == view.ends(query.source)
     wait_for(lambda: view.held(letters) == {}, "the markers")
     found = [(row.value, dict(row.headers)) for row in view.rows(letters)]
-    assert [value for value, _ in found] == ([b"no", b"-3", b"-5", b"x"] if way == "deadLetters" else [])
+    rejected = sorted([b"no", b"-3", b"-5", b"x", b"-7"]) if way == "deadLetters" else []
+    assert sorted(value for value, _ in found) == rejected
     for value, headers in found:
         place = [headers[f"__streams.errors.{name}"].decode() for name in ("topic", "partition", "offset")]
-        assert place == [query.source, "0", str(values.index(value))]
+        assert place == [query.source, *(("1", "0") if value == b"-7" else ("0", str(values.index(value))))]
         why = headers["__streams.errors.message"]
         assert why == b"it is negative" if value.startswith(b"-") else b"Conversion Error" in why
 

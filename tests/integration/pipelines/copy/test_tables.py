@@ -7,36 +7,63 @@ import json
 import time
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
 from spark_eos import cli
-from spark_eos.errors import EosError
-from tests.support.judges.kafka_view import KafkaView
+from tests.support.judges.conditions import raises
+from tests.support.judges.kafka_view import KafkaView, Row
+from tests.support.queries.drained_query import Drained
 from tests.support.queries.source_calls import delete_before
-from tests.support.queries.table_queries import IntoTable, parts
 from tests.support.servers.expiring_credentials import TOKEN, expiring_credentials
-from tests.support.tables.table_kinds import KINDS, Delta, Iceberg
+from tests.support.tables.table_kinds import KINDS, TableKind
 
 
-@pytest.fixture
-def of_kind(spark, view, topic, tmp_path):
-    """Makes a query to a table of a kind."""
-    yield lambda kind: IntoTable(spark, view, tmp_path / uuid.uuid4().hex, topic(3), kind)
-    for running in spark.streams.active:
-        running.stop()
+class IntoTable(Drained):
+    """A query and its checkpoint; ``run`` may be called again and again. ``reads``: options of the source besides."""
+
+    def __init__(self, spark: SparkSession, view: KafkaView, folder: Path, topic: str, kind: TableKind) -> None:
+        self.topic, self.kind, self.checkpoint = topic, kind, folder / "checkpoint"
+        self._spark, self._servers = spark, {"kafka.bootstrap.servers": view.bootstrap_servers}
+        self.reads: dict[str, Any] = {"includeHeaders": True}
+
+    def start(self, **more: Any) -> StreamingQuery:
+        """``more``: arguments of `spark_eos.copy`."""
+        return spark_eos.copy(
+            self._spark,
+            source={**self._servers, "subscribe": self.topic, "startingOffsets": "earliest", **self.reads},
+            sink=self.kind.sink(),
+            checkpoint=str(self.checkpoint),
+            trigger={"availableNow": True},
+            **more,
+        )
+
+
+def parts(row: Row) -> dict[str, Any]:
+    """What the table has of a record."""
+    headers = [{"key": key, "value": value} for key, value in row.headers or ()] or None
+    return {
+        "partition": row.partition,
+        "offset": row.offset,
+        "key": row.key,
+        "value": row.value,
+        "headers": headers,
+        "timestamp": row.timestamp,
+    }
 
 
 @pytest.fixture(params=KINDS)
-def query(request, of_kind):
-    return of_kind(KINDS[request.param])
-
-
-@pytest.fixture
-def to_delta(of_kind):
-    return of_kind(Delta)
+def query(request, spark, view, topic, tmp_path):
+    """To a table of each kind."""
+    folder = tmp_path / uuid.uuid4().hex
+    yield IntoTable(spark, view, folder, topic(3), KINDS[request.param](folder))
+    for running in spark.streams.active:
+        running.stop()
 
 
 def told(query: IntoTable, view: KafkaView, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -47,13 +74,6 @@ def told(query: IntoTable, view: KafkaView, capsys: pytest.CaptureFixture[str], 
     code = cli.main([*before, *words, str(query.checkpoint), "--watch", "0", "--format", "json"])
     (answer,) = json.loads(capsys.readouterr().out)
     return code, answer
-
-
-def refused(query: IntoTable, **sink) -> EosError:
-    """Why it does not start."""
-    with pytest.raises(EosError) as error:
-        query.start(**sink)
-    return error.value
 
 
 def test_a_table_has_every_part_of_every_record(query, transactions, write, view) -> None:
@@ -70,7 +90,7 @@ def test_a_table_has_every_part_of_every_record(query, transactions, write, view
     write(query.topic, b"more", partition=1)
     assert query.run() == id_
     expected = sorted(map(parts, view.rows(query.topic)), key=lambda row: (row["partition"], row["offset"]))
-    found = query.rows()
+    found = sorted(query.kind.rows(), key=lambda row: (row["partition"], row["offset"]))
     assert len(found) == 3 * 305 + 1 and {row["topic"] for row in found} == {query.topic}
     names = set(expected[0]) - {"timestamp"}
     assert [{name: row[name] for name in names} for row in found] == [
@@ -82,33 +102,24 @@ def test_a_table_has_every_part_of_every_record(query, transactions, write, view
     )
 
 
-def test_a_micro_batch_that_is_in_the_table_is_not_written_again(query, write, view) -> None:
-    """As after a death between the table's commit and Spark's: the replay writes no file, though its records are gone
-    from the topic, and the next one goes on."""
+def test_a_micro_batch_that_is_in_the_table_is_not_written_again(query, write, view, capsys) -> None:
+    """As after a death between the table's commit and Spark's: the commands say so, the replay writes no file, though
+    its records are gone from the topic, and the next one goes on."""
     write(query.topic, *(b"%d" % i for i in range(10)), partition=0)
     query.run()
-    version, files = query.versions(), set(query.kind.folder.rglob("eos-*.parquet"))
-    query.forget(1)
-    delete_before(view.admin, query.topic, 10)
-    query.run()
-    assert files and query.versions() == version and set(query.kind.folder.rglob("eos-*.parquet")) == files
-    write(query.topic, b"more", partition=0)
-    query.run()
-    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
-
-
-def test_the_commands_ask_the_table(query, write, view, capsys) -> None:
-    """After a death between the table's commit and Spark's, and when the next start has gone on."""
-    write(query.topic, *(b"%d" % i for i in range(10)), partition=0)
-    query.run()
+    version, files = query.kind.versions(), set(query.kind.folder.rglob("eos-*.parquet"))
     query.forget(1)
     code, answer = told(query, view, capsys, "status")
     assert (code, answer["table"]["last_batch"], answer["troubles"]) == (0, 1, [])
     assert answer["next"] == "runs micro-batch 1 again: the table has it already, so no row is written again"
     code, answer = told(query, view, capsys, "recover", "--yes")
     assert (code, answer["sinks"], answer["table"]["last_batch"]) == (0, [], 1)
+    delete_before(view.admin, query.topic, 10)
+    query.run()
+    assert files and query.kind.versions() == version and set(query.kind.folder.rglob("eos-*.parquet")) == files
     write(query.topic, b"more", partition=0)
     query.run()
+    assert query.kind.places() == Counter({(0, offset): 1 for offset in range(11)})
     code, answer = told(query, view, capsys, "status")
     assert (code, answer["table"]["last_batch"], answer["lag"]) == (0, 2, 0)
     assert (answer["next"], answer["troubles"], answer["unknown"]) == ("plans micro-batch 3", [], None)
@@ -119,7 +130,7 @@ def test_credentials_that_expire_stop_nothing(spark, view, topic, write, tmp_pat
     """Each load of the table ends those that were handed out before, as in a query that runs for days. None of them is
     in the checkpoint."""
     with expiring_credentials(tmp_path) as kind:
-        query = IntoTable(spark, view, tmp_path, topic(1), lambda folder: kind)
+        query = IntoTable(spark, view, tmp_path, topic(1), kind)
         query.reads |= {"maxOffsetsPerTrigger": 10}
         write(query.topic, *(b"%d" % i for i in range(30)), partition=0)
         id_ = query.run()
@@ -131,35 +142,10 @@ def test_credentials_that_expire_stop_nothing(spark, view, topic, write, tmp_pat
     assert files and not any(TOKEN.encode() in file.read_bytes() for file in files)
 
 
-def test_a_new_table_gets_partitions_and_properties(to_delta, write) -> None:
-    """Rows go to their folders, and a later run keeps them."""
-    write(to_delta.topic, b"1", partition=0)
-    write(to_delta.topic, b"2", partition=2)
-    to_delta.run(**{"partitionBy": "topic, partition", "delta.logRetentionDuration": "interval 60 days"})
-    write(to_delta.topic, b"3", partition=2)
-    to_delta.run()
-    table = DeltaTable(str(to_delta.table))
-    assert table.metadata().partition_columns == ["topic", "partition"]
-    assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 60 days"
-    assert [(row["partition"], row["offset"]) for row in to_delta.rows()] == [(0, 0), (2, 0), (2, 1)]
-    assert list((to_delta.table / f"topic={to_delta.topic}" / "partition=2").glob("*.parquet"))
-
-
-def test_a_new_iceberg_table_gets_partition_fields(of_kind, write) -> None:
-    """Rows go to a file for each day, which has its columns, too; a later run keeps the fields."""
-    query = of_kind(Iceberg)
-    day = 24 * 3600 * 1000
-    write(query.topic, b"1", partition=0, timestamp=5 * day)
-    write(query.topic, b"2", partition=2, timestamp=6 * day - 1)
-    query.run(partitionBy="day(timestamp), partition")
-    write(query.topic, b"3", partition=2, timestamp=6 * day)
-    query.run()
-    partitions = query.kind.load().inspect.partitions().to_pylist()
-    assert sorted((str(each["partition"]["timestamp_day"]), each["partition"]["partition"]) for each in partitions) == [
-        ("1970-01-06", 0),
-        ("1970-01-06", 2),
-        ("1970-01-07", 2),
-    ]
-    assert query.kind.places() == Counter({(0, 0): 1, (2, 0): 1, (2, 1): 1})
-    assert "Option 'table' is nowhere" in refused(query, table="nowhere").message
-    assert refused(query, table="tests.other").entry == "EOS_ICEBERG_NO_TABLE"
+@pytest.mark.parametrize("query", ["delta"], indirect=True)
+def test_what_cannot_be_a_table_is_refused_before_anything_is_there(query, write) -> None:
+    """Neither a table nor a checkpoint."""
+    write(query.topic, b"1", partition=0)
+    with raises("EOS_OPTION_CONFLICT.remove"):
+        query.start(partition="key")
+    assert not query.kind.is_there() and not query.checkpoint.exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ from spark_eos.errors import DataLossError, EosError
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.copy import task
 from spark_eos.pipelines.copy.plan import CopyPlan, Transform
+from spark_eos.pipelines.copy.written import LastWritten
 from spark_eos.pipelines.registry import unknown_ids
 from spark_eos.sink.attempt import WriteStats
 from spark_eos.sink.schema import Columns
@@ -46,13 +47,14 @@ class Cluster:
 
     def _copy(self, fetching: Any, place: Any, target: tuple[str, int], producer: Any) -> Copied:
         self.copied.append((place.start, place.end, target))
-        return Copied(2, 7, 1)
+        return Copied(2, 7, 1, oldest_dated_ms=3)
 
 
-def copied(fail: bool = True) -> Iterator[Any]:
+def copied(fail: bool = True, aged: Callable[..., object] = lambda *_: None) -> Iterator[Any]:
+    """``aged``: is told of the topic whose rows are written, and of their oldest timestamp."""
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = CopyPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), None, "c")
-    writer: Any = SimpleNamespace(producer=None, look_up=lambda _: None, check_age=lambda *_: None)
+    writer: Any = SimpleNamespace(producer=None, look_up=lambda _: None, check_age=aged)
     return task.RangeWriter(plan, reading(plan), writer).written([HERE])
 
 
@@ -61,10 +63,20 @@ def reading(plan: CopyPlan) -> ReadableRanges:
 
 
 def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):
-    """Of the topic that the sink names."""
-    cluster = Cluster(monkeypatch, ["id", "id"])
-    assert [(stats.rows, stats.oldest_ms) for stats in copied()] == [(2, 1)]
+    """Of the topic that the sink names, which is asked whether it would delete the rows at once."""
+    cluster, ages = Cluster(monkeypatch, ["id", "id"]), []
+    assert [(stats.rows, stats.oldest_ms) for stats in copied(aged=lambda *told: ages.append(told))] == [(2, 1)]
     assert cluster.copied == [(3, 9, ("out", 0))]
+    assert ages == [("out", 3)]
+
+
+def test_what_is_committed_is_noted_for_the_progress(tmp_path):
+    """Rows, bytes and dropped records."""
+    writes = sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"})
+    noted = LastWritten(str(tmp_path))
+    plan = CopyPlan(stream_options({**SERVERS, "subscribe": "in"}), writes, None, "c", written=noted)
+    task.TopicRows(plan).committed(3, 5, 70, 2, 9)
+    assert noted.last() == {"batch": 3, "rows": 5, "bytes": 70, "dropped": 2}
 
 
 @pytest.mark.parametrize("ids", [["id", "other"], ["id", None]])

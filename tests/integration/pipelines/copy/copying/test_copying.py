@@ -100,25 +100,6 @@ def test_a_source_with_times_of_its_broker(topic, producer, copy, view, kafka):
     assert set(batch["timestampType"].to_pylist()) == {0}
 
 
-def test_a_target_with_times_of_its_broker(topic, producer, copy, view, kafka):
-    """The target's own setting: everything else is kept, also from a source that has the same setting."""
-    for config in ({}, {"message_timestamp_type": "LogAppendTime"}):
-        source, target = topic(**config), topic(message_timestamp_type="LogAppendTime")
-        write(producer(compression_type="gzip", linger_ms=20), source, 50)
-        before = max(row[2] for row in seen(view, source))
-        copy(source, 0, 50, target)
-        assert [(r[:2], r[3]) for r in seen(view, target)] == [(r[:2], r[3]) for r in seen(view, source)]
-        assert before <= min(row[2] for row in seen(view, target))
-
-
-def test_a_target_that_compresses_otherwise(topic, producer, copy, view):
-    """Its broker does so."""
-    source, target = topic(), topic(compression_type="zstd")
-    write(producer(compression_type="lz4", linger_ms=20), source, 500)
-    copy(source, 0, 500, target)
-    assert seen(view, target) == seen(view, source)
-
-
 # In one transaction with other rows
 
 
