@@ -7,7 +7,7 @@ import uuid
 from confluent_kafka import Consumer
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror.offsets import GroupMover
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.waiting import wait_for
@@ -46,10 +46,6 @@ class Group:
             consumer.close()
 
 
-def client_of(view: KafkaView) -> BrokerClient:
-    return broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
-
-
 def test_a_group_moves_in_mid_stream(mirror, topic, write, transactions, there, view):
     """It has read a part at the source, and goes on at the target, as the mirror does; there are gaps between offsets,
     and several starts."""
@@ -70,7 +66,8 @@ def test_a_group_moves_in_mid_stream(mirror, topic, write, transactions, there, 
     group = Group(name)
     group.consume(view, name, 93)
     feed()
-    mover = GroupMover(group.name, client_of(view), client_of(there), copies.targets.map)
+    here = broker_client(KafkaProperties({"bootstrap.servers": view.bootstrap_servers}))
+    mover = GroupMover(group.name, here, copies.client, copies.targets.map)
     dry = mover.move()
     assert not dry.done
     assert there.group(group.name, f"moved.{name}") == {}

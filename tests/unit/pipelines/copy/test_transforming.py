@@ -93,6 +93,7 @@ def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
         rows = as_sink_rows(as_batch(result))
         assert rows.to_pydict() == {"value": [b"a", None], "partition": [1, 2]}
         assert rows.schema.types == [pa.binary(), pa.int32()]
+    assert as_sink_rows(as_batch(polars.DataFrame({"value": ["a"]}).clear())).num_rows == 0
 
 
 def example(name: str, page: str = "copy.md") -> Function:
@@ -151,11 +152,6 @@ def test_the_example_of_the_page_reads_events_of_one_type():
     plan = checked(landed, "landed", batch.slice(0, 0), "out")
     assert transformed(plan, Chunk(batch, 0)).rows.to_pylist() == [LANDED]
     check_transform(landed, batch)
-
-
-def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
-    """By Arrow's interface."""
-    assert as_sink_rows(as_batch(polars.DataFrame({"value": ["a"]}).clear())).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -307,10 +303,12 @@ def with_errors(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([b"", b"a"])), unique_by=lambda row: row[0]))
 def test_records_with_an_error_are_no_rows_but_letters_with_their_own_key_and_value(rows):
-    """Each once, with the reason and the place that it comes from; the others are written, in order."""
+    """Each once, with the reason and the place that it comes from, behind its own headers; the others are written, in
+    order."""
     rows.sort()
-    found = [{"topic": "t", "partition": 3, "offset": n, "key": b"k%d" % n, "value": value} for n, value in rows]
-    chunk = Chunk(pa.RecordBatch.from_pylist(found, schema=arrow_schema(False)), rows[0][0] if rows else 0)
+    record = {"topic": "t", "partition": 3, "headers": [{"key": "mine", "value": b"1"}]}
+    found = [{**record, "offset": n, "key": b"k%d" % n, "value": value} for n, value in rows]
+    chunk = Chunk(pa.RecordBatch.from_pylist(found, schema=arrow_schema(True)), rows[0][0] if rows else 0)
     done = transformed(checked(with_errors, "f", EMPTY, "out", "deadLetters"), chunk)
     assert [row["value"] for row in done.rows.to_pylist()] == [value for n, value in rows if value and n % 3]
     letters = letters_of(chunk, done.rejected, "c-1").to_pylist()
@@ -318,6 +316,7 @@ def test_records_with_an_error_are_no_rows_but_letters_with_their_own_key_and_va
         (b"k%d" % n, value) for n, value in rows if not value or n % 3 == 0
     ]
     for row in letters:
+        assert row["headers"][0] == {"key": "mine", "value": b"1"}
         headers = {header["key"]: header["value"].decode() for header in row["headers"]}
         offset = int(headers["__streams.errors.offset"])
         assert row["key"] == b"k%d" % offset
@@ -325,15 +324,6 @@ def test_records_with_an_error_are_no_rows_but_letters_with_their_own_key_and_va
         assert headers["__spark_eos.source.cluster"] == "c-1"
         assert headers["__streams.errors.exception"] == "EOS_RECORD_REJECTED"
         assert headers["__streams.errors.message"] == ("empty" if row["value"] == b"" else f"{offset} is a multiple")
-
-
-def test_letters_keep_the_headers_that_the_record_had():
-    """In front of those that say why."""
-    row = {"topic": "t", "partition": 0, "offset": 7, "headers": [{"key": "mine", "value": b"1"}]}
-    chunk = Chunk(pa.RecordBatch.from_pylist([row], schema=arrow_schema(True)), 7)
-    (letter,) = letters_of(chunk, {0: "why"}, "c-1").to_pylist()
-    assert letter["headers"][0] == {"key": "mine", "value": b"1"}
-    assert {"key": "__streams.errors.message", "value": b"why"} in letter["headers"]
 
 
 def test_an_error_names_its_record_by_an_offset_of_the_batch():
@@ -376,29 +366,27 @@ def test_a_record_is_rejected_by_a_text_and_named_by_a_whole_number(errors, offs
     assert caught.value.entry == "EOS_SCHEMA_INVALID.transform_reject"
 
 
+#: Arrow does not look at what a string consists of.
+NO_UTF_8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+
+
 @pytest.mark.parametrize(
-    "errors",
+    ("errors", "reason"),
     [
-        pa.array(["why"]),
-        pa.array(["why"], pa.large_string()),
-        pa.array(["why"], pa.string_view()),
-        pa.array(["why"]).dictionary_encode(),
-        pa.ExtensionArray.from_storage(NAMED, pa.array(["why"])),
+        (pa.array(["why"]), "why"),
+        (pa.array(["why"], pa.large_string()), "why"),
+        (pa.array(["why"], pa.string_view()), "why"),
+        (pa.array(["why"]).dictionary_encode(), "why"),
+        (pa.ExtensionArray.from_storage(NAMED, pa.array(["why"])), "why"),
+        (NO_UTF_8, "\ufffd"),
     ],
 )
-def test_a_reason_is_a_text_of_any_kind(errors):
+def test_a_reason_is_a_text_of_any_kind(errors, reason):
     """As pyarrow, polars and DuckDB name them; one that is all null rejects nothing."""
     result = pa.RecordBatch.from_pydict({"value": [b"v"], "error": errors, "offset": [7]})
-    assert without_rejected(as_batch(result))[1] == {7: "why"}
+    assert without_rejected(as_batch(result))[1] == {7: reason}
     nulls = result.set_column(1, "error", pa.nulls(1))
     assert without_rejected(nulls) == (result.select(["value"]), {})
-
-
-def test_a_reason_that_is_no_utf_8_is_one_all_the_same():
-    """Arrow does not look at what a string consists of."""
-    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
-    result = pa.RecordBatch.from_pydict({"value": [b"v"], "error": bad, "offset": [7]})
-    assert without_rejected(result)[1] == {7: "\ufffd"}
 
 
 @pytest.mark.parametrize("twice", ["error", "offset", "value"])

@@ -23,7 +23,6 @@ from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.pipelines.files import folder
 from spark_eos.pipelines.files.folder import BLOCK_BYTES, CompleteFiles, File, Folder, HashedFile, with_digest
-from spark_eos.pipelines.files.parquet import parquet_schema
 from spark_eos.pipelines.files.source import Form, has_rows, longest_record, read_file
 from tests.support.judges.conditions import raises
 from tests.unit.pipelines.files.conftest import NONE, planned
@@ -359,18 +358,6 @@ def test_records_whose_ends_are_not_clear_name_their_line(tmp_path: Path):
     (tmp_path / "a.csv").write_text('1,first\n2,"6 pipe\n3,copper\n4,8" pipe\n')
     with pytest.raises(FileError, match=r"EOS_FILE_MALFORMED.*line 2: text follows.*multiLine: false"):
         rows_of(tmp_path / "a.csv", Form(quote='"', multi_line=True))
-
-
-def test_what_is_no_parquet(tmp_path: Path):
-    """A file cut short, as by a copy under way, ends the micro-batch; its rows have numbers otherwise."""
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"n": [7, 8]}), path)
-    assert rows_of(path, Form(parquet=True)) == [(7, f"file://{path}", 1), (8, f"file://{path}", 2)]
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(FileError, match="EOS_FILE_MALFORMED"):
-        rows_of(path, Form(parquet=True))
-    with pytest.raises(FileError, match="EOS_FILE_MALFORMED"):
-        parquet_schema(planned(path), NONE)
 
 
 @pytest.mark.parametrize("held_bytes", [0, 1 << 20])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
@@ -20,6 +21,7 @@ from spark_eos.pipelines.files import folder, parquet
 from spark_eos.pipelines.files.folder import Folder, with_digest
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import Form, cast, first_rows, read_file
+from spark_eos.pipelines.files.transforming import pieces
 from tests.unit.pipelines.files.conftest import NONE, planned
 
 PARQUET = Form(parquet=True)
@@ -125,28 +127,24 @@ DAYS = pa.table({"d": pa.array([dt.date(1500, 1, 10)])})
 INT96 = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], UTC)})
 
 
-@pytest.mark.parametrize("noted", [{"version": "3.0.3"}, {"version": "3.5.1", "legacyINT96": ""}])
-def test_int96_of_the_old_calendar(noted, tmp_path):
-    """Spark wrote these so for one version longer, and still does if it is told to; dates beside them are right."""
+@pytest.mark.parametrize(
+    ("table", "noted", "other", "newer"),
+    [
+        (INT96, {"version": "3.0.3"}, DAYS, "3.1.0"),
+        (INT96, {"version": "3.5.1", "legacyINT96": ""}, DAYS, "3.1.0"),
+        (DAYS, {"version": "2.4.8"}, pa.table({"n": [1]}), "3.5.1"),
+        (DAYS, {"version": "3.5.1", "legacyDateTime": ""}, pa.table({"n": [1]}), "3.5.1"),
+    ],
+)
+def test_times_of_the_old_calendar(table, noted, other, newer, tmp_path):
+    """They would be other days. Spark wrote INT96 so for one version longer, and still writes either if it is told to.
+    ``other``: columns that are right all the same; ``newer``: a version whose times are right."""
     path = tmp_path / "a.parquet"
-    with_spark(path, INT96, **noted)
+    with_spark(path, table, **noted)
     assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
-    with_spark(path, DAYS, **noted)
-    assert parquet_schema(planned(path), NONE).names == ["d"]
-    with_spark(path, INT96, version="3.1.0")
-    assert parquet_schema(planned(path), NONE).names == ["at"]
-
-
-@pytest.mark.parametrize("noted", [{"version": "2.4.8"}, {"version": "3.5.1", "legacyDateTime": ""}])
-def test_dates_of_the_old_calendar(noted, tmp_path):
-    """They would be other days. A file without dates has none."""
-    path = tmp_path / "a.parquet"
-    with_spark(path, DAYS, **noted)
-    assert refusal(path).entry == "EOS_FILE_MALFORMED.calendar"
-    with_spark(path, pa.table({"n": [1]}), **noted)
-    assert parquet_schema(planned(path), NONE).names == ["n"]
-    with_spark(path, DAYS, version="3.5.1")
-    assert parquet_schema(planned(path), NONE).names == ["d"]
+    for right, notes in ((other, noted), (table, {"version": newer})):
+        with_spark(path, right, **notes)
+        assert parquet_schema(planned(path), NONE).names == right.column_names
 
 
 @pytest.mark.parametrize(
@@ -183,65 +181,53 @@ def test_a_file_that_is_gone_has_changed(reads, tmp_path):
     assert error.value.entry == "EOS_FILE_CHANGED_WHILE_READ" and error.value.restart_helps
 
 
-def test_equal_values_are_not_read_all_together(tmp_path, monkeypatch):
-    """The file has them once, and batches have each."""
+@pytest.mark.parametrize(("values", "most"), [(["x" * 1000] * 95, 10), ([bytes([n]) * 1000 for n in range(95)], 12)])
+def test_wide_rows_are_read_a_few_at_a_time(values, most, tmp_path, monkeypatch):
+    """So that memory does not grow with the size of a row; also where values are equal, which the file has once. A
+    transform gets about as many bytes."""
     monkeypatch.setattr(parquet, "_BYTES", 10_000)
-    pq.write_table(pa.table({"v": ["x" * 1000] * 95}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"v": values}), tmp_path / "a.parquet")
     read = list(read_file(planned(tmp_path / "a.parquet"), PARQUET, NONE))
-    assert max(batch.num_rows for batch in read) == 10
+    assert max(batch.num_rows for batch in read) <= most
     assert [line for batch in read for line in batch.column("_line").to_pylist()] == list(range(1, 96))
+    assert all(piece.nbytes < 8_000 for piece in pieces(read, PARQUET, 6_000))
 
 
-def test_errors_of_a_store_are_not_those_of_a_file(tmp_path, monkeypatch):
-    """They go away, and contain no secret."""
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"n": [1]}), path)
-    file = planned(path)
-    settings = HadoopSettings({"fs.azure.sas.fixed.token": "sv=2024&sig=TOPSECRET"})
-
-    class Away:
-        get_file_info = staticmethod(pyarrow.fs.LocalFileSystem().get_file_info)
-
-        def open_input_file(self, path: str, **more: object) -> None:
-            raise OSError(f"GET https://host{path}?sv=2024&sig=TOPSECRET: no answer")
-
-        open_input_stream = open_input_file
-
-    for module in (folder, parquet):
-        monkeypatch.setattr(module, "store_of", lambda *_: Store(Away(), str(path), local=True))
-    with pytest.raises(FileError, match="no answer") as error:
-        parquet_schema(file, settings)
-    assert error.value.condition == "EOS_FILE_STORE" and "TOPSECRET" not in str(error.value)
-
-
-@pytest.mark.parametrize("reads", ["the columns", "rows"])
-def test_a_store_that_is_away_for_a_moment_makes_no_file_malformed(reads, tmp_path, monkeypatch):
-    """It is there again when it is asked why. A restart of the job helps; what is damaged is so once more."""
+@pytest.mark.parametrize("away", ["for good", "when the columns are read", "when rows are read"])
+def test_errors_of_a_store_are_not_those_of_a_file(away, tmp_path, monkeypatch):
+    """A restart of the job helps, also where the store is there again when it is asked why; what is damaged is so once
+    more. They contain no secret."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": range(100_000)}), path, row_group_size=10_000)
-    file, left = planned(path), [1]
+    file, left = planned(path), [OSError("GET https://host?sv=2024&sig=TOPSECRET: no answer")]
+    settings = HadoopSettings({"fs.azure.sas.fixed.token": "sv=2024&sig=TOPSECRET"})
     local = pyarrow.fs.LocalFileSystem()
 
     class Flaky:
-        get_file_info, open_input_stream = local.get_file_info, local.open_input_stream
+        get_file_info = local.get_file_info
+
+        def open_input_stream(self, path: str, **more: Any) -> pa.NativeFile:
+            if away == "for good":
+                raise OSError("GET https://host?sv=2024&sig=TOPSECRET: no answer")
+            return local.open_input_stream(path, **more)
 
         def open_input_file(self, path: str) -> pa.NativeFile:
             return pa.PythonFile(Lost(path))
 
     class Lost(FileIO):
         def read(self, size: int = -1) -> bytes:
-            if left and (reads == "the columns" or self.tell() < path.stat().st_size // 2):
-                left.pop()
-                raise OSError("no answer")
+            if left and (away != "when rows are read" or self.tell() < path.stat().st_size // 2):
+                raise left.pop()
             return super().read(size)
 
     monkeypatch.setattr(parquet, "_HELD_BYTES", 0)
     for module in (folder, parquet):
         monkeypatch.setattr(module, "store_of", lambda *_: Store(Flaky(), str(path), local=True))
     with pytest.raises(FileError, match="no answer") as error:
-        parquet_schema(file, NONE) if reads == "the columns" else list(read_file(file, PARQUET, NONE))
-    assert error.value.condition == "EOS_FILE_STORE"
-    assert sum(batch.num_rows for batch in read_file(file, PARQUET, NONE)) == 100_000
+        list(read_file(file, PARQUET, settings)) if "rows" in away else parquet_schema(file, settings)
+    assert error.value.condition == "EOS_FILE_STORE" and "TOPSECRET" not in str(error.value)
+    if away != "for good":
+        assert sum(batch.num_rows for batch in read_file(file, PARQUET, settings)) == 100_000
 
 
 def test_damage_is_of_the_file(tmp_path):
@@ -249,6 +235,8 @@ def test_damage_is_of_the_file(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": [1, 2, 3]}), path)
     whole = path.read_bytes()
+    path.write_bytes(whole[:-5])  # cut short, as by a copy under way
+    assert refusal(path).condition == "EOS_FILE_MALFORMED"
     for place in range(4, len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.errors import EosError, RowError, SchemaError
+from spark_eos.errors import EosError, RowError
 from spark_eos.pipelines.copy.plan import Function, OnMalformed
 from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.pipelines.copy.testing import check_transform
 from spark_eos.pipelines.copy.transforming import CHUNK_OFFSETS, checked
 from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.pipelines.files import parquet, source
+from spark_eos.pipelines.files import source
 from spark_eos.pipelines.files.copying import LINES, FileRows, TransformCounts, given_in
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.sample import check_by_sample
@@ -111,17 +111,6 @@ def test_a_transform_gets_no_more_than_so_many_rows(tmp_path: Path):
     assert max(sizes) == CHUNK_OFFSETS and sum(sizes) == 30_000
 
 
-def test_wide_rows_of_parquet_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """So that memory does not grow with the size of a row; a transform gets about as many bytes."""
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"value": [bytes([n]) * 10_000 for n in range(100)]}), path, use_dictionary=False)
-    monkeypatch.setattr(parquet, "_BYTES", 50_000)
-    read = list(read_file(planned(path), PARQUET, NONE))
-    assert max(batch.num_rows for batch in read) <= 5
-    assert [row["_line"] for batch in read for row in batch.to_pylist()] == list(range(1, 101))
-    assert all(piece.nbytes < 40_000 for piece in pieces(read, PARQUET, 30_000))
-
-
 def test_columns_of_parquet_have_the_types_that_spark_would_give(tmp_path: Path):
     """To SQL: unsigned numbers are wider, dictionaries are texts; and the place is beside them."""
     path = tmp_path / "a.parquet"
@@ -194,24 +183,6 @@ def test_lines_that_a_transform_rejects(sql: str, says: str, tmp_path: Path):
     assert counts == TransformCounts(5, 2)
 
 
-def test_rejected_lines_are_named_by_numbers_of_the_batch(tmp_path: Path):
-    """Without the column, and with a number that was not given, the transform is wrong."""
-    path = tmp_path / "a"
-    path.write_text("1\n")
-
-    def rejecting(lines: Callable[[pa.RecordBatch], dict[str, object]]) -> Function:
-        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-            errors = pa.array(["bad"] * batch.num_rows, pa.string())
-            return pa.record_batch({"value": batch["value"], "error": errors, **lines(batch)})
-
-        return function
-
-    with pytest.raises(SchemaError, match="without the column '_line'"):
-        through(path, rejecting(lambda batch: {}))
-    with pytest.raises(RowError, match="at _line 7, which it was not given"):
-        through(path, rejecting(lambda batch: {"_line": pa.array([7] * batch.num_rows, pa.int64())}))
-
-
 def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"value": [b"%d" % n for n in range(batch.num_rows)]}, BYTES)
 
@@ -240,19 +211,24 @@ def test_a_function_that_breaks_the_rules_is_refused_by_a_sample(function: Funct
         tried(path, function)
 
 
-def test_a_function_that_keeps_the_rules_passes_a_sample(tmp_path: Path):
-    """What is wrong with the lines themselves is left to the tasks."""
-    path = tmp_path / "a"
-    path.write_text("1\nx\n3\n4\n")
-    assert tried(path, doubled) and tried(path, SqlTransform(BY_FAILURE))
-
-
-@pytest.mark.parametrize(("content", "is_there"), [(b"", False), (b"\xff\n", False), (b"x" * 5_000_000, True)])
-def test_a_file_without_a_sample_is_no_error(content: bytes, is_there: bool, tmp_path: Path):
-    """Whether it can be read is for the tasks to say; and a line may be longer than a sample."""
+@pytest.mark.parametrize(
+    ("content", "function", "is_there"),
+    [
+        (b"1\nx\n3\n4\n", doubled, True),
+        (b"1\nx\n3\n4\n", SqlTransform(BY_FAILURE), True),
+        (b"", doubled, False),
+        (b"\xff\n", doubled, False),
+        (b"x" * 5_000_000, doubled, True),
+    ],
+    ids=["a function", "SQL that fails for a line", "no line", "no text", "a line that is longer than a sample"],
+)
+def test_a_function_that_keeps_the_rules_passes_a_sample(
+    content: bytes, function: Function, is_there: bool, tmp_path: Path
+):
+    """What is wrong with the lines themselves, or with the file, is left to the tasks."""
     path = tmp_path / "a"
     path.write_bytes(content)
-    assert tried(path, doubled) is is_there
+    assert tried(path, function) is is_there
 
 
 def test_a_transform_of_lines_in_a_test_of_its_own():

@@ -97,11 +97,9 @@ def test_an_origin_that_nobody_has(monkeypatch):
 def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     """Rows in the old topic are gone, and where those in the new one are, nobody knows."""
     monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id="other")})
-    writer = object.__new__(task.MirrorWriter)
-    sink, targets = SimpleNamespace(kafka=CLIENT.properties), SimpleNamespace(map="map")
-    writer._mirror = SimpleNamespace(sink=sink, targets=targets, target=lambda _: "out")
     producer = SimpleNamespace(flush=lambda: None)
     rows = SimpleNamespace(client=None, producer=producer, look_up=lambda _: None, topic_ids={"out": "one"})
-    writer._copies = SimpleNamespace(readable=SimpleNamespace(parts=lambda _: iter(())), writer=rows)
+    copies = SimpleNamespace(readable=SimpleNamespace(parts=lambda _: iter(())), writer=rows)
+    mirror = SimpleNamespace(targets=SimpleNamespace(map="map"), target=lambda _: "out")
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
-        list(writer.written([SimpleNamespace(topic="in")]))
+        list(task.MirrorWriter(mirror, copies).written([SimpleNamespace(topic="in")]))

@@ -250,13 +250,6 @@ def test_the_example_of_the_page_becomes_a_table(tmp_path, topic) -> None:
     assert set(done.rejected) == {1}
 
 
-def test_a_function_without_columns_for_no_records_is_refused(tmp_path, topic) -> None:
-    """As one that makes rows of Python's, without a schema."""
-    topic.append(Chunk(records([b"1"]), 40))
-    entry = refused(tmp_path, lambda batch: pa.RecordBatch.from_pylist([{"n": 1}] * batch.num_rows))
-    assert entry == "EOS_TABLE_COLUMNS.empty"
-
-
 def test_decoded_values_are_columns_of_the_table(tmp_path, topic) -> None:
     """Beside all others of the source, where there is no function; what cannot be decoded is rejected."""
     schema = Schema("AVRO", '{"type":"record","name":"R","fields":[{"name":"id","type":"int"}]}')
@@ -277,6 +270,8 @@ def test_decoded_values_are_columns_of_the_table(tmp_path, topic) -> None:
 @pytest.mark.parametrize(
     ("function", "partition_by", "entry", "says"),
     [
+        # Rows of Python's without a schema have no columns where there is none.
+        (lambda batch: pa.RecordBatch.from_pylist([{"n": 1}] * batch.num_rows), (), "EOS_TABLE_COLUMNS.empty", ""),
         ("SELECT 1 AS n FROM input GROUP BY value", (), "EOS_TRANSFORM_SQL.not_by_row", "groups"),
         ("SELECT NULL AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "null"),
         ("SELECT time '10:00' AS n FROM input", (), "EOS_TABLE_COLUMNS.unsupported", "time"),

@@ -101,12 +101,6 @@ def test_columns_are_added_where_the_option_says_so(kind) -> None:
     assert plan(kind, """SELECT "offset" FROM input""").table.layout == found.table.layout
 
 
-def test_a_table_that_is_not_there_is_created_as_ever(kind) -> None:
-    """With all columns at once."""
-    plan(kind, NEW)
-    assert list(columns(kind)) == ["offset", "n", "s"]
-
-
 def test_headers_are_added_where_records_are_copied_as_they_are(kind) -> None:
     """When the source is told to read them."""
     plan(kind, None)
@@ -115,21 +109,6 @@ def test_headers_are_added_where_records_are_copied_as_they_are(kind) -> None:
     assert columns(kind)["headers"].equals(pa.list_(pa.field("element", ARROW_HEADERS.type.value_type)))
     assert found.table.layout.schema.names == [*COLUMNS.names, "headers"]
     assert refused(kind, None).entry == "EOS_TABLE_DIFFERS"  # nobody would write them
-
-
-def test_a_column_that_is_there_keeps_its_type(kind) -> None:
-    """Where values are checked one by one, rows get it; else the query does not start."""
-    create(kind, pa.schema({"n": pa.int32()}))
-    found = plan(kind, "SELECT decode(value)::BIGINT AS n, 1 AS m FROM input")
-    assert found.table.layout.schema.field("n").type == pa.int32()
-    assert refused(kind, "SELECT decode(value) AS n, 1 AS k FROM input").entry == "EOS_TABLE_COLUMNS.type"
-
-
-def test_columns_by_which_records_are_rejected_are_none_of_the_tables(kind) -> None:
-    """``error``, and the offset beside it."""
-    create(kind, pa.schema({"n": pa.int32()}))
-    plan(kind, 'SELECT 1 AS n, 2 AS m, "offset", NULL::VARCHAR AS error FROM input')
-    assert list(columns(kind)) == ["n", "m"]
 
 
 @pytest.mark.parametrize("kind", ["delta"], indirect=True)
@@ -145,16 +124,6 @@ def test_a_new_column_without_a_type_gets_that_of_the_sample(kind, topic) -> Non
     topic.append(Chunk(pa.RecordBatch.from_pylist(rows, schema=COLUMNS), 7))
     plan(kind, of_lists)
     assert columns(kind)["n"] == pa.int64()
-
-
-@pytest.mark.parametrize("kind", ["delta"], indirect=True)
-def test_a_transform_that_fails_the_sample_adds_nothing(kind, topic) -> None:
-    """Its columns may be a mistake, too."""
-    rows = [{"topic": "t", "partition": 0, "offset": n, "value": b"1"} for n in range(4)]
-    topic.append(Chunk(pa.RecordBatch.from_pylist(rows, schema=COLUMNS), 0))
-    create(kind)
-    numbered = refused(kind, lambda batch: pa.table({"new": pa.array(range(batch.num_rows), pa.int64())}))
-    assert numbered.condition == "EOS_TRANSFORM_RESULT"
 
 
 @pytest.mark.parametrize("line", [COPIED, '{"#copy": {}, "t": {"0"'])
