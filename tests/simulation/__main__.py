@@ -9,8 +9,7 @@ from dataclasses import fields
 from .campaign import Campaign, Failed, Played
 from .coordinator import WEEK_MS
 from .faults import Strike
-from .play import play, shrink
-from .report import told
+from .play import play, shrink, told
 from .schedule import Extras, draw
 from .world import Violation
 

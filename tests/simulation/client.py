@@ -16,7 +16,6 @@ from spark_eos.protocol.head import Pair
 from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK, UNKNOWN_TOPIC
 from .coordinator import Cluster
 from .partition_log import UNNUMBERED, Place
-from .produce_adds import produce_adding
 from .world import Reply, World
 
 RETRIES_MS = (50, 500, 3_000, 10_000)
@@ -110,10 +109,9 @@ class Producer:
             if what == "offsets" and refused != OK:
                 self._cluster.refuses_offsets = OK
                 return Reply(refused)
-            if what == "produce" and self.version >= FENCING_END:
-                pair = own.producer_id, own.epoch
-                return produce_adding(self._world, self._cluster, self.name, pair, place, sequence, payload)
-            return self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload)
+            adds = what == "produce" and self.version >= FENCING_END
+            produce = self._cluster.produce_adding if adds else self._cluster.produce
+            return produce(self.name, own.producer_id, own.epoch, place, sequence, payload)
 
         reply = self._ask(what, handle, PRODUCE_RETRIES_MS if what == "produce" else RETRIES_MS)
         self._sequences[place] += 1

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.ports import State
@@ -32,17 +32,22 @@ from .codes import (
     OK,
     UNKNOWN_MAPPING,
 )
-from .end_txn import PREPARED, answer_v5
 from .leaders import Leaders
 from .partition_log import PartitionLog, Place
 from .world import Actor, Reply, World
+
+if TYPE_CHECKING:
+    from .invariants import Watch
 
 #: Short.MaxValue - 1: the last epoch that a producer is given; one is kept to fence it.
 LAST_EPOCH = 32_766
 
 SHARDS = 3
+PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 WEEK_MS = 7 * 24 * 3_600_000
 TIMEOUT_CHECK_MS = 1_000
+#: How often a leader looks whether the coordinator has added a partition.
+POLL_MS = 20
 
 
 @dataclass(frozen=True)
@@ -86,13 +91,10 @@ class NextAppend:
     logged: bool = True
 
 
-#: Told of a transaction whose fate is sealed: id, the entry before, the entry prepared, on whose behalf.
-Ended = Callable[[str, Entry, Entry, str], None]
-
-
 class Cluster:
     """All brokers. ``first_epoch``: where new ids begin, to bring rotation near. ``double_fence``: as Kafka 4.0.0,
-    where a fence raised the epoch in memory before it was logged, and twice in all (KAFKA-19367)."""
+    where a fence raised the epoch in memory before it was logged, and twice in all (KAFKA-19367). ``watches`` are told
+    of ids that are taken, transactions whose fate is sealed, and markers."""
 
     def __init__(self, world: World, *, first_epoch: int = 0, double_fence: bool = False) -> None:
         self._world = world
@@ -111,9 +113,7 @@ class Cluster:
         self.appends: dict[Actor | None, NextAppend] = {}  # by actor; None for the broker's own doing
         self.next_markers: tuple[int, int] = (0, 0)
         self.stale = 0  # so many EndTxns meet a coordinator that knows nothing of their transaction
-        self.ended: Ended = lambda name, before, after, cause: None
-        self.marked: Callable[[Place, PartitionLog], None] = lambda place, log: None
-        self.taken: Callable[[str], None] = lambda name: None
+        self.watches: list[Watch] = []
 
     def topic_id(self, topic: str) -> str:
         """Another one when the topic was deleted and created anew."""
@@ -121,6 +121,11 @@ class Cluster:
 
     def log(self, place: Place) -> PartitionLog:
         return self.logs.setdefault(place, PartitionLog(strict=self.transaction_version > 1))
+
+    def marked(self, place: Place, log: PartitionLog) -> None:
+        """A marker was written there."""
+        for watch in self.watches:
+            watch.marked(place, log)
 
     # Requests
 
@@ -139,7 +144,8 @@ class Cluster:
         if entry.state is State.ONGOING:
             self._fence(name, slot, f"InitProducerId by {who if self._world.acting else 'nobody any more'}")
             return Reply(CONCURRENT)
-        self.taken(name)
+        for watch in self.watches:
+            watch.taken(name)
         new = Entry(entry.producer_id, entry.epoch + 1, timeout_ms, updated_ms=self._world.now)
         new = replace(new, previous_id=entry.producer_id)
         if entry.epoch >= LAST_EPOCH:
@@ -180,6 +186,36 @@ class Cluster:
         if code != OK:
             return Reply(code)
         return self.leaders.append(place, log, producer_id, epoch, sequence, payload)
+
+    def produce_adding(
+        self, name: str, producer_id: int, epoch: int, place: Place, sequence: int, payload: Any
+    ) -> Reply:
+        """Produce from version 12 on (KIP-890): the leader writes once the coordinator has added the partition, however
+        late; until then nobody is answered. It does not ask where the transaction has already begun."""
+        own = producer_id, epoch
+        if (code := self.leaders.code(place)) is not None:
+            return Reply(code)
+        if self.log(place).is_open(*own):
+            return self.produce(name, *own, place, sequence, payload)
+        reply = Reply()
+
+        def answer(written: Reply) -> None:
+            reply.code, reply.value = written.code, written.value
+
+        def added(adding: Reply) -> None:
+            if adding.code == OK:
+                self._when_answered(self.produce(name, *own, place, sequence, payload), answer)
+            else:
+                answer(adding)
+
+        self._when_answered(self.add(name, *own, place), added)
+        return reply
+
+    def _when_answered(self, reply: Reply, then: Callable[[Reply], None]) -> None:
+        if reply.code is not None:
+            then(reply)
+        else:
+            self._world.at(POLL_MS, lambda: self._when_answered(reply, then))
 
     def _verified(self, name: str, producer_id: int, epoch: int, place: Place) -> int:
         slot, code = self._find(name)
@@ -359,7 +395,8 @@ class Cluster:
         slot.pending = replace(entry, state=_COMPLETED[entry.state])
         if slot.told is not entry:
             slot.told = entry
-            self.ended(name, slot.began or entry, entry, slot.cause)
+            for watch in self.watches:
+                watch.ended(name, slot.began or entry, entry, slot.cause)
         first, others = self.next_markers
         self.next_markers = (0, 0)
         todo = sorted(entry.places)
@@ -404,6 +441,19 @@ class Cluster:
     def _new_id(self) -> int:
         self._next_producer_id += 1
         return self._next_producer_id
+
+
+def answer_v5(state: State, commit: bool, retry: bool) -> int | None:
+    """The table in Kafka's TransactionCoordinator: what EndTxn v5 answers, None where it ends the transaction."""
+    if state is State.ONGOING:
+        return None
+    if state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
+        return CONCURRENT
+    if commit:
+        return OK if state is State.COMPLETE_COMMIT and retry else INVALID_STATE
+    if retry:
+        return OK if state is State.COMPLETE_ABORT else INVALID_STATE
+    return INVALID_STATE if state in PREPARED else None  # aborting nothing: the epoch rises
 
 
 _RESTING = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)

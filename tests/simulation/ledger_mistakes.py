@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from spark_eos.protocol import take as take_module
 from spark_eos.protocol import verify as verify_module
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import first_names
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Description
 
 from . import client, driver, ledger_log
+from . import task as tasks
 from .codes import OK
 from .ledger import PREFIX, QUERY, SimulatedCoordinator
 from .world import Reply
@@ -160,3 +163,17 @@ def offsets_as_well_as_it_goes(patch: pytest.MonkeyPatch) -> None:
             return
 
     patch.setattr(client.Producer, "send_offsets", ignoring)
+
+
+def begin_at_whichever_micro_batch(patch: pytest.MonkeyPatch) -> None:
+    """``ledger.begin`` is a switch."""
+
+    def opened(own: Any, run: NewRun) -> Any:
+        return open_run(own, run if run.begin_at is None else replace(run, begin_at=run.batch))
+
+    patch.setattr(tasks, "open_run", opened)
+
+
+def end_without_a_head_believed(patch: pytest.MonkeyPatch) -> None:
+    """At the end of a run that had nothing to do, a query without a head has never had one."""
+    patch.setattr(verify_module, "was_published", lambda _: False)

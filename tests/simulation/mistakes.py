@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from spark_eos.errors import Unclear
+from spark_eos.errors import EosError, ProtocolStop, Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.pipelines.copy.ranges import CopiedRanges
@@ -20,17 +21,19 @@ from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol import open as open_module
 from spark_eos.protocol.extra import next_extra
-from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict, Written
+from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict, Written, is_waiting
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 from spark_eos.protocol.replay import repairs
-from spark_eos.protocol.task import assign
+from spark_eos.protocol.task import Assignment, Work, assign
 
-from . import driver, ledger, ledger_log
+from . import driver, ledger, ledger_log, operator
 from . import task as tasks
 from .client import Producer
 from .codes import INVALID_STATE, OK
 from .ledger_mistakes import newest_head_believed, nobody_looks_back, published_on_whatever_was_read
+from .plan import QUERY, TOPIC, digest
+from .processes import Process
 from .world import Reply
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -441,3 +444,69 @@ def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
 def topics_of_the_last_micro_batch(patch: pytest.MonkeyPatch) -> None:
     """A head names the topics of its own decision, or those that its run begins with, and forgets all others."""
     patch.setattr(Head, "with_topics", lambda own, topics: replace(own, topics=tuple(sorted(topics))))
+
+
+def replays_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A micro-batch of a number that is decided is taken for the one that was."""
+    patch.setattr(commit_module, "compare", lambda *_: None)
+
+
+def behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
+    """Micro-batches before the last decision are counted, and passed."""
+
+    def unless_behind(module: Any, name: str, otherwise: Any) -> None:
+        step = getattr(module, name)
+
+        def passing(*given: Any, **more: Any) -> Any:
+            try:
+                return step(*given, **more)
+            except ProtocolStop as stop:
+                if stop.condition != "EOS_CHECKPOINT_BEHIND":
+                    raise
+                return otherwise(*given)
+
+        patch.setattr(module, name, passing)
+
+    unless_behind(open_module, "_checked", lambda ports, head, start: head)
+    unless_behind(tasks, "assign", lambda *_: Assignment(Work.COUNT, None))
+    unless_behind(commit_module, "_next_decision", lambda own, batch, head, term: head.decision)
+
+
+def digested_without_the_topic(patch: pytest.MonkeyPatch) -> None:
+    """The same rows for another topic are the same rows."""
+    patch.setattr(tasks, "digest", lambda rows, by, topic: digest(rows, by, TOPIC))
+
+
+def names_known_by_their_prefix(patch: pytest.MonkeyPatch) -> None:
+    """What begins as the query's transactional ids do, and ends as those of a task, is taken for its own."""
+    tail = re.compile(r".*-(\d+)-\d+-([01])(?:-\d+)?(?:-r\d+)?")
+
+    def sloppy(prefix: str, query: str, name: str, *, before: Any = None, generation_and_slot: Any = None) -> bool:
+        match = tail.fullmatch(name)
+        generation, slot = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        return (
+            match is not None
+            and generation_and_slot in (None, (generation, slot))
+            and (before is None or generation < before)
+        )
+
+    patch.setattr(ledger, "is_task_name", sloppy)
+
+
+def kept_without_the_query(patch: pytest.MonkeyPatch) -> None:
+    """A process has one reader of the ledger, whichever query it works for."""
+    patch.setattr(Process, "key_of", lambda self, known: (QUERY, known[1], None))
+
+
+def operator_aborts_without_closing(patch: pytest.MonkeyPatch) -> None:
+    """What is undecided when the ledger is read may be decided when it is aborted."""
+
+    def unfenced(striking: Any, query: str) -> None:
+        ports = operator.ports(striking._world, striking._cluster, query=query)
+        with suppress(EosError):
+            head = ports.ledger.read()
+            decision = head.decision if head is not None else None
+            found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
+            abort_module.abort_all(ports, found)
+
+    patch.setattr(operator.Operator, "_abort", unfenced)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,22 +13,23 @@ from spark_eos.protocol.names import is_name_of
 from spark_eos.protocol.ports import State
 
 from .codes import ID_UNAUTHORIZED, SERVER_ERROR
-from .coordinator import WEEK_MS, Cluster, Entry, NextAppend
-from .end_txn import PREPARED
+from .coordinator import PREPARED, WEEK_MS, Cluster, NextAppend
 from .invariants import Watch
 from .ledger import PREFIX
 from .neighbours import watch_neighbours
 from .operator import Operator
-from .partition_log import PartitionLog, Place, Record
+from .partition_log import PartitionLog
 from .plan import OUTPUTS
 from .processes import Applications
-from .schedule import Schedule
+from .schedule import Extras, Schedule, draw
 from .spark import Query
 from .topics import Topics
 from .world import Actor, Fault, Strike, Violation, World
 
 #: No append to the coordinator's log takes longer: the broker gives it up.
 APPEND_MS = 30_000
+#: So many are told of a schedule that breaks an invariant.
+LAST_STEPS = 60
 
 
 @dataclass
@@ -36,8 +38,6 @@ class Run:
 
     schedule: Schedule
     traced: bool = False
-    is_cut: bool = False
-    a_week_passed: bool = False
 
     def __post_init__(self) -> None:
         schedule = self.schedule
@@ -48,12 +48,9 @@ class Run:
         self.queries = [Query(self.world, self.cluster, plan, applications) for plan in schedule.plans]
         self.query = self.queries[0]
         self.operator = Operator(self.world, self.cluster, [query.id for query in self.queries])
-        self.watches = [self._watch(query) for query in self.queries]
+        self.watches = self.cluster.watches = [self._watch(query) for query in self.queries]
         self.watch = self.watches[0]
-        self.cluster.ended, self.cluster.marked = self.watch.ended, self.watch.marked
-        self.cluster.taken = self._taken
         if schedule.others:
-            self.cluster.ended, self.cluster.marked = self._ended, self._marked
             watch_neighbours(self.cluster, [query.id for query in self.queries])
         if self.traced:
             self.world.trace = []
@@ -75,15 +72,7 @@ class Run:
             Strike.ABORTED_IN_PLACE: self._abort_in_place,
         }.items():
             self.world.handlers[strike] = handler
-        topics = Topics(
-            self.world,
-            self.cluster,
-            self._ledger_lost,
-            self._ledger_cut,
-            self._deleted,
-            self._cut,
-            self._is_past_the_first,
-        )
+        topics = Topics(self.world, self.cluster, self._is_past_the_first)
         self.world.handlers.update(topics.handlers)
         self.create = topics.create
         for query in self.queries:
@@ -137,31 +126,6 @@ class Run:
             if slot.entry.state is State.ONGOING and any(is_name_of(PREFIX, id, name) for id in ended):
                 self.cluster.init(name, VALID_MS, "an operator")
 
-    def _ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
-        for watch in self.watches:
-            watch.ended(name, before, after, cause)
-
-    def _taken(self, name: str) -> None:
-        for watch in self.watches:
-            watch.taken(name)
-
-    def _marked(self, place: Place, log: PartitionLog) -> None:
-        for watch in self.watches:
-            watch.marked(place, log)
-
-    def _ledger_cut(self) -> None:
-        self.is_cut = True
-        for watch in self.watches:
-            watch.cut_off(forgotten=self.a_week_passed)
-
-    def _deleted(self, place: Place, log: PartitionLog) -> None:
-        for watch in self.watches:
-            watch.deleted(place, log)
-
-    def _cut(self, place: Place, log: PartitionLog, lost: Collection[Record]) -> None:
-        for watch in self.watches:
-            watch.cut(place, log, lost)
-
     def _strike_one(self, actor: Actor, fault: Fault) -> bool:
         """What strikes a query strikes the first one that it can, from a choice on."""
         first = self.world.step % len(self.queries)
@@ -169,7 +133,7 @@ class Run:
 
     def _lose_files(self, actor: Actor, fault: Fault) -> bool:
         """Not after a week and the loss of a ledger: nothing else may be left of micro-batch 0."""
-        if self.a_week_passed and any(watch.ledger_lost for watch in self.watches):
+        if self.world.struck[Strike.WEEK_PASSES] and any(watch.ledger_lost for watch in self.watches):
             return False
         return self._strike_one(actor, fault)
 
@@ -177,10 +141,6 @@ class Run:
         """Whether each start, also one that goes on, tells by the checkpoint alone that its query has a head."""
         at_it = any(driver.is_at_the_first for query in self.queries for driver in query.drivers)
         return not at_it and all(0 in query.committed for query in self.queries) and not self.schedule.plan.runs
-
-    def _ledger_lost(self) -> None:
-        for watch in self.watches:
-            watch.lose_ledger()
 
     def _append(self, actor: Actor, fault: Fault) -> bool:
         succeeds = fault.strike is Strike.APPEND_SLOW
@@ -219,9 +179,8 @@ class Run:
     def _week(self, actor: Actor, fault: Fault) -> bool:
         """Not where the ledger is lost and nothing else is left of micro-batch 0, as in `Topics`, or of what it has
         lost."""
-        if self.is_cut or (self.watch.ledger_lost and not self._is_past_the_first()):
+        if self.world.struck[Strike.LEDGER_CUT] or (self.watch.ledger_lost and not self._is_past_the_first()):
             return False
-        self.a_week_passed = True
         self.world.now += WEEK_MS + 3_600_000
         self.world.at(0, lambda: self.world.at(2_000, self.cluster.expire))
         return True
@@ -281,6 +240,11 @@ def play(schedule: Schedule, traced: bool = False) -> Run:
     return run
 
 
+def played(seeds: int, extras: Extras) -> list[Run]:
+    """So many schedules that have these extras. Raises Violation."""
+    return [play(draw(random.Random(seed), None, extras)) for seed in range(seeds)]
+
+
 def shrink(schedule: Schedule, invariant: str) -> Schedule:
     """The smallest schedule on the way down that still breaks the invariant."""
     while True:
@@ -313,6 +277,17 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     for name, value in plainer.items():
         if getattr(plan, name) != value:
             yield replace(schedule, plan=replace(plan, **{name: value}))
+
+
+def told(schedule: Schedule) -> str:
+    """The schedule, and its last steps if it breaks an invariant."""
+    run = Run(schedule, traced=True)
+    try:
+        run.play()
+    except Violation as violation:
+        assert run.world.trace is not None
+        return "\n".join((repr(schedule), str(violation), *run.world.trace[-LAST_STEPS:]))
+    return repr(schedule)
 
 
 def broken(schedule: Schedule) -> str | None:

@@ -5,59 +5,21 @@ It counts for its micro-batch only: when the ledger is lost once more, at a late
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from spark_eos.protocol import verify as verify_module
-from spark_eos.protocol.open import NewRun, open_run
-
 from . import invariants
-from . import task as tasks
-from .ledger_mistakes import nobody_looks_back
 from .plan import Plan
-from .play import Run, play
-from .schedule import Extras, Schedule, draw
-from .test_known_mistakes import Mistake, see
+from .play import Run, play, played
+from .schedule import Extras, Schedule
 from .world import Fault, Strike, Violation
 
-ALWAYS = Extras(begins=1.0)
-WITH_ABORTS = Extras(begins=1.0, aborts=1.0)
 SEEDS = 300
 MISSING, ROWS_MISSING = "EOS_LEDGER_HEAD_MISSING", "EOS_ROWS_MISSING"
 
 #: A partition is aborted after the decision, and each of the micro-batch's transactions is in both partitions.
 ABORTED = Fault(0, Strike.ABORTED_IN_PLACE, 0, "commit.decided")
-
-
-def _whichever_micro_batch(patch: pytest.MonkeyPatch) -> None:
-    """``ledger.begin`` is a switch."""
-
-    def opened(own: Any, run: NewRun) -> Any:
-        return open_run(own, run if run.begin_at is None else replace(run, begin_at=run.batch))
-
-    patch.setattr(tasks, "open_run", opened)
-
-
-def _end_without_a_head_believed(patch: pytest.MonkeyPatch) -> None:
-    """At the end of a run that had nothing to do, a query without a head has never had one."""
-    patch.setattr(verify_module, "was_published", lambda _: False)
-
-
-MISTAKES = (
-    Mistake(_whichever_micro_batch, (invariants.NOT_DOUBLED,), extras=ALWAYS, seed=430),
-    Mistake(_end_without_a_head_believed, (invariants.NOT_LOST,), extras=WITH_ABORTS),
-    Mistake(nobody_looks_back, (invariants.NOT_LOST,), extras=WITH_ABORTS),
-)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, what was decided in the ledger that was lost last is written again, or rows that an
-    operator has aborted are missing, and nobody is told."""
-    see(mistake, monkeypatch)
 
 
 @pytest.mark.parametrize("strike", [Strike.LEDGER_LOST, Strike.LEDGER_TRIMMED])
@@ -85,10 +47,7 @@ def _run(fault: Fault, *, sets: bool = True) -> Run:
 
 def test_many_go_on_and_some_lose_it_once_more() -> None:
     """What the other schedules of the tests have, too."""
-    runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]
-    for one in runs:
-        one.play()
-    begun = [one for one in runs if one.query.begin_at is not None]
+    begun = [one for one in played(SEEDS, Extras(begins=1.0)) if one.query.begin_at is not None]
     again = [one for one in begun if one.query.stops.count(MISSING) > 1]
     excused = [one for one in begun if one.watch.excused]
     assert len(begun) > SEEDS // 10 and again and len(excused) < len(begun) // 3

@@ -4,66 +4,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from spark_eos.errors import ProtocolStop
-from spark_eos.protocol import commit as commit_module
-from spark_eos.protocol import open as open_module
-from spark_eos.protocol.task import Assignment, Work
-
-from . import invariants
-from . import task as tasks
 from .checkpoint import LOSSES
 from .plan import Plan
 from .play import play
-from .schedule import Extras, Schedule
-from .test_known_mistakes import Mistake, see
+from .schedule import Schedule
 from .world import Fault, Strike
 
-ALWAYS = Extras(losses=1.0)
 AS_IT_WAS, WITH_MORE_ROWS, TORN = 0, len(LOSSES), 3 * len(LOSSES)
 BEHIND = "EOS_CHECKPOINT_BEHIND"
-
-
-def _replays_not_compared(patch: pytest.MonkeyPatch) -> None:
-    """A micro-batch of a number that is decided is taken for the one that was."""
-    patch.setattr(commit_module, "compare", lambda *_: None)
-
-
-def _behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
-    """Micro-batches before the last decision are counted, and passed."""
-
-    def unless_behind(module: Any, name: str, otherwise: Any) -> None:
-        step = getattr(module, name)
-
-        def passing(*given: Any, **more: Any) -> Any:
-            try:
-                return step(*given, **more)
-            except ProtocolStop as stop:
-                if stop.condition != BEHIND:
-                    raise
-                return otherwise(*given)
-
-        patch.setattr(module, name, passing)
-
-    unless_behind(open_module, "_checked", lambda ports, head, start: head)
-    unless_behind(tasks, "assign", lambda *_: Assignment(Work.COUNT, None))
-    unless_behind(commit_module, "_next_decision", lambda own, batch, head, term: head.decision)
-
-
-_ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)
-MISTAKES = (
-    Mistake(_replays_not_compared, _ROWS, extras=ALWAYS),
-    Mistake(_behind_taken_for_done, (*_ROWS, "goes on"), extras=ALWAYS),
-)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, rows are lost or doubled, or Spark finds its log written; without, none of it."""
-    see(mistake, monkeypatch)
 
 
 def _stops(lost: str, at: str, how: int = AS_IT_WAS, batch: int = 2) -> list[str]:

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
-import pytest
-
-from . import invariants
-from .ledger_mistakes import head_believed_at_the_end, newest_head_believed, own_id_not_asked
 from .plan import Plan
-from .play import Run, play
-from .schedule import Extras, Schedule, draw
-from .test_known_mistakes import Mistake, see
+from .play import Run, play, played
+from .schedule import Extras, Schedule
 from .world import Fault, Strike
 
-ALWAYS = Extras(cuts=1.0)
 SEEDS = 300
 TRUNCATED = "EOS_LEDGER_TRUNCATED"
-
-
-MISTAKES = (
-    Mistake(newest_head_believed, (invariants.NOT_DOUBLED, invariants.NEVER_ABORTED), extras=ALWAYS),
-    Mistake(own_id_not_asked, (invariants.NOT_DOUBLED, invariants.NEVER_ABORTED), extras=ALWAYS),
-    Mistake(head_believed_at_the_end, (invariants.TRUE_STOPS,), extras=ALWAYS),
-)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, what was committed is written again; without, the query stops."""
-    see(mistake, monkeypatch)
 
 
 def _after(records: int, at: str) -> Run:
@@ -56,10 +36,7 @@ def test_the_end_of_a_query_whose_repair_is_lost() -> None:
 
 def test_how_many_losses_nobody_notices() -> None:
     """Those where the ledger was taken again after the decision, and before somebody could ask; they are few."""
-    runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]
-    for one in runs:
-        one.play()
-    cut = [one for one in runs if one.is_cut]
+    cut = [one for one in played(SEEDS, Extras(cuts=1.0)) if one.world.struck[Strike.LEDGER_CUT]]
     excused = [one for one in cut if one.watch.excused]
     stopped = [one for one in cut if TRUNCATED in one.query.stops]
     assert excused and stopped and len(excused) < len(cut) // 20

@@ -5,77 +5,20 @@ Who has to look at a transaction sees that it has lost its end, or all of a part
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
-from spark_eos.protocol import end as end_module
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import ledger_name
 
-from . import excused, invariants, ledger
-from . import task as tasks
+from . import excused
 from .ledger import PREFIX
-from .partition_log import PartitionLog, Record
+from .partition_log import Record
 from .plan import QUERY, Deal, Plan
-from .play import Run, play
-from .schedule import Extras, Schedule, draw
-from .situations import SIZES, Scene
-from .test_known_mistakes import Mistake, see
+from .play import Run, play, played
+from .schedule import Extras, Schedule
 from .world import Fault, Strike
 
-ALWAYS = Extras(outputs=1.0)
 SEEDS = 200
-
-_TAIL_OF_A_DECISION: Scene = (
-    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
-    (Strike.OUTPUT_CUT, (0, 2, 14, 16), ("task: ledger ",)),
-)
-
-
-_BEHIND_ANOTHER: Scene = (
-    (Strike.STALL, (1,), ("commit log",)),
-    (Strike.STALL, (1,), ("commit log",)),
-    (Strike.OUTPUT_CUT, (7, 21, 9, 23, 11, 25), ("prepare.begun",)),
-    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
-)
-
-
-def _ends_not_compared(patch: pytest.MonkeyPatch) -> None:
-    """A transaction that begins where it should is whole."""
-    state = ledger._state
-
-    def without_ends(log: PartitionLog) -> Any:
-        found = state(log)
-        return None if found is None else replace(found, lasts={})
-
-    patch.setattr(ledger, "_state", without_ends)
-    patch.setattr(tasks, "check_ends", lambda *_: None)
-
-
-def _whatever_begins_elsewhere_is_broken(patch: pytest.MonkeyPatch) -> None:
-    """A transaction that begins before its first row has lost rows, as one that begins after it has."""
-    problem = end_module._problem
-
-    def broken(state: Any, pair: Any, begin: int | None, noted: Any) -> str | None:
-        elsewhere = begin is not None and noted is not None and begin != noted.offset
-        return "it has begun again" if elsewhere else problem(state, pair, begin, noted)
-
-    patch.setattr(end_module, "_problem", broken)
-
-
-MISTAKES = (
-    Mistake(_ends_not_compared, (excused.WHOLE,), (_TAIL_OF_A_DECISION,)),
-    Mistake(_whatever_begins_elsewhere_is_broken, (invariants.NEVER_ABORTED,), (_BEHIND_ANOTHER,)),
-)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, a start commits what is left of a transaction; without, it stops and names it."""
-    see(mistake, monkeypatch)
 
 
 def _run(at: str, records: int, *, then: Strike | None = Strike.DRIVER_DIES) -> Run:
@@ -176,10 +119,7 @@ def test_a_decision_in_front_of_which_an_earlier_one_is_open_again_is_not_aborte
 
 def test_many_lose_rows_and_some_are_told_of_it() -> None:
     """What the other schedules of the tests have, too."""
-    runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]
-    for one in runs:
-        one.play()
-    cut = [one for one in runs if one.watch.lost.cut_ms]
+    cut = [one for one in played(SEEDS, Extras(outputs=1.0)) if one.watch.lost.cut_ms]
     told = [one for one in cut if {"EOS_DECISION_BROKEN", "EOS_TRANSACTION_BROKEN"} & {*one.query.stops}]
     assert len(cut) > SEEDS // 4 and told
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import pytest
 
 from spark_eos.protocol import commit as commit_module
-from spark_eos.protocol.ports import EndTxnAnswer
+from spark_eos.protocol.ports import EndTxnAnswer, Visibility
 
-from . import invariants, ledger, ledger_mistakes, mistakes, operator, situations
+from . import cluster_mistakes, excused, invariants, ledger, ledger_mistakes, mistakes, operator, situations
 from .codes import CONCURRENT, FENCED, INVALID_STATE
 from .play import broken
 from .schedule import Extras, draw
-from .situations import SIZES, Scene
+from .situations import DECIDED, SIZES, Scene
 from .world import Strike, Violation
 
 #: How many schedules are tried before a mistake counts as unseen.
@@ -149,6 +149,37 @@ _STALE_COORDINATOR: Scene = (
     (Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended")),
     (Strike.COORDINATOR_STALE, SIZES, (f"task: {_END}1-",)),
 )
+_TAIL_OF_A_DECISION: Scene = (
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
+    (Strike.OUTPUT_CUT, (0, 2, 14, 16), ("task: ledger ",)),
+)
+
+
+_BEHIND_ANOTHER: Scene = (
+    (Strike.STALL, (1,), ("commit log",)),
+    (Strike.STALL, (1,), ("commit log",)),
+    (Strike.OUTPUT_CUT, (7, 21, 9, 23, 11, 25), ("prepare.begun",)),
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
+)
+_FORGOTTEN: Scene = (
+    (Strike.DRIVER_DIES, SIZES, (*DECIDED, "commit.ended")),
+    (Strike.TOPIC_DELETED, SIZES, ("task: ledger ",)),
+    (Strike.WEEK_PASSES, SIZES, ("task: ledger ", "open.taken")),
+)
+_STARTED_TWICE: Scene = (
+    (Strike.TOPICS_UNKNOWN, (3, 15, 60), ("ahead: look back",)),
+    (Strike.ABORTED_IN_PLACE, SIZES, ("prepare.prepared", "commit.entered", "commit.decided")),
+    (Strike.PAUSE, (70_000,), ("commit.ended",)),
+    (Strike.TOPICS_UNKNOWN, (3, 15, 60), ("ahead: look back",)),
+)
+_HALF_LOST: Scene = (
+    (Strike.DRIVER_DIES, SIZES, ("end eos-q-1-1-", "end eos-q-1-0-")),
+    (Strike.PAUSE, (70_000,), ("ledger ", "open.")),
+)
+_ABORTED_BY_HAND: Scene = (
+    (Strike.OPERATOR_ABORTS, SIZES, ("commit.entered", "commit.taken", "commit: describe")),
+    (Strike.STALL, SIZES, ("operator: ",)),
+)
 
 MISTAKES = (
     Mistake(mistakes.reuse_of_an_epoch, (invariants.NOT_DOUBLED, invariants.ONE_TRANSACTION), (_LEFT_OPEN,)),
@@ -263,6 +294,9 @@ _UNTRUE = (
     operator.NOTHING_HELD,
 )
 
+_WRITTEN_AGAIN = (invariants.NOT_DOUBLED, invariants.NEVER_ABORTED)
+_ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)
+
 #: Of whoever reads and writes the ledger.
 OF_THE_LEDGER = (
     Mistake(ledger_mistakes.half_a_search_is_kept, _UNTRUE, situations.LEDGER_HELD, seed=135),
@@ -281,6 +315,88 @@ OF_THE_LEDGER = (
         situations.BATCH_WRITES,
     ),
     Mistake(ledger_mistakes.offsets_as_well_as_it_goes, (invariants.OFFSETS,), situations.OFFSETS_REFUSED),
+    Mistake(
+        ledger_mistakes.begin_at_whichever_micro_batch, (invariants.NOT_DOUBLED,), extras=Extras(begins=1.0), seed=430
+    ),
+    Mistake(ledger_mistakes.end_without_a_head_believed, (invariants.NOT_LOST,), extras=Extras(begins=1.0, aborts=1.0)),
+    Mistake(
+        ledger_mistakes.nobody_looks_back,
+        (invariants.NOT_LOST,),
+        extras=Extras(begins=1.0, aborts=1.0),
+        name="nobody looks back at the end",
+    ),
+    Mistake(ledger_mistakes.newest_head_believed, _WRITTEN_AGAIN, extras=Extras(cuts=1.0)),
+    Mistake(ledger_mistakes.own_id_not_asked, _WRITTEN_AGAIN, extras=Extras(cuts=1.0)),
+    Mistake(ledger_mistakes.head_believed_at_the_end, (invariants.TRUE_STOPS,), extras=Extras(cuts=1.0)),
+)
+
+
+#: Where a query loses files, moves to another topic, or is not alone.
+OF_THE_QUERY = (
+    Mistake(mistakes.replays_not_compared, _ROWS, extras=Extras(losses=1.0)),
+    Mistake(mistakes.behind_taken_for_done, (*_ROWS, "goes on"), extras=Extras(losses=1.0)),
+    Mistake(
+        mistakes.digested_without_the_topic,
+        (invariants.ONE_TOPIC, invariants.TRUE_STOPS),
+        (_HALF_LOST,),
+        Extras(moves=1.0),
+    ),
+    Mistake(
+        mistakes.topics_of_the_last_micro_batch,
+        (invariants.TOPICS_KNOWN,),
+        (((Strike.DRIVER_DIES, SIZES, ("commit log",)),),),
+        Extras(moves=1.0),
+    ),
+    Mistake(mistakes.names_known_by_their_prefix, (invariants.NEIGHBOURS,), extras=Extras(others=1.0)),
+    Mistake(mistakes.kept_without_the_query, (invariants.NEIGHBOURS,), extras=Extras(others=1.0)),
+    Mistake(
+        mistakes.unverified_starts_in_memory_alone,
+        (invariants.NOT_LOST,),
+        extras=Extras(others=1.0, aborts=1.0),
+        seed=138,
+    ),
+    Mistake(mistakes.operator_aborts_without_closing, (invariants.NEVER_ABORTED,), (_ABORTED_BY_HAND,)),
+)
+
+#: Where brokers change versions, and topics are deleted or lose records.
+OF_THE_CLUSTER = (
+    Mistake(
+        cluster_mistakes.abort_one_epoch_on_believed,
+        (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED),
+        situations.OPENED_ONCE_MORE,
+        seed=340,
+    ),
+    Mistake(cluster_mistakes.open_once_more_taken_for_broken, (invariants.TRUE_STOPS,), situations.OPENED_ONCE_MORE),
+    Mistake(
+        cluster_mistakes.ended_by_the_version_at_hand,
+        (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS),
+        situations.FEATURE_CHANGED,
+        seed=632,
+    ),
+    Mistake(
+        cluster_mistakes.handed_over_wherever_it_begins,
+        (invariants.NOT_LOST, operator.NOTHING_HELD),
+        situations.ABORTED_WHILE_IT_IS_WRITTEN,
+    ),
+    Mistake(cluster_mistakes.ends_not_compared, (excused.WHOLE,), (_TAIL_OF_A_DECISION,)),
+    Mistake(cluster_mistakes.whatever_begins_elsewhere_is_broken, (invariants.NEVER_ABORTED,), (_BEHIND_ANOTHER,)),
+    Mistake(
+        cluster_mistakes.topics_known_by_name,
+        (invariants.NOT_LOST,),
+        (((Strike.TOPIC_DELETED, SIZES, ("prepare.prepared", "commit.verified", "commit.decided")),),),
+    ),
+    Mistake(cluster_mistakes.asked_for_ever, ("goes on", operator.NOTHING_HELD), None, Extras(topics=1.0), seed=201),
+    Mistake(
+        cluster_mistakes.gone_taken_for(Visibility.ABORTED),
+        (invariants.TRUE_VERDICTS,),
+        (_FORGOTTEN,),
+        name="what is gone is taken for lost",
+    ),
+    Mistake(
+        cluster_mistakes.missing_since_the_first_time,
+        (invariants.NOT_LOST, invariants.TRUE_STOPS),
+        (_STARTED_TWICE,),
+    ),
 )
 
 
@@ -316,7 +432,7 @@ def see(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:
     pytest.fail(f"no schedule of {SEEDS} sees it")
 
 
-@pytest.mark.parametrize("mistake", (*MISTAKES, *OF_THE_LEDGER), ids=str)
+@pytest.mark.parametrize("mistake", (*MISTAKES, *OF_THE_LEDGER, *OF_THE_QUERY, *OF_THE_CLUSTER), ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, some schedule breaks the invariant that stands against it."""
     see(mistake, monkeypatch)

@@ -4,16 +4,13 @@ young the transaction is, and whoever dies meanwhile.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from .plan import Deal, Plan
-from .play import Run, play
-from .schedule import Extras, Schedule, draw
+from .play import Run, play, played
+from .schedule import Extras, Schedule
 from .world import Fault, Strike
 
-ALWAYS = Extras(aborts=1.0)
 SEEDS = 300
 
 
@@ -68,8 +65,5 @@ def test_an_abort_while_its_coordinator_is_about_to_abort_it(
 
 def test_schedules_with_such_aborts() -> None:
     """Beside whatever else happens."""
-    runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]
-    for run in runs:
-        run.play()
-    told = sum("EOS_ROWS_MISSING" in run.query.stops for run in runs)
+    told = sum("EOS_ROWS_MISSING" in run.query.stops for run in played(SEEDS, Extras(aborts=1.0)))
     assert told > SEEDS // 20

@@ -4,46 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from . import invariants, mistakes
-from . import task as tasks
-from .plan import OWN_TOPIC, TOPIC, Plan, digest
+from .plan import OWN_TOPIC, TOPIC, Plan
 from .play import play
-from .schedule import Extras, Schedule
-from .situations import SIZES, Scene
-from .test_known_mistakes import Mistake, see
+from .schedule import Schedule
 from .world import Fault, Strike
 
-ALWAYS = Extras(moves=1.0)
 DIVERGED = "EOS_REPLAY_DIVERGED"
 CHANGED = "EOS_REPAIR_SOURCE_CHANGED"
-
-_HALF_LOST: Scene = (
-    (Strike.DRIVER_DIES, SIZES, ("end eos-q-1-1-", "end eos-q-1-0-")),
-    (Strike.PAUSE, (70_000,), ("ledger ", "open.")),
-)
-
-
-def _digested_without_the_topic(patch: pytest.MonkeyPatch) -> None:
-    """The same rows for another topic are the same rows."""
-    patch.setattr(tasks, "digest", lambda rows, by, topic: digest(rows, by, TOPIC))
-
-
-MISTAKES = (
-    Mistake(_digested_without_the_topic, (invariants.ONE_TOPIC, invariants.TRUE_STOPS), (_HALF_LOST,), ALWAYS),
-    Mistake(
-        mistakes.topics_of_the_last_micro_batch,
-        (invariants.TOPICS_KNOWN,),
-        (((Strike.DRIVER_DIES, SIZES, ("commit log",)),),),
-        ALWAYS,
-    ),
-)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, lost rows of a micro-batch are repaired in another topic than the others are in; or a
-    replay to a topic that the query has written to would double rows."""
-    see(mistake, monkeypatch)
 
 
 def _ends(at: str, *, copy: bool = False, lost: bool = False) -> tuple[list[str], dict[str, set[int]]]:

@@ -17,8 +17,7 @@ from spark_eos.protocol.abort import SWEEPS_AFTER_S
 from . import driver
 from .coordinator import Place
 from .plan import Clocks, Plan
-from .play import Run, play, shrink
-from .report import told
+from .play import Run, play, shrink, told
 from .schedule import Schedule, draw
 from .world import Fault, Strike, Violation
 

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
 import pytest
 
-from spark_eos.errors import EosError
-from spark_eos.protocol import abort as abort_module
-from spark_eos.protocol.head import is_waiting
-
-from . import invariants, ledger, operator
+from . import ledger
 from .plan import Plan
 from .play import Run
 from .schedule import Schedule
-from .situations import SIZES, Scene
-from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
 
 QUANTA = (1, 2, 5, 20)
@@ -74,28 +65,3 @@ def _stops(quantum: int) -> list[str]:
 def test_what_an_attempt_left_open_for_ever_does_not_keep_a_query_from_starting(quantum):
     """The log cannot tell what became of a decision behind it, and nobody else can: the start itself ends it first."""
     assert _stops(quantum) == ["died", "done"]
-
-
-_ABORTED_BY_HAND: Scene = (
-    (Strike.OPERATOR_ABORTS, SIZES, ("commit.entered", "commit.taken", "commit: describe")),
-    (Strike.STALL, SIZES, ("operator: ",)),
-)
-
-
-def _aborts_without_closing(patch: pytest.MonkeyPatch) -> None:
-    """What is undecided when the ledger is read may be decided when it is aborted."""
-
-    def unfenced(striking: Any, query: str) -> None:
-        ports = operator.ports(striking._world, striking._cluster, query=query)
-        with suppress(EosError):
-            head = ports.ledger.read()
-            decision = head.decision if head is not None else None
-            found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
-            abort_module.abort_all(ports, found)
-
-    patch.setattr(operator.Operator, "_abort", unfenced)
-
-
-def test_an_operator_who_aborts_without_closing_the_query_is_seen(monkeypatch):
-    """With the mistake put back, some schedule aborts what is decided; without, it does not."""
-    see(Mistake(_aborts_without_closing, (invariants.NEVER_ABORTED,), (_ABORTED_BY_HAND,)), monkeypatch)

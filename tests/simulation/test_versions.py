@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from . import invariants, situations, version_mistakes
+from . import cluster_mistakes
 from .ledger import PREFIX, QUERY
-from .operator import NOTHING_HELD
 from .plan import Plan
 from .play import Run, play
 from .schedule import Schedule
-from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
-
-MISTAKES = (
-    Mistake(
-        version_mistakes.abort_one_epoch_on_believed,
-        (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED),
-        situations.OPENED_ONCE_MORE,
-        seed=340,
-    ),
-    Mistake(version_mistakes.open_once_more_taken_for_broken, (invariants.TRUE_STOPS,), situations.OPENED_ONCE_MORE),
-    Mistake(
-        version_mistakes.ended_by_the_version_at_hand,
-        (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS),
-        situations.FEATURE_CHANGED,
-        seed=632,
-    ),
-    Mistake(
-        version_mistakes.handed_over_wherever_it_begins,
-        (invariants.NOT_LOST, NOTHING_HELD),
-        situations.ABORTED_WHILE_IT_IS_WRITTEN,
-    ),
-)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
-    see(mistake, monkeypatch)
 
 
 def _held(version: int) -> bool:
@@ -63,7 +34,7 @@ def _held(version: int) -> bool:
 def test_a_task_of_an_earlier_run_that_goes_on_holds_no_reader(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an abort does not fence it, its transactional id is taken."""
     assert not _held(version)
-    version_mistakes.aborted_without_fencing(monkeypatch)
+    cluster_mistakes.aborted_without_fencing(monkeypatch)
     assert _held(version) is (version < 2)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 from .codes import LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER
 from .coordinator import WEEK_MS, Cluster
 from .ledger import LEDGER_TOPIC, PREFIX
-from .partition_log import PartitionLog, Place, Record
+from .partition_log import Place
 from .plan import OUTPUTS, SOURCE
 from .world import Actor, Fault, Handler, Strike, World
 
@@ -28,22 +28,10 @@ _REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
 
 
 class Topics:
-    """``lost`` is called when the ledger is, ``cut_off`` when its newest records are, ``deleted`` when an output
-    partition is, ``cut`` when that has lost these; ``passed`` says whether every start is past micro-batch 0 of its
-    query."""
+    """``passed`` says whether every start is past micro-batch 0 of its query."""
 
-    def __init__(
-        self,
-        world: World,
-        cluster: Cluster,
-        lost: Callable[[], None],
-        cut_off: Callable[[], None],
-        deleted: Callable[[Place, PartitionLog], None],
-        cut: Callable[[Place, PartitionLog, Collection[Record]], None],
-        passed: Callable[[], bool],
-    ) -> None:
+    def __init__(self, world: World, cluster: Cluster, passed: Callable[[], bool]) -> None:
         self._world, self._cluster, self._passed = world, cluster, passed
-        self._lost, self._cut_off, self._deleted, self._has_cut = lost, cut_off, deleted, cut
 
     @property
     def handlers(self) -> dict[Strike, Handler]:
@@ -106,8 +94,7 @@ class Topics:
             self._cluster.leaders.forget(place)
         self._cluster.ledgers_lost += 1
         self._cluster.ledger_told_ms = self._world.now + (fault.size if fault.size % 2 else 0)
-        self._lost()
-        return True
+        return self._lost()
 
     def _cut(self, actor: Actor, fault: Fault) -> bool:
         """Not within a ledger transaction, whose end would be acknowledged all the same."""
@@ -119,7 +106,8 @@ class Topics:
         ):
             return False
         self._cluster.leaders.forget(place)
-        self._cut_off()
+        for watch in self._cluster.watches:
+            watch.cut_off(forgotten=self._world.struck[Strike.WEEK_PASSES] > 0)
         return True
 
     def _cut_output(self, actor: Actor, fault: Fault) -> bool:
@@ -133,7 +121,8 @@ class Topics:
         log.strict = self._cluster.transaction_version > 1
         lost = log.cut_rows(count if fault.size % 2 else log.without_parts(count))
         self._cluster.leaders.forget(place)
-        self._has_cut(place, log, lost)
+        for watch in self._cluster.watches:
+            watch.cut(place, log, lost)
         return bool(lost)
 
     def _trim(self, actor: Actor, fault: Fault) -> bool:
@@ -142,7 +131,11 @@ class Topics:
         if log is None or log.begin == log.stable or (self._world.now > WEEK_MS and not self._passed()):
             return False
         log.begin = log.stable
-        self._lost()
+        return self._lost()
+
+    def _lost(self) -> bool:
+        for watch in self._cluster.watches:
+            watch.lose_ledger()
         return True
 
     def _delete(self, actor: Actor, fault: Fault) -> bool:
@@ -165,7 +158,9 @@ class Topics:
     def _remove(self, topic: str) -> None:
         self._cluster.times_deleted[topic] += 1
         for place in [place for place in self._cluster.logs if place[0] == topic]:
-            self._deleted(place, self._cluster.logs.pop(place))
+            log = self._cluster.logs.pop(place)
+            for watch in self._cluster.watches:
+                watch.deleted(place, log)
             self._cluster.leaders.forget(place)
 
     def _restart_broker(self, actor: Actor, fault: Fault) -> bool:
