@@ -6,12 +6,12 @@ import random
 import sys
 from dataclasses import fields
 
-from .campaign import Campaign, Failed, Played
+from .breaking import checked
+from .campaign import Campaign, Played
 from .coordinator import WEEK_MS
 from .faults import Strike
-from .play import play, shrink, told
+from .play import play, smaller, told
 from .schedule import Extras, draw
-from .world import Violation
 
 KINDS = tuple(field.name for field in fields(Extras))
 
@@ -19,11 +19,7 @@ KINDS = tuple(field.name for field in fields(Extras))
 def played(seed: int, always: str) -> Played:
     """The schedule of a seed. Raises Failed."""
     extras = Extras(**dict.fromkeys(always.split(","), 1.0)) if always else None
-    schedule = draw(random.Random(seed), extras=extras)
-    try:
-        world = play(schedule).world
-    except Violation as violation:
-        raise Failed(f"{violation}\n{told(shrink(schedule, violation.invariant))}") from violation
+    world = checked(draw(random.Random(seed), extras=extras), play, smaller, told).world
     struck = {strike.value: count for strike, count in world.struck.items()}
     return Played(world.step, world.now - WEEK_MS * world.struck[Strike.WEEK_PASSES], struck)
 

@@ -15,9 +15,9 @@ from spark_eos.protocol.ports import EndTxnAnswer, Visibility
 
 from . import ledger
 from . import task as tasks
+from .breaking import Patch
 from .coordinator import Cluster
 from .ledger_mistakes import nobody_looks_back
-from .mistakes import Patch
 from .partition_log import PartitionLog
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -29,14 +28,13 @@ from spark_eos.protocol.task import Assignment, Work, assign
 
 from . import driver, ledger, ledger_log, operator
 from . import task as tasks
+from .breaking import Patch
 from .client import Producer
 from .codes import INVALID_STATE, OK
 from .ledger_mistakes import newest_head_believed, nobody_looks_back, published_on_whatever_was_read
 from .plan import QUERY, TOPIC, digest
 from .processes import Process
 from .world import Reply
-
-Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from .invariants import Watch
 from .ledger import PREFIX
 from .neighbours import watch_neighbours
 from .operator import Operator
-from .partition_log import PartitionLog
+from .partition_log import PartitionLog, Place
 from .plan import OUTPUTS
 from .processes import Applications
 from .schedule import Extras, Schedule, draw
@@ -240,23 +240,21 @@ def play(schedule: Schedule, traced: bool = False) -> Run:
     return run
 
 
+def open_at_rest(run: Run) -> list[set[Place]]:
+    """Play it; the partitions in which something is open, each time that the query has nothing to do."""
+    rests: list[set[Place]] = []
+    run.query.rested = lambda: rests.append({place for place, log in run.cluster.logs.items() if log.open})
+    run.play()
+    return rests
+
+
 def played(seeds: int, extras: Extras) -> list[Run]:
     """So many schedules that have these extras. Raises Violation."""
     return [play(draw(random.Random(seed), None, extras)) for seed in range(seeds)]
 
 
-def shrink(schedule: Schedule, invariant: str) -> Schedule:
-    """The smallest schedule on the way down that still breaks the invariant."""
-    while True:
-        for smaller in _smaller(schedule):
-            if broken(smaller) == invariant:
-                schedule = smaller
-                break
-        else:
-            return schedule
-
-
-def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+def smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """The schedule without one of its parts."""
     faults = schedule.faults
     for n in range(len(faults)):
         yield replace(schedule, faults=faults[:n] + faults[n + 1 :])
@@ -288,12 +286,3 @@ def told(schedule: Schedule) -> str:
         assert run.world.trace is not None
         return "\n".join((repr(schedule), str(violation), *run.world.trace[-LAST_STEPS:]))
     return repr(schedule)
-
-
-def broken(schedule: Schedule) -> str | None:
-    """The name of the invariant that the schedule breaks."""
-    try:
-        play(schedule)
-    except Violation as violation:
-        return violation.invariant
-    return None

@@ -14,11 +14,11 @@ from spark_eos.protocol import commands
 from spark_eos.protocol.commands import check_still, halt, known_head, overtaken, resume
 from spark_eos.protocol.head import Head, Unfinished
 
+from .breaking import first_broken
 from .driver import Driver
 from .ledger import QUERY, ports
 from .play import Run
 from .schedule import Extras, draw
-from .test_known_mistakes import first_broken
 from .world import Actor, Fault, Strike, Violation
 
 SCHEDULES = 300

@@ -24,9 +24,9 @@ from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 from tests.support.models.dying_driver import Killed, kill
 
 from . import by_hand
+from .breaking import first_broken
 from .by_hand import TIMEOUT_MS, Brokers
 from .ledger import PREFIX
-from .test_known_mistakes import first_broken
 from .world import Violation
 
 BATCHES = 6

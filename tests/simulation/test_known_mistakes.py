@@ -8,8 +8,6 @@ broken is the rule that spares the query this stop.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
@@ -17,32 +15,14 @@ from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer, Visibility
 
 from . import cluster_mistakes, excused, invariants, ledger, ledger_mistakes, mistakes, operator, situations
+from .breaking import Mistake, broken, see
 from .codes import CONCURRENT, FENCED, INVALID_STATE
-from .play import broken
+from .play import play
 from .schedule import Extras, draw
 from .situations import DECIDED, SIZES, Scene
-from .world import Strike, Violation
+from .world import Strike
 
-#: How many schedules are tried before a mistake counts as unseen.
-SEEDS = 2_000
 TAKEN = 200
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare. ``extras``:
-    what schedules have that shows it. ``name``: that of a patch that has none. ``seed``: that of a schedule that has
-    shown it lately, from which on they are tried; which ones do depends on the code."""
-
-    put_back: mistakes.Patch
-    breaks: tuple[str, ...]
-    scenes: tuple[Scene, ...] | None = None
-    extras: Extras | None = None
-    name: str = ""
-    seed: int = 0
-
-    def __str__(self) -> str:
-        return self.name or self.put_back.__name__.strip("_")
 
 
 _OWN = f"{ledger.PREFIX}-{ledger.QUERY}-"
@@ -400,42 +380,10 @@ OF_THE_CLUSTER = (
 )
 
 
-def first_broken(put_back: mistakes.Patch, play: Callable[[int], object], seeds: int = 1_000) -> Violation:
-    """What the first schedule breaks, by its seed, with the mistake put back; without, it breaks nothing. Fails where
-    none of them breaks anything."""
-    for seed in range(seeds):
-        with pytest.MonkeyPatch.context() as patch:
-            put_back(patch)
-            try:
-                play(seed)
-            except Violation as error:
-                found = error
-            else:
-                continue
-        play(seed)
-        return found
-    pytest.fail(f"no schedule of {seeds} sees it")
-
-
-def see(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:
-    """Fails unless some schedule breaks an invariant that stands against the mistake, and only with it."""
-    mistake.put_back(patch)
-    for seed in range(mistake.seed, mistake.seed + SEEDS):
-        schedule = draw(random.Random(seed), mistake.scenes, mistake.extras)
-        invariant = broken(schedule)
-        if invariant is not None:
-            print(f"seed {seed}: {invariant}")
-            assert invariant in mistake.breaks
-            patch.undo()
-            assert broken(schedule) is None
-            return
-    pytest.fail(f"no schedule of {SEEDS} sees it")
-
-
 @pytest.mark.parametrize("mistake", (*MISTAKES, *OF_THE_LEDGER, *OF_THE_QUERY, *OF_THE_CLUSTER), ids=str)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mistake put back, some schedule breaks the invariant that stands against it."""
-    see(mistake, monkeypatch)
+    see(mistake, monkeypatch, lambda chance: draw(chance, mistake.scenes, mistake.extras), play)
 
 
 def test_rows_that_somebody_takes_are_never_lost_silently() -> None:
@@ -443,4 +391,4 @@ def test_rows_that_somebody_takes_are_never_lost_silently() -> None:
     whose run is dead."""
     for seed in range(TAKEN):
         schedule = draw(random.Random(seed), (*_ROWS_TAKEN, _ENDED_LATE, _ABORTED_IN_PLACE, _ABORTED_AND_KILLED))
-        assert broken(schedule) is None, f"seed {seed}"
+        assert broken(play, schedule) is None, f"seed {seed}"

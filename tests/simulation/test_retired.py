@@ -16,11 +16,11 @@ from spark_eos.protocol.commands import SettledState, hand_over, retire, settle_
 from spark_eos.protocol.head import Head, Successor
 
 from . import driver
+from .breaking import first_broken
 from .ledger import PREFIX, QUERY, ports
 from .plan import TOPIC
 from .play import Run
 from .schedule import Extras, draw
-from .test_known_mistakes import first_broken
 from .world import Actor, Fault, Strike, Violation
 
 HEIR = Successor("the next", "/next")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from .neighbours import OTHERS
 from .plan import Plan
 from .play import play
-from .schedule import Schedule, draw
+from .schedule import Schedule
 
 BESIDE = tuple(Plan(rows=(3, 4), tasks=(2,), groups=(f"group of {id}",), id=id) for id in OTHERS)
 
@@ -22,9 +20,3 @@ def test_quiet_queries_write_everything_once(together: bool, topic: str) -> None
     run = play(Schedule(first, others=BESIDE, together=together))
     assert [query.stops for query in run.queries] == [["done"]] * (1 + len(BESIDE))
     assert len(run.queries[0].applications.all) == 1
-
-
-def test_some_schedules_have_several() -> None:
-    """Enough that each run of the tests has them, few enough that they cost little."""
-    several = [seed for seed in range(1_000) if draw(random.Random(seed)).others]
-    assert 20 < len(several) < 100

@@ -6,7 +6,7 @@ import pytest
 
 from . import ledger
 from .plan import Plan
-from .play import Run
+from .play import Run, open_at_rest, play
 from .schedule import Schedule
 from .world import Fault, Strike
 
@@ -22,13 +22,11 @@ def _held(quantum: int, *, two_phase: bool) -> bool:
     faults = (Fault(0, Strike.SPECULATION, 0, "prepare.flushed", cut_off),)
     plan = Plan(rows=(4, 3), tasks=(2,), idle_ms=120_000, lingering=True, timeout_ms=900_000, two_phase=(two_phase,))
     run = Run(Schedule(plan, faults, quantum), traced=True)
-    found: list[bool] = []
-    run.query.rested = lambda: found.append(any(log.open for log in run.cluster.logs.values()))
-    run.play()
+    is_held = bool(open_at_rest(run)[0])
     assert run.world.trace is not None
     struck = [line for line in run.world.trace if "***" in line]
     assert len(struck) >= len((faults[0], cut_off))  # one that was fenced does not come to its death
-    return found[0]
+    return is_held
 
 
 @pytest.mark.parametrize("quantum", QUANTA)
@@ -56,9 +54,7 @@ def _stops(quantum: int) -> list[str]:
     produce = f"produce {ledger.PREFIX}-{ledger.QUERY}-1-0-0"
     task_dies = Fault(0, Strike.TASK_DIES, 1, produce, driver_dies)  # when it has written to both partitions
     faults = (Fault(0, Strike.STALL, 1, produce, task_dies),)
-    run = Run(Schedule(Plan(rows=(4, 3), tasks=(2,), two_phase=(True,)), faults, quantum))
-    run.play()
-    return run.query.stops
+    return play(Schedule(Plan(rows=(4, 3), tasks=(2,), two_phase=(True,)), faults, quantum)).query.stops
 
 
 @pytest.mark.parametrize("quantum", QUANTA)

@@ -7,7 +7,7 @@ import pytest
 from . import cluster_mistakes
 from .ledger import PREFIX, QUERY
 from .plan import Plan
-from .play import Run, play
+from .play import Run, open_at_rest, play
 from .schedule import Schedule
 from .world import Fault, Strike
 
@@ -22,12 +22,10 @@ def _held(version: int) -> bool:
     faults = (Fault(0, Strike.SECOND_DRIVER, 0, f"produce {task}", cut_off),)
     plan = Plan((4,), (2,), lingering=True, idle_ms=120_000, timeout_ms=900_000, transaction_version=version)
     run = Run(Schedule(plan, faults), traced=True)
-    found: list[bool] = []
-    run.query.rested = lambda: found.append(any(log.open for log in run.cluster.logs.values()))
-    run.play()
+    is_held = bool(open_at_rest(run)[0])
     assert run.world.trace is not None
     assert any("the actor stalls" in line for line in run.world.trace)
-    return found[0]
+    return is_held
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

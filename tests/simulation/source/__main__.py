@@ -5,21 +5,17 @@ from __future__ import annotations
 import random
 import sys
 
-from tests.simulation.campaign import Campaign, Failed, Played
+from tests.simulation.breaking import checked
+from tests.simulation.campaign import Campaign, Played
 
 from .cluster import Event
-from .judge import Violation
-from .play import play, shrink, told
+from .play import play, smaller, told
 from .schedule import draw
 
 
 def played(seed: int, always: str) -> Played:
     """The schedule of a seed. Raises Failed."""
-    schedule = draw(random.Random(seed))
-    try:
-        cluster = play(schedule).cluster
-    except Violation as violation:
-        raise Failed(f"{violation}\n{told(shrink(schedule, violation.invariant))}") from violation
+    cluster = checked(draw(random.Random(seed)), play, smaller, told).cluster
     struck = {event.value: count for event, count in cluster.struck.items() if event is not Event.WRITE}
     return Played(cluster.step, cluster.now, struck)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from tests.simulation.world import Violation
+
 from .cluster import Cluster, Event, Row
 from .query import Query, Reported
 
@@ -16,14 +18,6 @@ PINNED = "a pinned run takes no row that came later"
 LIMITED = "a micro-batch keeps to its limit"
 ARRIVES = "a query that is left alone catches up"
 BY_NAME = "a stop has a name, and a start after it helps"
-
-
-class Violation(Exception):
-    """Something does not hold."""
-
-    def __init__(self, invariant: str, text: str) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
 
 
 @dataclass(frozen=True)

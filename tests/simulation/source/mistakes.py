@@ -14,8 +14,6 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.source import diagnosis, epochs, left_topics, plan, questions, range_math, reader
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-
 
 def recreated_topic_goes_on(patch: pytest.MonkeyPatch) -> None:
     """A topic is known by its name: one that was created anew is read on at the offset of the old one."""

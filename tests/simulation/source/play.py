@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from spark_eos.errors import DataLossError, EosError
+from tests.simulation.world import Violation
 
 from .admin import Admin
 from .cluster import NAMES, Cluster, Crash
-from .judge import ARRIVES, BY_NAME, Judge, Violation
+from .judge import ARRIVES, BY_NAME, Judge
 from .query import MOST_BATCHES, Query, Start, Trigger, install
 from .schedule import Schedule
 
@@ -82,34 +84,14 @@ def play(schedule: Schedule) -> Run:
     return run
 
 
-def broken(schedule: Schedule) -> str | None:
-    """The invariant that does not hold."""
-    try:
-        play(schedule)
-    except Violation as violation:
-        return violation.invariant
-    return None
-
-
-def shrink(schedule: Schedule, invariant: str) -> Schedule:
-    """A smaller one that breaks the same invariant."""
-    smaller = True
-    while smaller:
-        smaller = False
-        candidates = [
-            replace(schedule, faults=schedule.faults[:i] + schedule.faults[i + 1 :])
-            for i in range(len(schedule.faults))
-        ]
-        candidates += [
-            replace(schedule, starts=schedule.starts[:i] + schedule.starts[i + 1 :])
-            for i in range(len(schedule.starts))
-        ]
-        candidates += [replace(schedule, topics=schedule.topics[:-1])] if len(schedule.topics) > 1 else []
-        for candidate in candidates:
-            if broken(candidate) == invariant:
-                schedule, smaller = candidate, True
-                break
-    return schedule
+def smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """The schedule without one of its parts."""
+    for name in ("faults", "starts"):
+        parts = getattr(schedule, name)
+        for n in range(len(parts)):
+            yield replace(schedule, **{name: parts[:n] + parts[n + 1 :]})
+    if len(schedule.topics) > 1:
+        yield replace(schedule, topics=schedule.topics[:-1])
 
 
 def told(schedule: Schedule) -> str:

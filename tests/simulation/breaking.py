@@ -1,0 +1,91 @@
+"""What schedules break: found with a mistake that is put back, and told as small as it gets."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from .campaign import Failed
+from .world import Violation
+
+#: How many schedules are tried before a mistake counts as unseen.
+SEEDS = 2_000
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+#: Runs a schedule, or the one of a seed. Raises Violation.
+Play = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare. ``extras``:
+    what schedules have that shows it. ``name``: that of a patch that has none. ``seed``: that of a schedule that has
+    shown it lately, from which on they are tried; which ones do depends on the code."""
+
+    put_back: Patch
+    breaks: tuple[str, ...]
+    scenes: Any = None
+    extras: Any = None
+    name: str = ""
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return self.name or self.put_back.__name__.strip("_")
+
+
+def see(mistake: Mistake, patch: pytest.MonkeyPatch, draw: Callable[[random.Random], Any], play: Play) -> None:
+    """Fails unless some schedule breaks an invariant that stands against the mistake, and only with it."""
+    mistake.put_back(patch)
+    for seed in range(mistake.seed, mistake.seed + SEEDS):
+        schedule = draw(random.Random(seed))
+        invariant = broken(play, schedule)
+        if invariant is not None:
+            print(f"seed {seed}: {invariant}")
+            assert invariant in mistake.breaks
+            patch.undo()
+            assert broken(play, schedule) is None
+            return
+    pytest.fail(f"no schedule of {SEEDS} sees it")
+
+
+def first_broken(put_back: Patch, play: Play, seeds: int = 1_000) -> Violation:
+    """What the first schedule breaks, by its seed, with the mistake put back; without, it breaks nothing. Fails where
+    none of them breaks anything."""
+    for seed in range(seeds):
+        with pytest.MonkeyPatch.context() as patch:
+            put_back(patch)
+            try:
+                play(seed)
+            except Violation as error:
+                found = error
+            else:
+                continue
+        play(seed)
+        return found
+    pytest.fail(f"no schedule of {seeds} sees it")
+
+
+def broken(play: Play, schedule: Any) -> str | None:
+    """The name of the invariant that the schedule breaks."""
+    try:
+        play(schedule)
+    except Violation as violation:
+        return violation.invariant
+    return None
+
+
+def checked(schedule: Any, play: Play, smaller: Callable[[Any], Iterable[Any]], told: Callable[[Any], str]) -> Any:
+    """The schedule, played. Raises Failed, with the smallest one on the way down that breaks the same invariant."""
+    try:
+        return play(schedule)
+    except Violation as violation:
+        while True:
+            left = (one for one in smaller(schedule) if broken(play, one) == violation.invariant)
+            found = next(left, None)
+            if found is None:
+                raise Failed(f"{violation}\n{told(schedule)}") from violation
+            schedule = found
