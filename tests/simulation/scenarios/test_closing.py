@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import pytest
 
 from spark_eos.errors import CommandError, Superseded, Unclear
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol import commands
-from spark_eos.protocol.commands import abort_undecided, closes, recover, retire, settle_decided
+from spark_eos.protocol.commands import (
+    abort_undecided,
+    closes,
+    halt,
+    hand_over,
+    known_head,
+    recover,
+    retire,
+    settle_decided,
+    settled_state,
+)
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, Successor, Verdict, is_waiting
+from spark_eos.protocol.head import NOBODY, Head, Successor, Unfinished, Verdict, is_waiting
 from spark_eos.protocol.names import ledger_name
-from spark_eos.protocol.ports import State
+from spark_eos.protocol.ports import Ports, State
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
+from tests.support.models.dying_driver import Killed, kill
+
+HEIR = Successor("another", "/new")
+FIRST = Unfinished(QUERY, "/c", "/c", -1, ())
 
 
 @on_brokers
@@ -45,29 +59,44 @@ def test_what_begins_under_an_id_of_a_settled_decision_can_be_aborted(brokers: B
     assert own.coordinator.describe([name])[name].state is State.COMPLETE_ABORT
 
 
-@on_brokers
-def test_what_is_decided_is_not_aborted_by_an_operator(brokers: Brokers):
-    """The query is closed, and what waits for its commit stays."""
-    name = brokers.decided().pair.id
-    own = brokers.ports()
-    ended = abort_undecided(own, QUERY)
-    assert (ended.head.run, ended.left) == (NOBODY, frozenset())
-    assert own.coordinator.describe([name])[name].state is State.ONGOING
+def drops(own: Ports) -> object:
+    head = known_head(own.ledger.read(), QUERY)
+    return halt(own, FIRST, head)
 
 
+@pytest.mark.parametrize(
+    ("does", "published", "condition"),
+    [
+        (lambda own: abort_undecided(own, QUERY), "recover.closed", "EOS_CLOSED_BY_OPERATOR"),
+        (lambda own: retire(own, QUERY, HEIR), "replay.halted", "EOS_QUERY_RETIRED"),
+        (lambda own: hand_over(own, HEIR, settled_state(own).decision, PREFIX), "mirror.retired", "EOS_QUERY_RETIRED"),
+        (drops, "drop.halted", "EOS_DROP_UNFINISHED"),
+    ],
+    ids=["close", "retire", "hand over", "drop"],
+)
 @on_brokers
-def test_what_is_not_decided_is_aborted_and_cannot_be_decided_any_more(brokers: Brokers):
-    """The run that is alive finds itself closed."""
+def test_a_run_that_is_alive_decides_nothing_after_a_command(
+    brokers: Brokers, does: Callable[[Ports], object], published: str, condition: str
+):
+    """Though that was killed when it had published its head. Repeated, it aborts what is left."""
     batch = brokers.prepared(brokers.open("r1"))
     (pair,) = batch.pairs
-    own = brokers.ports()
-    abort_undecided(own, QUERY)
-    assert own.coordinator.describe([pair.id])[pair.id].state is State.COMPLETE_ABORT
-    with pytest.raises(Superseded, match="EOS_CLOSED_BY_OPERATOR") as caught:
-        commit(own, batch)
-    assert not caught.value.restart_helps
-    assert commit(own, brokers.prepared(brokers.open("r2"))).transactions == 1  # who starts it again goes on
-    assert not own.ledger.read().closed_by_operator
+    with pytest.raises(Killed):
+        does(brokers.ports(published, kill))
+    assert brokers.state(pair) is State.ONGOING
+    does(brokers.ports())
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+    error = stopped(condition, lambda: commit(brokers.ports(), batch))
+    assert isinstance(error, Superseded) and not error.restart_helps
+
+
+@on_brokers
+def test_a_query_that_was_closed_goes_on_when_it_is_started(brokers: Brokers):
+    """And its head belongs to that run."""
+    brokers.open("r1")
+    abort_undecided(brokers.ports(), QUERY)
+    assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
+    assert not brokers.ports().ledger.read().closed_by_operator
 
 
 @pytest.mark.parametrize("decides", [True, False])
@@ -105,13 +134,22 @@ def test_a_ledger_that_a_dead_driver_holds(brokers: Brokers):
     assert abort_undecided(brokers.ports(), QUERY).head.run == NOBODY
 
 
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda own: abort_undecided(own, QUERY),
+        lambda own: settle_decided(own, QUERY),
+        lambda own: halt(own, FIRST, Head("r1", 1, (), 5)),
+    ],
+    ids=["close", "settle", "drop"],
+)
 @on_brokers
-def test_a_query_that_the_ledger_does_not_know(brokers: Brokers):
-    """Nobody can tell what of it is decided, so nothing is ended."""
-    for act in (abort_undecided, settle_decided, partial(retire, successor=Successor("another", "/new"))):
-        with pytest.raises(CommandError, match=QUERY) as caught:
-            act(brokers.ports(), QUERY)
-        assert caught.value.condition == "EOS_QUERY_UNKNOWN"
+def test_a_query_that_the_ledger_does_not_know(brokers: Brokers, does: Callable[[Ports], object]):
+    """Nobody can tell what of it is decided, so nothing is ended; and what the coordinators know of a lost ledger
+    stays."""
+    error = stopped("EOS_QUERY_UNKNOWN", lambda: does(brokers.ports()))
+    assert isinstance(error, CommandError) and QUERY in error.message
+    assert not list(brokers.ports().coordinator.known())
 
 
 @on_brokers

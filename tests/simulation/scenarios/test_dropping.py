@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import ReplayError, Superseded
+from spark_eos.errors import ReplayError
 from spark_eos.protocol import commands
 from spark_eos.protocol.commands import begin, check_still, intend, known_head, overtaken, resume
 from spark_eos.protocol.commit import commit
@@ -40,22 +40,9 @@ def test_a_micro_batch_that_is_not_decided_is_dropped(brokers: Brokers):
     assert not error.restart_helps
     head = resume(own, SECOND, halted)
     assert (head.run, head.marks, head.decision) == (NOBODY, Marks(), before.decision)
+    stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(own, batch))
     commit(own, brokers.prepared(brokers.open("r4", 1), 1))
     assert own.ledger.read().decision.batch == 1
-
-
-@on_brokers
-def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
-    """Neither while it is unfinished, nor later, when the query has gone on or not."""
-    batch = brokers.prepared(brokers.open("r1"))
-    halted = halt(brokers.ports(), FIRST)
-    assert isinstance(stopped("EOS_DROP_UNFINISHED", lambda: commit(brokers.ports(), batch)), Superseded)
-    resume(brokers.ports(), FIRST, halted)
-    stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
-    after = brokers.open("r2")
-    stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
-    commit(brokers.ports(), brokers.prepared(after))
-    assert brokers.ports().ledger.read().run == "r2"
 
 
 @on_brokers
@@ -91,16 +78,11 @@ def test_what_was_decided_last_waits_for_the_next_start(brokers: Brokers):
 
 
 @on_brokers
-def test_killed_when_it_was_published(brokers: Brokers):
-    """Repeated, it aborts what is left; and whoever had published the mark before can go on no more."""
-    batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        halt(brokers.ports("drop.halted", kill), FIRST)
-    (pair,) = batch.pairs
-    assert brokers.state(pair) is State.ONGOING
-    before = brokers.ports().ledger.read()
+def test_whoever_has_published_the_mark_before_can_go_on_no_more(brokers: Brokers):
+    """Nor can it when the query goes on."""
+    brokers.open("r1")
+    before = halt(brokers.ports(), FIRST)
     halted = halt(brokers.ports(), FIRST)
-    assert brokers.state(pair) is State.COMPLETE_ABORT
     stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, before))
     with pytest.raises(Killed):
         resume(brokers.ports("drop.resumed", kill), FIRST, halted)
@@ -120,15 +102,6 @@ def test_two_commands_do_not_mix(brokers: Brokers):
     for mark in (elsewhere, SECOND):
         error = stopped("EOS_REPLAY_NOT_FINISHED", lambda mark=mark: halt(own, mark))
         assert "recover /c --drop-planned" in error.hint
-
-
-@on_brokers
-def test_nothing_is_dropped_of_a_query_that_a_replay_has_not_finished(brokers: Brokers):
-    """It has begun nothing yet."""
-    own = brokers.ports()
-    intend(own, Unfinished("old", "/c", "/n", 0, ("line",)), Head("r", 3, (), 5, prefix=PREFIX))
-    error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST))
-    assert "replay /c --new /n --yes" in error.hint
 
 
 @on_brokers
@@ -193,11 +166,3 @@ def _before_it_publishes(does: Callable[[], None], patch: pytest.MonkeyPatch) ->
         publish(term, head, offsets)
 
     patch.setattr(SimulatedTerm, "publish", late)
-
-
-@on_brokers
-def test_a_query_that_the_ledger_does_not_know(brokers: Brokers):
-    """Nobody can tell what of it is decided; and what the coordinators know of a lost ledger stays."""
-    own, judged = brokers.ports(), Head("r1", 1, (), 5)
-    stopped("EOS_QUERY_UNKNOWN", lambda: commands.halt(own, FIRST, judged))
-    assert not list(brokers.ports().coordinator.known())

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.errors import Superseded
 from spark_eos.protocol.commands import SettledState, halt, hand_over, settled_state
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
@@ -20,22 +19,6 @@ HEIR = Successor("another", "/new")
 def taken(brokers: Brokers, seen: SettledState | None = None) -> bool:
     own = brokers.ports()
     return hand_over(own, HEIR, (seen or settled_state(own)).decision, PREFIX)
-
-
-@on_brokers
-def test_a_run_that_is_alive_decides_nothing_after_that(brokers: Brokers):
-    """It is told who goes on, and no restart helps: neither that of the run nor one at any other micro-batch."""
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-    batch = brokers.prepared(brokers.ports().ledger.read(), batch=1)
-    assert taken(brokers)
-    error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
-    assert isinstance(error, Superseded)
-    assert "/new" in error.message
-    assert not error.restart_helps
-    assert brokers.state(next(iter(batch.pairs))) is State.COMPLETE_ABORT
-    for number in (0, 1, 2):
-        stopped("EOS_QUERY_RETIRED", lambda number=number: brokers.open("r2", number))
-    assert brokers.ports().ledger.read().decision.batch == 0
 
 
 @on_brokers
@@ -84,31 +67,8 @@ def test_a_query_that_has_no_head_yet(brokers: Brokers):
 
 
 @on_brokers
-def test_killed_when_it_was_published(brokers: Brokers):
-    """Whoever does it again ends what is left open."""
-    batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        hand_over(brokers.ports("mirror.retired", kill), HEIR, None, PREFIX)
-    (pair,) = batch.pairs
-    assert brokers.state(pair) is State.ONGOING
-    assert taken(brokers)
-    assert brokers.state(pair) is State.COMPLETE_ABORT
-
-
-@on_brokers
 def test_a_drop_that_is_not_finished(brokers: Brokers):
     """It says by name what has to be done first."""
     commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
     halt(brokers.ports(), Unfinished(QUERY, "/old", "/old", 0, ()), brokers.ports().ledger.read())
     stopped("EOS_REPLAY_NOT_FINISHED", lambda: taken(brokers))
-
-
-@on_brokers
-def test_closed_by_an_operator_for_good(brokers: Brokers):
-    """`spark-eos mirror position` does not know who goes on."""
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-    own = brokers.ports()
-    assert hand_over(own, Successor("", ""), settled_state(own).decision, PREFIX)
-    error = stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1))
-    assert "mirror position" in error.message
-    assert not error.restart_helps

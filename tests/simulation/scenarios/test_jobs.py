@@ -54,16 +54,6 @@ class Forgetful:
 
 
 @on_brokers
-def test_a_sink_within_foreach_batch_begins_anywhere_and_leaves_out_what_it_likes(brokers: Brokers):
-    """A stream's ledger would ask who has written the micro-batches before."""
-    stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=7))
-    head = open_one(brokers, "r1", 7)
-    commit(brokers.ports(), brokers.prepared(head, 7))
-    assert commit(brokers.ports(), brokers.prepared(head, 9)).transactions == 1
-    assert open_one(brokers, "r2", 12).decision.batch == 9
-
-
-@on_brokers
 def test_what_is_decided_and_open_is_never_passed(brokers: Brokers):
     """Spark passes a micro-batch of a stream only when its commit has returned, with all of it ended."""
     head = brokers.open("r1")
@@ -118,15 +108,6 @@ def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink(brokers: Brok
     brokers.cluster.logs[LEDGER] = PartitionLog()
     stopped("EOS_LEDGER_HEAD_LOST", lambda: note_unwritten(brokers.ports(), 1, FIRST))
     stopped("EOS_LEDGER_HEAD_LOST", lambda: open_one(brokers, "r2", 2))
-
-
-@on_brokers
-def test_what_was_given_up_after_its_decision_is_written(brokers: Brokers):
-    """Spark aborts after every commit that raised."""
-    first = brokers.prepared(open_one(brokers, "r1"), 0)
-    brokers.dies("commit.decided", first)
-    abort(brokers.ports(), "r1", 0)
-    assert open_one(brokers, "r2", 1).unwritten is None
 
 
 @on_brokers

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol.commands import abort_undecided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import find_held, settle
 from spark_eos.protocol.head import Pair, Verdict
-from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import State
 from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 from tests.simulation.codes import OK
-from tests.simulation.ledger import LEDGER, PREFIX, QUERY
+from tests.simulation.ledger import LEDGER
 from tests.simulation.partition_log import PartitionLog
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
@@ -97,12 +95,3 @@ def test_a_ledger_that_was_lost_is_missed_by_what_was_opened_once_more(
     brokers.cluster.transaction_version = raised_to
     stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
     assert brokers.open("r3", begin_at=0).generation == 2
-
-
-@on_brokers
-def test_an_operator_leaves_the_trace_of_a_lost_ledger(brokers: Brokers):
-    """To take the ledger would make the coordinator forget that its last transaction was committed."""
-    commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-    brokers.cluster.logs[LEDGER] = PartitionLog()
-    stopped("EOS_QUERY_UNKNOWN", lambda: abort_undecided(brokers.ports(), QUERY))
-    assert brokers.state(Pair(ledger_name(PREFIX, QUERY), 0, 0)) is State.COMPLETE_COMMIT

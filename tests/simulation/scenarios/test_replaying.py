@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from spark_eos.protocol.checks import check_halts, finish_command
-from spark_eos.protocol.commands import (
-    Ended,
-    abort_undecided,
-    begin,
-    intend,
-    retire,
-)
+from spark_eos.protocol.commands import Ended, abort_undecided, begin, intend, retire
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import (
     NOBODY,
@@ -29,7 +21,6 @@ from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import State
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import PREFIX, QUERY
-from tests.support.models.dying_driver import Killed, kill
 
 OFFSETS = {"in": {"0": 4}}
 UNFINISHED = Unfinished(QUERY, "/old", "/new", 0, ('{"in":{"0":4}}',), ("v1", "{}"), ("v1", "{}"))
@@ -66,28 +57,12 @@ def test_what_stays_open_of_a_retired_query_is_told(brokers: Brokers):
 
 
 @on_brokers
-def test_a_decision_that_comes_first_is_kept(brokers: Brokers):
-    """A run that decides in the last moment: the one who retires it reads that, as it has taken the ledger."""
-    batch = brokers.prepared(brokers.open("r1"))
-    heads = []
-    commit(brokers.ports("commit.decided", lambda: heads.append(retire(brokers.ports(), QUERY, HEIR).head)), batch)
-    (head,) = heads
-    assert head.decision.batch == 0
-    assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
-    assert brokers.ports().ledger.read() == head
-
-
-@on_brokers
-def test_killed_when_it_was_published(brokers: Brokers):
-    """Repeated, it aborts what is left; for another successor it refuses."""
-    batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        retire(brokers.ports("replay.halted", kill), QUERY, HEIR)
+def test_a_query_that_is_retired_once_more(brokers: Brokers):
+    """Nothing is published; for another successor it is refused."""
+    brokers.open("r1")
     own = brokers.ports()
-    assert brokers.state(next(iter(batch.pairs))) is State.ONGOING
-    head = own.ledger.read()
-    assert retire(own, QUERY, HEIR) == Ended(head)
-    assert brokers.state(next(iter(batch.pairs))) is State.COMPLETE_ABORT
+    ended = retire(own, QUERY, HEIR)
+    assert retire(own, QUERY, HEIR) == ended == Ended(own.ledger.read())
     stopped("EOS_REPLAY_REFUSED", lambda: retire(own, QUERY, Successor("a third", "/third")))
 
 
@@ -104,8 +79,10 @@ def test_lost_rows_are_repaired_first(brokers: Brokers):
 
 @on_brokers
 def test_the_mark_for_sinks_that_have_no_head_yet(brokers: Brokers):
-    """Within foreachBatch, a sink may begin in mid-life: before its first decision, it looks at this one."""
+    """Within foreachBatch, a sink may begin in mid-life: before its first decision, it looks at this one. A query that
+    the ledger does not know is not retired else."""
     own, whole = brokers.ports(), ForeachBatchWrite(QUERY, WHOLE)
+    stopped("EOS_QUERY_UNKNOWN", lambda: retire(own, QUERY, HEIR))
     head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, write=whole)).head
     assert (head.write, head.marks) == (whole, Marks(successor=HEIR))
     assert retire(own, QUERY, HEIR).head == own.ledger.read() == head
@@ -138,15 +115,6 @@ def test_a_new_query_begins_where_the_replay_says(brokers: Brokers):
 
 
 @on_brokers
-def test_a_start_at_micro_batch_0_after_that(brokers: Brokers):
-    """As when the commit log was lost: it is there already, without rows."""
-    own = brokers.ports()
-    head = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX))
-    begin(own, UNFINISHED, OFFSETS, head)
-    stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, brokers.prepared(brokers.open("r1", 0))))
-
-
-@on_brokers
 def test_two_replays_to_one_place(brokers: Brokers):
     """The second one is told how to finish the first."""
     own, old = brokers.ports(), Head("r", 3, (), 5, prefix=PREFIX)
@@ -162,25 +130,9 @@ def test_the_one_topic_of_a_replay(brokers: Brokers):
     own, mark = brokers.ports(), replace(UNFINISHED, topic="copies")
     head = intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX))
     assert begin(own, mark, OFFSETS, head).marks.topic == "copies"
-
-    def opened(run: str, topic: str | None) -> Head:
-        return open_run(own, NewRun(run, 1, prefix=PREFIX, topic=topic))
-
-    for wrong in ("another", None):
-        stopped("EOS_REPLAY_OTHER_TOPIC", lambda wrong=wrong: opened("r1", wrong))
-    assert opened("r1", "copies").marks.topic == "copies"
-    stopped("EOS_REPLAY_OTHER_TOPIC", lambda: opened("r2", "another"))
-
-
-@on_brokers
-def test_a_replay_to_no_name_binds_its_query_all_the_same(brokers: Brokers):
-    """It has not retired the old one: whatever its topic is, it is not the old one's."""
-    own, mark = brokers.ports(), replace(UNFINISHED, topic="")
-    begin(own, mark, OFFSETS, intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX)))
-    stopped(
-        "EOS_REPLAY_OTHER_TOPIC",
-        lambda: open_run(own, NewRun("r1", 1, prefix=PREFIX, topic="copies")),
-    )
+    opened = open_run(own, NewRun("r1", 1, prefix=PREFIX, topic="copies"))
+    assert opened.marks.topic == "copies"
+    stopped("EOS_REPLAY_OTHER_TOPIC", lambda: open_run(own, NewRun("r2", 1, prefix=PREFIX, topic="another")))
 
 
 @on_brokers

@@ -143,15 +143,6 @@ def test_a_commit_that_slept_after_its_decision_looks_again(brokers: Brokers, se
 
 
 @on_brokers
-def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop(brokers: Brokers):
-    """They were visible."""
-    brokers.decided("commit.ended")
-    brokers.taken_by_retention()
-    (written,) = brokers.open("r2").decision.written
-    assert written.verdict is Verdict.COMMITTED
-
-
-@on_brokers
 def test_rows_that_retention_took_around_the_commit_cannot_be_told(brokers: Brokers):
     """They were there when it began, and readers may have seen them after: nobody can say that they are missing."""
     brokers.decided()
@@ -161,24 +152,18 @@ def test_rows_that_retention_took_around_the_commit_cannot_be_told(brokers: Brok
     assert not error.restart_helps
 
 
+@pytest.mark.parametrize(("aborted", "condition"), [(False, "EOS_OUTCOME_UNCLEAR"), (True, "EOS_DECISION_BROKEN")])
 @on_brokers
-def test_a_leader_that_does_not_answer_is_no_proof(brokers: Brokers):
-    """Neither that the rows are there, nor that they are not."""
-    brokers.decided()
-    own = brokers.ports()
-    own.data.partition = lambda *_: None
-    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
-    assert isinstance(error, Unclear)
-
-
-@on_brokers
-def test_a_leader_that_has_forgotten_its_producers(brokers: Brokers):
-    """A day after an operator has aborted it there, and nothing else was written: the log tells."""
+def test_a_leader_that_does_not_answer_is_no_proof(brokers: Brokers, aborted: bool, condition: str):
+    """Neither that the rows are there, nor that they are not. So it is with one that has forgotten its producers, a day
+    after an operator has aborted it there, and nothing else was written; but then, the log tells."""
     pair = brokers.decided().pair
-    brokers.aborted_by_hand(pair)
+    if aborted:
+        brokers.aborted_by_hand(pair)
     own = brokers.ports()
     own.data.partition = lambda *_: None
-    stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2", own=replace(own)))
+    error = stopped(condition, lambda: brokers.open("r2", own=own))
+    assert isinstance(error, Unclear) is not aborted
 
 
 def ending_late(brokers: Brokers, happens: Callable[[], object], ms: int = VALID_MS) -> Ports:
@@ -371,19 +356,6 @@ def test_all_that_are_broken_are_aborted_at_once(brokers: Brokers):
     ended = settle_decided(own, QUERY, and_abort_broken=True)
     assert dict(ended.verdicts) == dict.fromkeys(batch.pairs, Verdict.LOST)
     assert brokers.world.now < began_ms + 1_000
-
-
-@on_brokers
-def test_what_is_open_in_any_partition_was_not_committed(brokers: Brokers):
-    """Retention has passed one, and an operator has aborted the other; where the end does not fence, an open one in
-    which nothing is open may have been committed before."""
-    brokers.cluster.transaction_version = 1
-    pair, batch = brokers.prepared_in_two_partitions()
-    brokers.dies("commit.decided", batch)
-    brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
-    brokers.taken_by_retention()
-    stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
-    assert brokers.state(pair) is State.ONGOING
 
 
 @on_brokers

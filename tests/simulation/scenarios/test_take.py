@@ -144,15 +144,6 @@ def test_a_decision_of_the_same_run_is_told_by_the_ledgers_own_id(brokers: Broke
     assert brokers.heads == heads
 
 
-@on_brokers
-def test_a_decision_of_the_same_run_leaves_no_trace_once_the_ledger_is_taken(brokers: Brokers):
-    """As it is ahead of the run's next commit: see docs/design.md."""
-    decide(brokers, "r1", 0, 1)
-    assert take_ahead(brokers.ports(), "r1") is not None
-    cut(brokers, 1)
-    assert brokers.open("r2", 1).generation == 2
-
-
 @pytest.mark.parametrize("is_ahead", [False, True])
 @on_brokers
 def test_a_replaced_run_that_gets_the_ledger_back(brokers: Brokers, is_ahead: bool):
@@ -167,19 +158,6 @@ def test_a_replaced_run_that_gets_the_ledger_back(brokers: Brokers, is_ahead: bo
     cut(brokers, 2)
     stopped(CONDITION, lambda: take_ahead(brokers.ports(), "r1"))
     stopped(CONDITION, lambda: commit(brokers.ports(), body, ahead))
-
-
-@on_brokers
-def test_whoever_closes_a_query_leaves_what_tells(brokers: Brokers):
-    """The later run's tasks, where the ledger's own id does not tell any more: a head that belonged to no run would be
-    of that run's generation, too."""
-    decide(brokers, "r1", 0)
-    decide(brokers, "r2", 1)
-    brokers.take_the_ledger()
-    cut(brokers, 2)
-    stopped(CONDITION, lambda: abort_undecided(brokers.ports(), QUERY))
-    stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 1))
-    stopped(CONDITION, lambda: brokers.open("r3", 1))
 
 
 @pytest.mark.parametrize("level", [0, 2])

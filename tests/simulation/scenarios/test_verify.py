@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +14,7 @@ from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commands import hand_over, retire, settle_decided, settled_state
 from spark_eos.protocol.commit import CommitReport, commit
 from spark_eos.protocol.head import NOBODY, Decision, Successor, Verdict
+from spark_eos.protocol.open import NewRun, open_run
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.verify import (
     Verified,
@@ -26,6 +28,7 @@ from tests.simulation.by_hand import OUTPUT, Brokers, meanwhile, on_brokers, sto
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 
 MISSING = "EOS_ROWS_MISSING"
+HEIR = Successor("another", "/new")
 
 
 def committed(brokers: Brokers, *, aborted: bool, run: str = "r1", number: int = 0) -> CommitReport:
@@ -67,13 +70,14 @@ def test_a_young_transaction_that_was_aborted_in_its_partition_is_told(brokers: 
 
 
 @on_brokers
-def test_nothing_is_noted_by_a_run_that_was_replaced(brokers: Brokers):
+def test_nothing_is_noted_by_a_run_that_was_replaced_nor_for_another_error(brokers: Brokers):
     """Whoever has taken over looks itself."""
     report = committed(brokers, aborted=True)
     error = stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
-    stopped(MISSING, lambda: brokers.open("r2", 1))
     before = brokers.heads
+    busy = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
     with_missing_marked(brokers.ports(), "another", error)
+    assert with_missing_marked(brokers.ports(), brokers.ports().ledger.read().run, busy) is busy  # type: ignore[arg-type]
     assert brokers.heads == before
 
 
@@ -163,18 +167,6 @@ def test_a_commit_hands_on_what_others_hold(brokers: Brokers):
     stopped(MISSING, lambda: verify_visible(brokers.ports(), report.unverified))
 
 
-@on_brokers
-def test_a_start_leaves_to_its_commits_what_others_hold(brokers: Brokers):
-    """Without a verdict in the head, as nobody has looked."""
-    other = brokers.another_program()
-    first = committed(brokers, aborted=True).decision
-    head = brokers.open("r2", 1)
-    assert [w.verdict for w in head.decision.written] == [None]
-    assert unverified_starts(head) == starts_of(first)
-    other.end(commit=True)
-    stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
-
-
 def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
     """The first was aborted in its partition, where another program's transaction keeps readers from it; the process
     that has committed both knows that it could not look at it, and is gone now."""
@@ -187,26 +179,51 @@ def two_decisions(brokers: Brokers) -> tuple[Decision, Decision]:
     return first, second
 
 
+@pytest.mark.parametrize(
+    ("does", "held"),
+    [
+        (lambda own: open_run(own, NewRun(f"r{own.now_ms()}", 2, prefix=PREFIX)), None),
+        (lambda own: settle_decided(own, QUERY), None),
+        (verify_last, "EOS_OUTCOME_UNCLEAR"),
+        (lambda own: retire(own, QUERY, HEIR), "EOS_OUTCOME_UNCLEAR"),
+        (lambda own: hand_over(own, HEIR, settled_state(own).decision, PREFIX), "EOS_OUTCOME_UNCLEAR"),
+    ],
+    ids=["start", "settle", "end", "retire", "hand over"],
+)
 @on_brokers
-def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decision(brokers: Brokers):
-    """Whoever waits for the end of the query learns of them there, and so does its next start."""
+def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decision(
+    brokers: Brokers, does: Callable[[Ports], object], held: str | None
+):
+    """Whoever comes next learns of them there. They stay there, and those of the decision are left to be looked at; who
+    waits for the end of the query, or ends it for good, waits for them, as nobody else would ever look, and changes
+    nothing until then."""
     other = brokers.another_program()
     first, second = two_decisions(brokers)
     head = brokers.ports().ledger.read()
     assert (head.decision, head.unverified) == (second, starts_of(first))
-    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: verify_last(brokers.ports()))
-    assert "(and 1 more)" in error.message
-    started = brokers.open("r2", 2)
-    assert started.unverified == head.unverified and unverified_starts(started) == unverified_starts(head)
+    if held is None:
+        does(brokers.ports())
+    else:
+        stopped(held, lambda: does(brokers.ports()))
+    after = brokers.ports().ledger.read()
+    assert unverified_starts(after) == {**starts_of(first), **starts_of(second)} and after.marks == head.marks
     other.end(commit=True)
-    error = stopped(MISSING, lambda: verify_last(brokers.ports()))
+    error = stopped(MISSING, lambda: does(brokers.ports()))
     assert error.parameters["offset"] == next(iter(starts_of(first)))[1].offset
-    stopped(MISSING, lambda: brokers.open("r3", 2))
+    assert brokers.ports().ledger.read().marks.successor is None
 
 
-@pytest.mark.parametrize("by", ["a start", "a commit", "an operator"])
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda brokers: brokers.open("r2", 2),
+        lambda brokers: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 2)),
+        lambda brokers: settle_decided(brokers.ports(), QUERY),
+    ],
+    ids=["start", "commit", "settle"],
+)
 @on_brokers
-def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
+def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, does: Callable[[Brokers], object]):
     """As soon as others keep nobody from it any more."""
     other = brokers.another_program()
     first = committed(brokers, aborted=False).decision
@@ -214,68 +231,25 @@ def test_what_was_looked_at_goes_from_the_head(brokers: Brokers, by: str):
     commit(brokers.ports(), batch, verified=Verified(first, starts_of(first)))
     assert brokers.ports().ledger.read().unverified == starts_of(first)
     other.end(commit=True)
-    if by == "a start":
-        brokers.open("r2", 2)
-    elif by == "a commit":
-        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 2))
-    else:
-        settle_decided(brokers.ports(), QUERY)
+    does(brokers)
     assert brokers.ports().ledger.read().unverified == {}
 
 
+@pytest.mark.parametrize("decisions", [1, 2])
 @on_brokers
-def test_a_replay_knows_of_the_places_in_the_head(brokers: Brokers):
-    """The process that runs it looks at them in the background, as after any commit."""
-    brokers.another_program()
-    first, second = two_decisions(brokers)
-    batch = brokers.prepared(brokers.open("r2", 1), 1)
+def test_a_replay_hands_on_what_its_start_could_not_look_at(brokers: Brokers, decisions: int):
+    """The process that runs it looks at its own places and those in the head, as after any commit. After that of a
+    batch write nobody else would, as it notes that all is done."""
+    other = brokers.another_program()
+    made = two_decisions(brokers) if decisions == 2 else (committed(brokers, aborted=True).decision,)
+    number = decisions - 1
+    batch = brokers.prepared(brokers.open("r2", number), number)
     counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
     report = commit(brokers.ports(), counted)
-    assert report.replayed and report.unverified == starts_of(first)
-    assert starts_of(report.decision) == starts_of(second)
-
-
-@on_brokers
-def test_an_operator_who_settles_looks_at_the_places_in_the_head(brokers: Brokers):
-    """And leaves there what is still to be looked at."""
-    other = brokers.another_program()
-    first, second = two_decisions(brokers)
-    settle_decided(brokers.ports(), QUERY)
-    head = brokers.ports().ledger.read()
-    assert unverified_starts(head) == {**starts_of(first), **starts_of(second)}
+    assert report.replayed and starts_of(report.decision) == starts_of(made[-1])
+    assert report.unverified == (starts_of(made[0]) if decisions == 2 else {})
     other.end(commit=True)
-    stopped(MISSING, lambda: settle_decided(brokers.ports(), QUERY))
-
-
-@on_brokers
-def test_who_retires_a_query_waits_for_the_places_in_its_head(brokers: Brokers):
-    """Nobody would ever look at them after that: nothing is changed until they were."""
-    other = brokers.another_program()
-    two_decisions(brokers)
-    heir, own = Successor("another", "/new"), brokers.ports()
-    for retires in (
-        lambda: hand_over(own, heir, settled_state(own).decision, PREFIX),
-        lambda: retire(own, QUERY, heir),
-    ):
-        stopped("EOS_OUTCOME_UNCLEAR", retires)
-        assert brokers.ports().ledger.read().marks.successor is None
-    other.end(commit=True)
-    stopped(MISSING, lambda: retire(own, QUERY, heir))
-    stopped(MISSING, lambda: hand_over(own, heir, settled_state(own).decision, PREFIX))
-    assert brokers.ports().ledger.read().marks.successor is None
-
-
-@on_brokers
-def test_a_replay_hands_on_what_its_start_could_not_look_at(brokers: Brokers):
-    """After that of a batch write nobody else would look, as it notes that all is done."""
-    other = brokers.another_program()
-    first = committed(brokers, aborted=True)
-    batch = brokers.prepared(brokers.open("r2"))
-    counted = replace(batch, reports=(replace(batch.reports[0], written=None),))
-    report = commit(brokers.ports(), counted)
-    assert report.replayed and starts_of(report.decision) == starts_of(first.decision)
-    other.end(commit=True)
-    stopped(MISSING, lambda: verify_visible(brokers.ports(), starts_of(report.decision)))
+    stopped(MISSING, lambda: verify_visible(brokers.ports(), {**report.unverified, **starts_of(report.decision)}))
 
 
 @on_brokers
@@ -292,18 +266,13 @@ def test_whoever_waits_for_the_end_waits_for_others(brokers: Brokers):
 
 
 @on_brokers
-def test_a_query_that_has_decided_nothing_has_nothing_to_look_at(brokers: Brokers):
-    """Nor has one that the ledger does not know."""
-    verify_last(brokers.ports())
-    brokers.open("r1")
-    verify_last(brokers.ports())
-
-
-@on_brokers
 def test_a_query_that_has_committed_something_has_a_head_that_knows_of_it(brokers: Brokers):
-    """Where the ledger has none, or one before it, the head that names the micro-batch was lost."""
+    """Where the ledger has none, or one before it, the head that names the micro-batch was lost. A query that has
+    decided nothing has nothing to look at."""
+    verify_last(brokers.ports())
     stopped("EOS_LEDGER_HEAD_MISSING", lambda: verify_last(brokers.ports(), 0))
     brokers.open("r1")
+    verify_last(brokers.ports())
     stopped("EOS_LEDGER_TRUNCATED", lambda: verify_last(brokers.ports(), 0))
     committed(brokers, aborted=False)
     verify_last(brokers.ports(), 0)
@@ -354,16 +323,6 @@ def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verd
     assert set(starts_of(several)) == {(written.pair, probe) for probe in begins}
     assert starts_of(several.judged({written.pair: Verdict.COMMITTED})) == {}
     assert starts_of(None) == {}
-
-
-@on_brokers
-def test_other_errors_are_not_noted(brokers: Brokers):
-    """Only rows that are missing are."""
-    brokers.open("r1")
-    before = brokers.heads
-    error = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
-    assert with_missing_marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
-    assert brokers.heads == before
 
 
 @on_brokers

@@ -55,6 +55,8 @@ MARKS = {
         (replace(decided(8, COMMITTED), earlier=("e",)), Start(7, run="e"), Status.SUPERSEDED),
         (replace(NEW, marks=MARKS[Status.OTHER_TOPIC]), Start(0, topic="only"), Status.WRITES),
         (replace(NEW, marks=MARKS[Status.OTHER_TOPIC]), Start(0), Status.WRITES),
+        (replace(NEW, marks=MARKS[Status.OTHER_TOPIC]), Start(0, topic="another"), Status.OTHER_TOPIC),
+        (replace(NEW, marks=Marks(topic="")), Start(0, topic="another"), Status.OTHER_TOPIC),
     ],
 )
 def test_what_a_start_does(head, start, found):
