@@ -183,43 +183,44 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
     assert requests <= max([sum(p.partition == n for _, p in places) for n in (0, 1)])
 
 
-def test_silence_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any transaction of the partition."""
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {})
+@pytest.mark.parametrize(
+    ("answers", "says"), [({}, None), ({("out", 0): (FetchResponse(1, 0), b"")}, Visibility.EXPIRED)]
+)
+def test_a_place_that_cannot_be_fetched_is_looked_at_alone(
+    answers: dict[tuple[str, int], object], says: Visibility | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where retention has taken it: the log may still tell of an abort. Silence is no outcome of any transaction of
+    the partition."""
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: answers)
     own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     monkeypatch.setattr(own, "_gone", lambda _: set())
-    places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]
-    assert own.look_each(places) == dict.fromkeys(places)
-
-
-def test_a_place_that_cannot_be_fetched_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where retention has taken it: the log may still tell of an abort."""
-    refused = FetchResponse(1, 0)
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {("out", 0): (refused, b"")})
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
     monkeypatch.setattr(own, "look", lambda pair, probe: Visibility.EXPIRED)
-    assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): Visibility.EXPIRED}
+    places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]
+    assert own.look_each(places) == dict.fromkeys(places, says)
 
 
-def gone(*moments: float, answers: tuple[float, ...] = ()) -> bool:
-    """What a place counts as at the last of these moments, in seconds, at which the cluster has not had it."""
-    absences = Absences(MISSING_S, LOOKS_S)
-    for at in sorted({*moments, *answers}):
-        if at in answers:
-            absences.is_there(("out", 0))
+@pytest.mark.parametrize(
+    ("looks", "is_gone"),
+    [
+        ({0.0: "missing"}, False),
+        ({0.0: "missing", 10.0: "missing", 20.0: "missing"}, False),
+        ({0.0: "missing", 10.0: "missing", 20.0: "missing", 20.5: "missing"}, True),
+        ({0.0: "missing", 18_000.0: "missing"}, False),
+        ({0.0: "missing", 1.0: "there", 10.0: "missing", 20.5: "missing"}, False),
+        ({0.0: "missing", 1.0: "there", 10.0: "missing", 20.5: "missing", 30.5: "missing"}, True),
+        ({0.0: "missing topic", 10.0: "missing", 25.0: "missing topic"}, False),
+    ],
+)
+def test_a_place_is_gone_when_it_was_missing_at_every_look_for_a_while(looks: dict[float, str], is_gone: bool):
+    """One look is none, however long ago another one was, or what was answered in between. A topic that was there again
+    with fewer partitions was not missing all the time."""
+    absences, said = Absences(MISSING_S, LOOKS_S), None
+    for at, what in looks.items():
+        if what == "there":
+            absences.is_there(("out", 1))
         else:
-            said = absences.is_gone(("out", 0), at)
-    return said
-
-
-def test_a_place_is_gone_when_it_was_missing_at_every_look_for_a_while():
-    """One look is none, however long ago another one was, or what was answered in between."""
-    assert not gone(0.0)
-    assert not gone(0.0, 10.0, 20.0)
-    assert gone(0.0, 10.0, 20.0, 20.5)
-    assert not gone(0.0, 18_000.0)
-    assert not gone(0.0, 10.0, 20.5, answers=(1.0,))
-    assert gone(0.0, 10.0, 20.5, 30.5, answers=(1.0,))
+            said = absences.is_gone(("out", 1), at, as_topic=what == "missing topic")
+    assert said is is_gone
 
 
 @pytest.mark.parametrize("of_many", [False, True])
@@ -260,14 +261,6 @@ def test_a_topic_of_many_partitions_that_is_gone(of_many: bool, monkeypatch: pyt
     for _ in range(22 if of_many else 2):
         said = own.look_each(places) if of_many else {place: own.look(*place) for place in places}
     assert said == dict.fromkeys(places, Visibility.EXPIRED)
-
-
-def test_a_topic_that_is_there_again_with_fewer_partitions():
-    """Was not missing all the time."""
-    absences = Absences(MISSING_S, LOOKS_S)
-    for at, as_topic in ((0.0, True), (10.0, False), (25.0, True)):
-        said = absences.is_gone(("out", 1), at, as_topic=as_topic)
-    assert not said
 
 
 def test_a_partition_of_a_topic_that_was_made_anew_with_fewer(monkeypatch: pytest.MonkeyPatch):

@@ -60,18 +60,28 @@ def test_offsets_that_are_too_many_to_print_are_compared_all_the_same():
         compare(MicroBatch("r", 7, (), now), Decision(7, 0, 0, 0, 0, was, last.written))
 
 
-# A checkpoint older than the output
+# A checkpoint older than the output, or a replay that differs
 
 
-def test_behind_what_is_all_visible():
-    """The decided offsets, and that a new checkpoint goes on there."""
-    error = checkpoint_behind(decided(COMMITTED, COMMITTED), 3)
-    assert 'micro-batch 7 of this query is decided: its input ended at the offsets {"flights": {"0": 23, "1": 5}}.' in (
-        error.message
-    )
-    assert phrase("from_group") in error.hint
-    assert "startingOffsets" in error.hint
-    assert error.parameters["offsets"] == ENDS
+@pytest.mark.parametrize(
+    ("verdicts", "waits"),
+    [
+        ((COMMITTED, COMMITTED), ""),
+        ((COMMITTED, LOST, None), "1 of the 3 transactions of micro-batch 7 were lost"),
+        ((COMMITTED, None), "still to be committed"),
+    ],
+)
+def test_a_new_checkpoint_is_recommended_where_all_rows_are_visible(verdicts, waits):
+    """Before the decision, and in its place with other offsets. Else the group is past rows that nobody sees, and only
+    the right replay writes them again."""
+    behind = checkpoint_behind(decided(*verdicts), 3)
+    with pytest.raises(Diverged) as diverged:
+        compare(MicroBatch("r", 7, (), {"flights": {"0": 24}}), decided(*verdicts))
+    for error in (behind, diverged.value):
+        assert (phrase("from_group") in error.hint) is not bool(waits)
+        assert (NEVER in error.hint) is bool(waits) and waits in error.hint
+    assert behind.parameters["offsets"] == ENDS
+    assert ("decided and made visible" in diverged.value.message) is not bool(waits)
 
 
 def test_behind_without_a_group():
@@ -89,45 +99,6 @@ def test_a_micro_batch_that_was_never_decided_here():
     for error in (behind, diverged.value):
         assert "visible" not in str(error)
         assert "continues exactly" in str(error) and "compare the output with the input" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "why"),
-    [
-        ((COMMITTED, LOST, None), "1 of the 3 transactions of micro-batch 7 were lost, and only its replay"),
-        ((COMMITTED, None), "the transactions of micro-batch 7 are still to be committed"),
-    ],
-)
-def test_behind_what_is_not_all_visible(verdicts, why):
-    """The group is past rows that nobody sees: no new checkpoint."""
-    error = checkpoint_behind(decided(*verdicts), 3)
-    assert why in error.hint
-    assert NEVER in error.hint
-    assert phrase("from_group") not in error.hint
-
-
-# A replay that differs
-
-
-def test_diverged_from_what_is_all_visible():
-    """Three causes, a copied checkpoint among them; and the way on."""
-    with pytest.raises(Diverged) as caught:
-        compare(MicroBatch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
-    assert "decided and made visible" in caught.value.message
-    assert 'offsets: decided {"flights": {"0": 23, "1": 5}}, now {"flights": {"0": 24}}' in caught.value.message
-    for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one continued"):
-        assert cause in caught.value.hint
-    assert phrase("from_group") in caught.value.hint
-
-
-@pytest.mark.parametrize("verdict", [LOST, None])
-def test_diverged_while_rows_wait(verdict):
-    """Only the right replay writes them again."""
-    with pytest.raises(Diverged) as caught:
-        compare(MicroBatch("r", 7, ()), decided(COMMITTED, verdict))
-    assert "made visible" not in caught.value.message
-    assert NEVER in caught.value.hint
-    assert phrase("from_group") not in caught.value.hint
 
 
 # The others

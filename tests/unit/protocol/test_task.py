@@ -43,7 +43,8 @@ def test_a_batch_after_the_last_decision_is_written():
 
 
 def test_a_replay_digests_and_deals_as_the_decision_did():
-    """Whatever this version, or the user, would do now; a new micro-batch goes by that."""
+    """Whatever this version, or the user, would do now; a new micro-batch goes by that, else by what the query had when
+    it began, as a key would be on two partitions otherwise."""
     head = decided(7, COMMITTED, LOST)
     by = {"digest_by": Digest.CHUNKS, "partitioner": "murmur2"}
     for partition in (0, 1):
@@ -51,24 +52,14 @@ def test_a_replay_digests_and_deals_as_the_decision_did():
         assert (work.digest_by, work.partitioner) == (Digest.ROWS, "murmur2_random")
     new = assign(head, 8, 0, attempt=0, **by)
     assert (new.digest_by, new.partitioner) == (Digest.CHUNKS, "murmur2")
-
-
-def test_a_query_keeps_its_partitioner():
-    """The default when it began, unless the user says another one: else a key would be on two partitions."""
-    head = Head("r", 3, (), 5, partitioner="murmur2_random")
-    assert assign(head, 0, 0, attempt=0).partitioner == "murmur2_random"
-    assert assign(head, 0, 0, attempt=0, partitioner="fnv1a").partitioner == "fnv1a"
+    assert assign(Head("r", 3, (), 5, partitioner="fnv1a"), 0, 0, attempt=0).partitioner == "fnv1a"
 
 
 def test_only_what_was_lost_is_written_again():
-    """Under the next revision's name."""
+    """Under the next revision's name. Where all of it was lost, nothing binds it to the tasks that there were."""
     head = decided(7, COMMITTED, LOST, COMMITTED, rev=2)
     assert [assign(head, 7, p, attempt=0).work for p in range(4)] == [Work.COUNT, Work.REPAIR, Work.COUNT, Work.COUNT]
     assert assign(head, 7, 1, attempt=0).name == TaskId(3, 1, 1, rev=3)
-
-
-def test_a_batch_that_was_lost_as_a_whole_is_rewritten_by_any_number_of_tasks():
-    """Nothing of it is visible, so nothing binds it to the tasks that there were."""
     assert {assign(decided(7, LOST, LOST), 7, p, attempt=0).work for p in range(9)} == {Work.REPAIR}
 
 
@@ -113,42 +104,37 @@ def test_what_the_broker_holds_is_what_was_written(described):
 
 def test_with_two_phase_commit_only_what_never_expires_is_handed_over():
     """A coordinator that took the request for another one would let a decided transaction expire."""
-    own = Pair("id", 7, 3)
-    check_held(own, Description(own, State.ONGOING, 0, NEVER_MS), two_phase=True)
-    check_held(own, Description(own, State.ONGOING, 0, 60_000))
-    with pytest.raises(ProtocolStop, match="60000 ms") as caught:
-        check_held(own, Description(own, State.ONGOING, 0, 60_000), two_phase=True)
+    check_held(OWN, replace(HELD, timeout_ms=NEVER_MS), two_phase=True)
+    with pytest.raises(ProtocolStop, match="1000 ms") as caught:
+        check_held(OWN, HELD, two_phase=True)
     assert caught.value.condition == "EOS_TWO_PHASE_EXPIRES"
 
 
-BEGINS = {("t", 0): 7, ("t", 1): 0}
+BEGINS, LASTS = {("t", 0): 7, ("t", 1): 0}, {("t", 0): 4, ("t", 1): 0}
 
 
-def test_a_transaction_begins_where_the_task_has_written_first():
-    """In each partition; those of others do not matter."""
+def test_a_transaction_is_what_the_task_has_written():
+    """It begins in each partition with the first record, and ends with the last one, as far as both sides know; other
+    partitions do not matter."""
     check_begins(OWN, BEGINS, {**BEGINS, ("u", 0): 9})
-
-
-@pytest.mark.parametrize("begins", [{**BEGINS, ("t", 0): 9}, {("t", 0): 7}, {}])
-def test_a_transaction_that_has_begun_once_more_is_not_handed_over(begins):
-    """Its first rows are gone, and the coordinator describes it as if nothing were."""
-    with pytest.raises(Unclear, match="somebody has aborted it") as caught:
-        check_begins(OWN, BEGINS, begins)
-    assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
-
-
-LASTS = {("t", 0): 4, ("t", 1): 0}
-
-
-def test_a_transaction_ends_where_the_task_has_written_last():
-    """As far as both sides know."""
     check_ends(OWN, LASTS, [Probe("t", 0, 7, 4), Probe("t", 1, 0), Probe("u", 0, 9, 9)])
 
 
-@pytest.mark.parametrize("last", [3, 0])
-def test_a_transaction_that_has_lost_its_last_rows_is_not_handed_over(last):
-    """An unclean election takes what was acknowledged; where it begins does not tell."""
-    with pytest.raises(Unclear, match="but the transaction ends with") as caught:
+@pytest.mark.parametrize(
+    ("begins", "last", "said"),
+    [
+        ({**BEGINS, ("t", 0): 9}, 4, "somebody has aborted it"),
+        ({("t", 0): 7}, 4, "somebody has aborted it"),
+        ({}, 4, "somebody has aborted it"),
+        (BEGINS, 3, "but the transaction ends with"),
+        (BEGINS, 0, "but the transaction ends with"),
+    ],
+)
+def test_a_transaction_that_has_lost_rows_is_not_handed_over(begins, last, said):
+    """The first ones, where it has begun once more, which the coordinator describes as if nothing were; or the last
+    ones, by an unclean election."""
+    with pytest.raises(Unclear, match=said) as caught:
+        check_begins(OWN, BEGINS, begins)
         check_ends(OWN, LASTS, [Probe("t", 0, 7, last)])
     assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
 
