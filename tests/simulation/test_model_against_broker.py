@@ -18,10 +18,10 @@ import pytest
 from spark_eos.base.retry import retrying
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.net.schema import BOOL, INT16, INT64, STRING, Int16, Int32, Int64, Record, Request, record
 from spark_eos.kafka.requests.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
-from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
+from spark_eos.kafka.requests.end_txn import end_txns
+from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.waiting import TIMEOUT
 
@@ -37,28 +37,6 @@ TIMEOUT_MS = 60_000
 LOOK_S = 0.005
 TRIES = round(TIMEOUT / LOOK_S)
 
-_END = record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, committed=BOOL)
-
-
-class Ended(Record):
-    """An answer to EndTxn 4."""
-
-    throttle_time_ms: Int32
-    error_code: Int16
-
-
-class EndedAndFenced(Ended):
-    """An answer to EndTxn 5."""
-
-    producer_id: Int64
-    producer_epoch: Int16
-
-
-END_TXN = {
-    4: Request("EndTxn", 26, 4, 4, asks=_END, answers=Ended),
-    5: Request("EndTxn", 26, 5, 5, asks=_END, answers=EndedAndFenced),
-}
-
 
 @dataclass
 class Broker:
@@ -69,14 +47,8 @@ class Broker:
     timeout_ms: int = TIMEOUT_MS
 
     def init(self, name: str) -> Reply:
-        values = {
-            "transactional_id": self.prefix + name,
-            "transaction_timeout_ms": self.timeout_ms,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-        answer = self._ask(name, INIT_PRODUCER_ID, values)
-        return Reply(answer.error_code, (answer.producer_id, answer.producer_epoch))
+        code, *pair = _answer(lambda: ask_init(self.client, self.prefix + name, self.timeout_ms))
+        return Reply(code, tuple(pair))
 
     def add(self, name: str, producer_id: int, epoch: int, place: Place) -> Reply:
         values = {
@@ -85,29 +57,29 @@ class Broker:
             "producer_epoch": epoch,
             "topics": [{"name": place[0], "partitions": [place[1]]}],
         }
-        answer = self._ask(name, ADD_PARTITIONS_TO_TXN, values)
-        return Reply(answer.results[0].partitions[0].partition_error_code)
+
+        def ask() -> Any:
+            node, _ = self.client.coordinator(self.prefix + name, 10)
+            return None if node is None else self.client.ask(node, ADD_PARTITIONS_TO_TXN, values)
+
+        return Reply(_answer(ask).results[0].partitions[0].partition_error_code)
 
     def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int) -> Reply:
-        values = {
-            "transactional_id": self.prefix + name,
-            "producer_id": producer_id,
-            "producer_epoch": epoch,
-            "committed": commit,
-        }
-        return Reply(self._ask(name, END_TXN[version], values).error_code)
+        who = self.prefix + name, producer_id, epoch
+        return Reply(_answer(lambda: end_txns(self.client, [who], commit, version=version)[who[0]]))
 
     def describe(self, name: str) -> tuple[str, int, int]:
         state = describe_transactions(self.client, [self.prefix + name])[0]
         return state.transaction_state, state.producer_id, state.producer_epoch
 
-    def _ask(self, name: str, request: Request, values: dict[str, Any]) -> Any:
-        for _ in retrying(30):
-            node, _ = self.client.coordinator(self.prefix + name, 10)
-            answer = None if node is None else self.client.ask(node, request, values)
-            if answer is not None:
-                return answer
-        raise AssertionError(f"nobody knows the coordinator of {name}")
+
+def _answer(ask: Callable[[], Any]) -> Any:
+    """Asked until somebody answers."""
+    for _ in retrying(30):
+        answer = ask()
+        if answer is not None:
+            return answer
+    raise AssertionError("nobody answers")
 
 
 @dataclass

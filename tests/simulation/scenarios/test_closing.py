@@ -35,28 +35,19 @@ FIRST = Unfinished(QUERY, "/c", "/c", -1, ())
 
 @on_brokers
 def test_what_is_decided_is_committed_by_an_operator(brokers: Brokers):
-    """And the run is not disturbed: whoever carries out a decision, it is the same."""
+    """And the run is not disturbed: whoever carries out a decision, it is the same. What an attempt that came late
+    begins after that under its id can be aborted: nothing else would end it."""
     name = brokers.decided().pair.id
     own = brokers.ports()
     assert is_waiting(own.ledger.read().decision, name)
     ended = settle_decided(own, QUERY)
     assert [(pair.id, verdict) for pair, verdict in ended.verdicts] == [(name, Verdict.COMMITTED)]
-    assert own.ledger.read().run == "r1"
+    assert own.ledger.read().run == "r1" and not is_waiting(own.ledger.read().decision, name)
     assert settle_decided(own, QUERY).verdicts == ended.verdicts
-
-
-@on_brokers
-def test_what_begins_under_an_id_of_a_settled_decision_can_be_aborted(brokers: Brokers):
-    """An attempt that came late took the id when its transaction was committed: nothing else would end that one."""
-    name = brokers.decided().pair.id
-    own = brokers.ports()
-    settle_decided(own, QUERY)
-    assert not is_waiting(own.ledger.read().decision, name)
-    late = brokers.prepared(own.ledger.read())
-    assert [pair.id for pair in late.pairs] == [name]
-    assert own.coordinator.describe([name])[name].state is State.ONGOING
+    (late,) = brokers.prepared(own.ledger.read()).pairs
+    assert late.id == name and brokers.state(late) is State.ONGOING
     assert abort_undecided(own, QUERY).left == frozenset()
-    assert own.coordinator.describe([name])[name].state is State.COMPLETE_ABORT
+    assert brokers.state(late) is State.COMPLETE_ABORT
 
 
 def drops(own: Ports) -> object:
