@@ -248,7 +248,7 @@ def open_at_rest(run: Run) -> list[set[Place]]:
     return rests
 
 
-def played(seeds: int, extras: Extras) -> list[Run]:
+def runs_with(seeds: int, extras: Extras) -> list[Run]:
     """So many schedules that have these extras. Raises Violation."""
     return [play(draw(random.Random(seed), None, extras)) for seed in range(seeds)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from . import invariants
 from .plan import Plan
-from .play import Run, play, played
+from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike, Violation
 
@@ -47,7 +47,7 @@ def _run(fault: Fault, *, sets: bool = True) -> Run:
 
 def test_many_go_on_and_some_lose_it_once_more() -> None:
     """What the other schedules of the tests have, too."""
-    begun = [one for one in played(SEEDS, Extras(begins=1.0)) if one.query.begin_at is not None]
+    begun = [one for one in runs_with(SEEDS, Extras(begins=1.0)) if one.query.begin_at is not None]
     again = [one for one in begun if one.query.stops.count(MISSING) > 1]
     excused = [one for one in begun if one.watch.excused]
     assert len(begun) > SEEDS // 10 and again and len(excused) < len(begun) // 3
@@ -70,30 +70,26 @@ def _lost(at: str, strike: Strike = Strike.LEDGER_LOST) -> Fault:
     return Fault(0, strike, 3, at)
 
 
-def _aborts(*steps: Fault, rows: tuple[int, ...]) -> tuple[list[str], bool]:
-    """How a query ends, each time, and whether all its rows are visible."""
+@pytest.mark.parametrize(
+    ("steps", "rows", "stops"),
+    [
+        # Known, and excused: the process that has committed them finds that they are missing, and has no ledger to note
+        # it in. Who begins a new one by ``ledger.begin`` says that they are there
+        ((ABORTED, _lost("commit: end eos-q-1-1")), (8, 3), [MISSING, "done"]),
+        ((ABORTED, _lost("commit log")), (8, 3), [MISSING, "done"]),
+        # That process has its head in memory, and publishes it once more, with what it has found
+        ((ABORTED, _lost("commit log", Strike.LEDGER_TRIMMED)), (8, 3), [ROWS_MISSING]),
+        # These were looked at before there was another decision
+        ((ABORTED, Fault(0, Strike.STALL, 1, "commit log"), _lost("commit log")), (8, 3, 4), [ROWS_MISSING]),
+    ],
+)
+def test_rows_that_were_aborted_before_the_ledger_was_lost_or_emptied(
+    steps: tuple[Fault, ...], rows: tuple[int, ...], stops: list[str]
+) -> None:
+    """Of the last micro-batch, or of the one before."""
     run = play(Schedule(Plan(rows=rows, tasks=(2,), sets_begin=True), (_then(*steps),)))
-    assert not run.watch.excused
-    return run.query.stops, run.watch.seen.keys() == set(range(sum(rows)))
-
-
-@pytest.mark.parametrize("at", ["commit: end eos-q-1-1", "commit log"])
-def test_rows_that_were_aborted_before_the_ledger_was_lost(at: str) -> None:
-    """Known, and excused: the process that has committed them finds that they are missing, and has no ledger to note it
-    in. Who begins a new one by ``ledger.begin`` says that they are there."""
-    assert _aborts(ABORTED, _lost(at), rows=(8, 3)) == ([MISSING, "done"], False)
-
-
-def test_rows_that_were_aborted_before_the_ledger_was_emptied() -> None:
-    """That process has its head in memory, and publishes it once more, with what it has found."""
-    trimmed = _lost("commit log", Strike.LEDGER_TRIMMED)
-    assert _aborts(ABORTED, trimmed, rows=(8, 3)) == ([ROWS_MISSING], False)
-
-
-def test_rows_of_the_micro_batch_before_the_last_one() -> None:
-    """These were looked at before there was another decision."""
-    stall = Fault(0, Strike.STALL, 1, "commit log")
-    assert _aborts(ABORTED, stall, _lost("commit log"), rows=(8, 3, 4)) == ([ROWS_MISSING], False)
+    assert run.query.stops == stops
+    assert not run.watch.excused and run.watch.seen.keys() != set(range(sum(rows)))
 
 
 def test_no_other_rows_are_excused() -> None:

@@ -16,42 +16,33 @@ AS_IT_WAS, WITH_MORE_ROWS, TORN = 0, len(LOSSES), 3 * len(LOSSES)
 BEHIND = "EOS_CHECKPOINT_BEHIND"
 
 
-def _stops(lost: str, at: str, how: int = AS_IT_WAS, batch: int = 2) -> list[str]:
-    """How a query of four micro-batches ends, each time, that loses files at a point of this micro-batch."""
+@pytest.mark.parametrize(
+    ("batch", "lost", "how", "at", "stops"),
+    [
+        # A commit that is lost is made again: the micro-batch was decided
+        (1, "commits", AS_IT_WAS, "offset log", ["done"]),
+        (1, "commits", TORN, "offset log", ["EOS_CHECKPOINT_DAMAGED", "done"]),
+        # Whatever a micro-batch reads that is planned anew, it is decided for the first time, or as it was
+        (2, "offsets", AS_IT_WAS, "commit.verified", ["done"]),
+        (2, "offsets", WITH_MORE_ROWS, "commit.verified", ["done"]),
+        (2, "offsets", AS_IT_WAS, "commit.decided", ["done"]),
+        (2, "offsets", WITH_MORE_ROWS, "commit.decided", ["EOS_REPLAY_DIVERGED"]),
+        # The output is ahead of a checkpoint of yesterday by two micro-batches or more; by one, that is planned anew
+        (2, "both of two", AS_IT_WAS, "commit.decided", [BEHIND]),
+        (2, "both of all", AS_IT_WAS, "commit.decided", [BEHIND]),
+        (2, "both of two", AS_IT_WAS, "commit.verified", ["done"]),
+        # Nobody knows any more where the query began; else, Spark runs what it has the offsets of, and has passed
+        (1, "offsets", AS_IT_WAS, "offset log", ["EOS_CHECKPOINT_DAMAGED"]),
+        (2, "offsets", AS_IT_WAS, "offset log", [BEHIND]),
+    ],
+)
+def test_a_query_whose_machine_dies(batch: int, lost: str, how: int, at: str, stops: list[str]) -> None:
+    """How a query of four micro-batches ends, each time after that, that loses files at a point of one of them."""
     fault = Fault(0, Strike.CHECKPOINT_LOST, LOSSES.index(lost) + how, at)
     for _ in range(batch):
         fault = Fault(0, Strike.STALL, 1, "commit log", fault)
-    return play(Schedule(Plan(rows=(3, 4, 3, 6), tasks=(2,)), (fault,))).query.stops
-
-
-def test_a_commit_that_is_lost_is_made_again() -> None:
-    """The micro-batch runs again, and was decided."""
-    assert _stops("commits", "offset log", batch=1) == ["died", "done"]
-    assert _stops("commits", "offset log", TORN, batch=1) == ["died", "EOS_CHECKPOINT_DAMAGED", "done"]
-
-
-@pytest.mark.parametrize("how", [AS_IT_WAS, WITH_MORE_ROWS])
-def test_a_micro_batch_that_is_planned_anew_before_its_decision(how: int) -> None:
-    """Whatever it reads now, it is decided for the first time."""
-    assert _stops("offsets", "commit.verified", how) == ["died", "done"]
-
-
-def test_a_micro_batch_that_is_planned_anew_after_its_decision() -> None:
-    """It must be the same as it was."""
-    assert _stops("offsets", "commit.decided") == ["died", "done"]
-    assert _stops("offsets", "commit.decided", WITH_MORE_ROWS) == ["died", "EOS_REPLAY_DIVERGED"]
-
-
-@pytest.mark.parametrize("lost", ["both of two", "both of all"])
-def test_a_checkpoint_of_yesterday(lost: str) -> None:
-    """The output is ahead of it by two micro-batches or more; by one, that one is only planned anew."""
-    assert _stops(lost, "commit.decided") == ["died", BEHIND]
-    assert _stops("both of two", "commit.verified") == ["died", "done"]
-
-
-def test_the_first_offsets_that_are_lost_after_their_commit() -> None:
-    """Nobody knows any more where the query began."""
-    assert _stops("offsets", "offset log", batch=1) == ["died", "EOS_CHECKPOINT_DAMAGED"]
+    run = play(Schedule(Plan(rows=(3, 4, 3, 6), tasks=(2,)), (fault,)))
+    assert run.query.stops == ["died", *stops]
 
 
 def test_the_first_offsets_and_the_ledger_are_lost() -> None:
@@ -67,8 +58,3 @@ def test_the_first_offsets_and_the_ledger_are_lost() -> None:
     )
     run = play(Schedule(Plan(rows=(1, 3), tasks=(2, 2, 2), transaction_version=0), faults))
     assert run.query.stops == ["died", "died", "died", "EOS_CHECKPOINT_DAMAGED", "EOS_LEDGER_HEAD_LOST"]
-
-
-def test_offsets_that_are_behind_the_commits() -> None:
-    """Spark runs what it has the offsets of, though it has passed that."""
-    assert _stops("offsets", "offset log") == ["died", BEHIND]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .plan import Plan
-from .play import Run, play, played
+from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike
 
@@ -36,7 +36,7 @@ def test_the_end_of_a_query_whose_repair_is_lost() -> None:
 
 def test_how_many_losses_nobody_notices() -> None:
     """Those where the ledger was taken again after the decision, and before somebody could ask; they are few."""
-    cut = [one for one in played(SEEDS, Extras(cuts=1.0)) if one.world.struck[Strike.LEDGER_CUT]]
+    cut = [one for one in runs_with(SEEDS, Extras(cuts=1.0)) if one.world.struck[Strike.LEDGER_CUT]]
     excused = [one for one in cut if one.watch.excused]
     stopped = [one for one in cut if TRUNCATED in one.query.stops]
     assert excused and stopped and len(excused) < len(cut) // 20

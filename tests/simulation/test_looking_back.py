@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from .plan import Deal, Plan
-from .play import Run, play, played
+from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike
 
@@ -65,5 +65,5 @@ def test_an_abort_while_its_coordinator_is_about_to_abort_it(
 
 def test_schedules_with_such_aborts() -> None:
     """Beside whatever else happens."""
-    told = sum("EOS_ROWS_MISSING" in run.query.stops for run in played(SEEDS, Extras(aborts=1.0)))
+    told = sum("EOS_ROWS_MISSING" in run.query.stops for run in runs_with(SEEDS, Extras(aborts=1.0)))
     assert told > SEEDS // 20

@@ -9,13 +9,27 @@ from .play import play
 from .schedule import Schedule
 from .world import Fault, Strike
 
-DIVERGED = "EOS_REPLAY_DIVERGED"
-CHANGED = "EOS_REPAIR_SOURCE_CHANGED"
 
-
-def _ends(at: str, *, copy: bool = False, lost: bool = False) -> tuple[list[str], dict[str, set[int]]]:
-    """How a query ends, each time, whose second start writes to another topic, after its driver has died there in its
-    second micro-batch; and which micro-batches are in which topic."""
+@pytest.mark.parametrize(
+    ("at", "copy", "lost", "stops", "moved"),
+    [
+        # What is not decided goes to the new topic, and so does all that follows
+        ("commit.verified", False, False, [], {1, 2}),
+        ("commit.verified", True, False, [], {1, 2}),
+        # The replay of what is decided stops until the topic is put back; lost or not
+        ("commit.decided", False, False, ["EOS_REPLAY_DIVERGED"], set()),
+        ("commit.decided", False, True, ["EOS_REPLAY_DIVERGED"], set()),
+        # Of a copy, nothing is read again that is not lost: the replay is equal by its ranges
+        ("commit.decided", True, False, [], {2}),
+        # What is written again is digested with its topic
+        ("commit.decided", True, True, ["EOS_REPAIR_SOURCE_CHANGED"], set()),
+    ],
+)
+def test_a_start_that_writes_to_another_topic(
+    at: str, copy: bool, lost: bool, stops: list[str], moved: set[int]
+) -> None:
+    """After a driver that has died there in its second micro-batch: how the query ends, each time, and which
+    micro-batches are in which topic."""
     died = Fault(0, Strike.DRIVER_DIES, 0, at, Fault(0, Strike.PAUSE, 70_000, "task: ledger ") if lost else None)
     plan = Plan(rows=(4, 3, 4), tasks=(2,), topics=(TOPIC, OWN_TOPIC), copy=copy)
     run = play(Schedule(plan, (Fault(0, Strike.STALL, 1, "commit log", died),)))
@@ -23,27 +37,5 @@ def _ends(at: str, *, copy: bool = False, lost: bool = False) -> tuple[list[str]
     for (topic, _), log in run.cluster.logs.items():
         if topic in found:
             found[topic] |= {record.payload[0] for record in log.records if record.visible}
-    return run.query.stops, found
-
-
-@pytest.mark.parametrize("copy", [False, True])
-def test_what_is_not_decided_goes_to_the_new_topic(copy: bool) -> None:
-    """And so does all that follows."""
-    assert _ends("commit.verified", copy=copy) == (["died", "done"], {TOPIC: {0}, OWN_TOPIC: {1, 2}})
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_what_is_decided_needs_its_topic(lost: bool) -> None:
-    """Its replay stops, until the topic is put back; lost or not."""
-    assert _ends("commit.decided", lost=lost) == (["died", DIVERGED, "done"], {TOPIC: {0, 1, 2}, OWN_TOPIC: set()})
-
-
-def test_ranges_that_are_decided_stay_where_they_are() -> None:
-    """Of a copy, nothing is read again that is not lost: the replay is equal by its ranges."""
-    assert _ends("commit.decided", copy=True) == (["died", "done"], {TOPIC: {0, 1}, OWN_TOPIC: {2}})
-
-
-def test_ranges_that_are_lost_need_their_topic() -> None:
-    """What is written again is digested with it."""
-    stops, found = _ends("commit.decided", copy=True, lost=True)
-    assert (stops, found) == (["died", CHANGED, "done"], {TOPIC: {0, 1, 2}, OWN_TOPIC: set()})
+    assert run.query.stops == ["died", *stops, "done"]
+    assert found == {TOPIC: {0, 1, 2} - moved, OWN_TOPIC: moved}
