@@ -60,27 +60,22 @@ def test_the_outcome_of_a_transaction(
 
 @pytest.mark.parametrize(
     ("elsewhere", "outcome"),
-    [(None, None), (Visibility.ABORTED, LOST), (Visibility.EXPIRED, LOST), (Visibility.VISIBLE, COMMITTED)],
+    [
+        ([None, Visibility.VISIBLE], None),
+        ([Visibility.ABORTED], LOST),
+        ([Visibility.EXPIRED], LOST),
+        ([Visibility.VISIBLE], COMMITTED),
+    ],
 )
 def test_a_transaction_that_was_aborted_by_hand_in_the_partition_of_its_first_record(
-    elsewhere: Visibility | None, outcome: Verdict | None
+    elsewhere: list[Visibility | None], outcome: Verdict | None
 ):
-    """While it is open in another one, it is not lost: it may still be committed there."""
-    other = Probe("t", 1, 5)
-    written = replace(FENCING, begins=(FENCING.probe, other))
-    ports = SimpleNamespace(
-        data=SimpleNamespace(look=lambda pair, probe: elsewhere if probe == other else Visibility.ABORTED)
-    )
-    assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is outcome
-
-
-def test_a_transaction_that_is_committed_between_two_looks():
-    """What was open in another partition at the one look is judged by that: at the next, it is committed."""
-    other = Probe("t", 1, 5)
-    written = replace(FENCING, begins=(FENCING.probe, other))
-    looks = iter([Visibility.ABORTED, None, Visibility.VISIBLE])
+    """While it is open in another one, it is not lost: it may still be committed there, also between two looks, and is
+    judged by the one."""
+    written = replace(FENCING, begins=(FENCING.probe, Probe("t", 1, 5)))
+    looks = iter([Visibility.ABORTED, *elsewhere])
     ports = SimpleNamespace(data=SimpleNamespace(look=lambda pair, probe: next(looks)))
-    assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is None
+    assert _verdict(ports, written, EndTxnAnswer.INCONCLUSIVE, None) is outcome
 
 
 def test_an_outcome_that_nobody_can_tell_any_more():
