@@ -338,6 +338,8 @@ def retire(
     Raises CommandError (EOS_QUERY_UNKNOWN), Unclear, and ReplayError where rows of the last decision are lost, or
     another query is the successor.
     """
+    if absent is None:
+        _check_known(ports, query)
     for term, newest in taking(ports):
         head = known_head(newest or absent, query)
         marks = Marks(successor=successor, topic=head.marks.topic)
@@ -466,7 +468,9 @@ def hand_over(ports: Ports, successor: Successor, seen: Decision | None, prefix:
             check_not_halted(head)
             if not as_seen:
                 return False
-            verdicts = {w.pair: w.verdict for w in seen.written if w.verdict} if seen else {}
+            verdicts: dict[Pair, Verdict] = {}
+            if seen is not None:  # what had no verdict, as others hold its rows, is settled and looked at here
+                verdicts = {w.pair: w.verdict for w in seen.written if w.verdict} | settle(ports, seen.written)
             judged = head_with_verdicts(ports, head, verdicts, wait_for_others=True)
             marks = replace(head.marks, successor=successor)
             retired = replace(judged.closed(by_operator=True), marks=marks)

@@ -130,9 +130,10 @@ def test_a_ledger_that_a_dead_driver_holds(brokers: Brokers):
     [
         lambda own: abort_undecided(own, QUERY),
         lambda own: settle_decided(own, QUERY),
+        lambda own: retire(own, QUERY, HEIR),
         lambda own: halt(own, FIRST, Head("r1", 1, (), 5)),
     ],
-    ids=["close", "settle", "drop"],
+    ids=["close", "settle", "retire", "drop"],
 )
 @on_brokers
 def test_a_query_that_the_ledger_does_not_know(brokers: Brokers, does: Callable[[Ports], object]):

@@ -213,6 +213,18 @@ def test_the_places_that_nobody_could_look_at_are_in_the_head_of_the_next_decisi
     assert brokers.ports().ledger.read().marks.successor is None
 
 
+@on_brokers
+def test_a_query_is_not_handed_over_before_its_last_decision_was_looked_at(brokers: Brokers):
+    """Whose rows others hold, so that the commit, and whoever settled it, have left that to the next start."""
+    other = brokers.another_program()
+    committed(brokers, aborted=True)
+    own = brokers.ports()
+    stopped("EOS_OUTCOME_UNCLEAR", lambda: hand_over(own, HEIR, settled_state(own).decision, PREFIX))
+    other.end(commit=True)
+    stopped(MISSING, lambda: hand_over(own, HEIR, settled_state(own).decision, PREFIX))
+    assert own.ledger.read().marks.successor is None
+
+
 @pytest.mark.parametrize(
     "does",
     [
