@@ -8,10 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from jobs.runner.session import start
-from spark_eos.errors import ConfigError
 from tests.support.waiting import PROGRAM_S
 
 ROOT = Path(__file__).parents[3]
@@ -73,13 +69,3 @@ def test_settings_reach_the_jvm_and_no_command_line(tmp_path):
     assert answer["heap"] < 700 * 2**20
     of_the_defaults, log_settings = answer["java"]
     assert of_the_defaults == "kept" and log_settings.endswith("/spark_eos/log4j2.properties")
-
-
-def test_a_second_file_of_settings_is_refused(monkeypatch):
-    """spark-submit would read only one of the two, and say nothing."""
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--properties-file mine.conf pyspark-shell")
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
-    with pytest.raises(ConfigError, match="EOS_CONFIG_INVALID_VALUE"):
-        start("settings", {"spark.master": "local[1]"})
-    assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--properties-file mine.conf pyspark-shell"

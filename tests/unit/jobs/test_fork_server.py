@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from jobs.runner import fork_server, forked_python
-from tests.support.spark.forks import patient
 from tests.support.waiting import TIMEOUT, is_gone, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no such server")
@@ -51,6 +50,16 @@ print(fork_server.start({}))
 print(*fork_server.pids(), flush=True)
 sys.stdin.read()
 """
+
+
+def patient(folder: Path) -> str:
+    """The file of `forked_python` as it would be if users had so much time: where a server is busy for some seconds,
+    the process would be one of its own."""
+    source = Path(forked_python.__file__).read_text()
+    assert source.count("ANSWER_S = 5.0") == 1
+    copy = folder / "patient.py"
+    copy.write_text(source.replace("ANSWER_S = 5.0", f"ANSWER_S = {TIMEOUT}"))
+    return str(copy)
 
 
 class Job:
@@ -108,7 +117,9 @@ def test_without_a_path_of_its_own_the_server_forks_for_spark_too():
 
 
 def test_a_fork_is_what_a_new_process_would_be(job):
-    """But for the modules that it has: arguments, variables, folder, paths, streams, exit code, hashes."""
+    """But for the modules that it has: arguments, variables, folder, paths, streams, exit code, hashes. It is a child
+    of the server that is named, so that whoever counts processor time finds it; and no two forks draw the same numbers,
+    as users' functions may."""
     forked = job.probe(code=7, SPARK_ONE="1", PYTHONHASHSEED="0")
     alone = job.probe(code=7, SPARK_ONE="1", PYTHONHASHSEED="0", MINE="1")
     assert (forked["forked"], forked["had"]) == (True, True)
@@ -116,17 +127,9 @@ def test_a_fork_is_what_a_new_process_would_be(job):
     assert forked["one"] == "1" and forked["arguments"] == ["an argument"] and forked["input"] == "a line\n"
     own = ("pid", "parent", "had", "random", "forked")
     assert {**forked, **dict.fromkeys(own)} == {**alone, **dict.fromkeys(own)}
-    assert job.probe(PYTHONHASHSEED="0")["one"] is None
-
-
-def test_forks_are_children_of_the_servers_that_are_named(job):
-    """So that whoever counts processor time finds them."""
-    assert [job.probe()["parent"]] == job.servers
-
-
-def test_no_two_forks_draw_the_same_numbers(job):
-    """As users' functions may."""
-    assert job.probe()["random"] != job.probe()["random"]
+    another = job.probe(PYTHONHASHSEED="0")
+    assert another["one"] is None and another["random"] != forked["random"]
+    assert [another["parent"]] == [forked["parent"]] == job.servers
 
 
 @pytest.mark.parametrize(
@@ -267,32 +270,27 @@ def test_where_there_can_be_no_server_no_folder_is_left(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variables", "settings"),
+    ("variables", "settings", "served"),
     [
-        ({"PYSPARK_PYTHON": "/usr/bin/another-python"}, LOCAL),
-        ({"PYSPARK_DRIVER_PYTHON": sys.executable}, LOCAL),
-        ({}, {**LOCAL, "spark.pyspark.python": sys.executable}),
-        ({}, {"spark.master": "yarn"}),
-        ({}, {}),
+        ({}, LOCAL, True),
+        ({"PYSPARK_PYTHON": "/usr/bin/another-python"}, LOCAL, False),
+        ({"PYSPARK_DRIVER_PYTHON": sys.executable}, LOCAL, False),
+        ({}, {**LOCAL, "spark.pyspark.python": sys.executable}, False),
+        ({}, {"spark.master": "yarn"}, False),
+        ({}, {}, False),
     ],
 )
-def test_another_python_or_another_machine_has_no_server(monkeypatch, variables, settings):
-    """The session starts as it would without all this."""
+def test_the_program_is_named_while_the_session_starts(monkeypatch, variables, settings, served):
+    """And not for what starts later in the job's process; nor for another Python or another machine, where the session
+    starts as it would without all this."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(fork_server, "start", lambda settings: "/a/program")
     before = os.environ["PYSPARK_PYTHON"]
     with fork_server.used(settings):
-        assert os.environ["PYSPARK_PYTHON"] == before
-
-
-def test_the_program_is_named_while_the_session_starts(monkeypatch):
-    """And not for what starts later in the job's process."""
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setattr(fork_server, "start", lambda settings: "/a/program")
-    with fork_server.used(LOCAL):
-        assert os.environ["PYSPARK_PYTHON"] == "/a/program"
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+        assert os.environ["PYSPARK_PYTHON"] == ("/a/program" if served else before)
+    assert os.environ["PYSPARK_PYTHON"] == before
 
 
 def test_forks_import_nothing_of_ours_or_of_arrow_again():

@@ -47,27 +47,24 @@ LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}
 
 
 @pytest.mark.parametrize(
-    ("sources", "line"),
+    ("sources", "lag"),
     [
-        ([{"latestOffset": FURTHER, "endOffset": AT}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 12,010"),
-        ([{"latestOffset": AT, "endOffset": AT | IDS}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 0"),
-        (
-            [{"latestOffset": FURTHER | LAG, "endOffset": AT | IDS}],
-            "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 12,010 and 7 in open transactions",
-        ),
+        ([{"latestOffset": FURTHER, "endOffset": AT}], ", lag 12,010"),
+        ([{"latestOffset": AT, "endOffset": AT | IDS}], ", lag 0"),
+        ([{"latestOffset": FURTHER | LAG, "endOffset": AT | IDS}], ", lag 12,010 and 7 in open transactions"),
         (
             [{"latestOffset": FURTHER, "endOffset": AT}, {"latestOffset": {"t": {"0": 3}}, "endOffset": {}}],
-            "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 12,010",
+            ", lag 12,010",
         ),
-        ([{"endOffset": AT}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
-        ([{"latestOffset": 7, "endOffset": 7}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
-        ([{"latestOffset": OF_DELTA, "endOffset": OF_DELTA}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
+        ([{"endOffset": AT}], ""),
+        ([{"latestOffset": 7, "endOffset": 7}], ""),
+        ([{"latestOffset": OF_DELTA, "endOffset": OF_DELTA}], ""),
     ],
     ids=["behind", "not behind", "held back", "a new topic", "a source that does not say", "another source", "Delta"],
 )
-def test_a_micro_batch_is_one_line(sources, line):
+def test_a_micro_batch_is_one_line(sources, lag):
     """The lag is what the source reports, and is left out where it is not known."""
-    assert str(Batch.from_progress(progress(*sources))) == line
+    assert str(Batch.from_progress(progress(*sources))) == f"batch 5: 3,998 in, 3,588 out, 1.4 k rows/s{lag}"
 
 
 def test_what_is_left_out_or_set_aside_adds_up(capsys: pytest.CaptureFixture[str]):

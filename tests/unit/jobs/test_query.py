@@ -31,33 +31,9 @@ Filter (raise_error("[EOS_JOB_MALFORMED_ROW] The value of topic ", topic#1))
 \tat org.apache.spark.sql.X.y(X.scala:1)"""
 
 
-def test_an_error_of_ours_is_printed_as_it_is():
-    """The text has condition, message and hint, and nothing around them."""
-    assert failure_text(Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one.")) == OURS
-
-
-def test_an_error_of_ours_inside_sparks_is_all_that_is_printed():
-    """Spark's stack and plan are left out."""
-    assert failure_text(Exception(IN_SPARK)) == OURS
-
-
-def test_verbose_prints_ours_first_and_all_of_sparks():
-    """With --verbose nothing that Spark has said is lost."""
-    text = failure_text(Exception(IN_SPARK), verbose=True)
-    assert text.startswith(OURS) and text.endswith(IN_SPARK)
-
-
-def test_an_error_in_the_users_python_is_named_by_the_last_line_of_its_traceback():
-    """And not by a text of ours that stands in the query's plan."""
-    text = failure_text(
-        Exception(IN_SPARK.replace(f"spark_eos.errors.Superseded: {OURS}", "ValueError: no such plane"))
-    )
-    assert text == "ValueError: no such plane (--verbose shows all)"
-
-
-def test_other_errors_are_named_by_sparks_first_line():
-    """An error of Spark's own is one line, and says how to see the rest."""
-    assert failure_text(Exception("\n[TABLE_NOT_FOUND] x\n\tat y")) == "[TABLE_NOT_FOUND] x (--verbose shows all)"
+def in_python(error: str) -> str:
+    """Spark's text for another error in the user's Python."""
+    return IN_SPARK.replace(f"spark_eos.errors.Superseded: {OURS}", error)
 
 
 class OfTheJvm(Py4JJavaError):
@@ -70,24 +46,34 @@ class OfTheJvm(Py4JJavaError):
         return self._text
 
 
-def test_an_error_that_pyspark_does_not_convert_is_named_by_its_exception():
-    """Its first line says only what was called, as where the session cannot start."""
-    text = (
-        "An error occurred while calling None.x.JavaSparkContext.\n: org.apache.spark.SparkException: No port\n\tat y"
-    )
-    assert failure_text(OfTheJvm(text)) == "org.apache.spark.SparkException: No port (--verbose shows all)"
+CALLED = "An error occurred while calling None.x.JavaSparkContext.\n: org.apache.spark.SparkException: No port\n\tat y"
+BY_A_CALL = in_python(f"py4j.protocol.Py4JJavaError: {CALLED}")
+NO_PORT = "org.apache.spark.SparkException: No port (--verbose shows all)"
 
 
-def test_an_exception_of_java_in_the_users_python_is_named_by_its_own_line():
-    """And not by what was called, as where a function of foreachBatch writes to a table."""
-    text = IN_SPARK.replace(
-        f"spark_eos.errors.Superseded: {OURS}",
-        "py4j.protocol.Py4JJavaError: An error occurred while calling o557.execute.\n"
-        ": org.apache.spark.SparkException: No port\n\tat y",
-    )
-    for error in (Exception(text), OfTheJvm(text)):
-        said = failure_text(error)
-        assert said == "org.apache.spark.SparkException: No port (--verbose shows all)"
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one."), OURS),
+        (Exception(IN_SPARK), OURS),
+        (Exception(in_python("ValueError: no such plane")), "ValueError: no such plane (--verbose shows all)"),
+        (Exception("\n[TABLE_NOT_FOUND] x\n\tat y"), "[TABLE_NOT_FOUND] x (--verbose shows all)"),
+        (OfTheJvm(CALLED), NO_PORT),
+        (Exception(BY_A_CALL), NO_PORT),
+        (OfTheJvm(BY_A_CALL), NO_PORT),
+    ],
+    ids=["ours", "ours in Spark's", "user's Python", "Spark's own", "Py4J's", "a call in Python", "that by Py4J"],
+)
+def test_an_error_is_named_by_the_line_that_says_what_is_wrong(error, text):
+    """Ours without Spark's stack and plan; an error of Python or Java by its own line, and not by what was called, nor
+    by a text of ours that stands in the query's plan."""
+    assert failure_text(error) == text
+
+
+def test_verbose_prints_ours_first_and_all_of_sparks():
+    """With --verbose nothing that Spark has said is lost."""
+    text = failure_text(Exception(IN_SPARK), verbose=True)
+    assert text.startswith(OURS) and text.endswith(IN_SPARK)
 
 
 UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 within 60 s (x).", hint="Check it.")

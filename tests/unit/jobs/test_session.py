@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from jobs.runner import session
+from tests.support.judges.conditions import raises
 
 SETTINGS = {"spark.master": "local[1]", "spark.hadoop.fs.s3a.secret.key": "TOP SECRET"}
 IN_FILE = "spark.master=local\\u005b1\\u005d\nspark.hadoop.fs.s3a.secret.key=TOP\\u0020SECRET\n"
@@ -58,6 +59,15 @@ def test_where_there_are_no_files_in_memory_settings_are_in_one_that_is_deleted(
     assert launched(SETTINGS, monkeypatch, tmp_path) == (IN_FILE, ["spark.conf"])
     monkeypatch.delattr(os, "memfd_create")
     assert launched(SETTINGS, monkeypatch, tmp_path) == (IN_FILE, ["spark.conf"])
+
+
+def test_a_second_file_of_settings_is_refused(monkeypatch):
+    """spark-submit would read only one of the two, and say nothing."""
+    given = "--properties-file mine.conf pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", given)
+    with raises("EOS_CONFIG_INVALID_VALUE.submit_arguments"):
+        session._launch(SETTINGS, verbose=False, stderr=None)
+    assert os.environ["PYSPARK_SUBMIT_ARGS"] == given
 
 
 @pytest.mark.parametrize("given", [None, "-Xss4m -Da=b"])

@@ -50,27 +50,26 @@ def test_the_home_is_named_while_the_jvm_starts(tmp_path: Path, monkeypatch: pyt
     assert not Path(homes[0], "python").exists()
 
 
-@pytest.mark.parametrize("master", ["yarn", "k8s://https://h", ""])
-def test_other_masters_keep_sparks_own_home(master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """YARN sends the archive from there to its executors."""
+@pytest.mark.parametrize(
+    ("master", "theirs", "cache"),
+    [
+        ("yarn", None, ""),
+        ("k8s://https://h", None, ""),
+        ("", None, ""),
+        ("local", "/theirs", ""),
+        ("local", None, "file"),
+    ],
+)
+def test_elsewhere_the_home_stays_as_it_is(
+    master: str, theirs: str | None, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """YARN sends the archive from there to its executors; somebody who sets SPARK_HOME has a Spark of their own; and
+    where no folder can be made, the start is slower, and that is all."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with without_archives(master):
-        assert "SPARK_HOME" not in os.environ
-
-
-def test_a_home_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who sets SPARK_HOME has a Spark of their own."""
-    monkeypatch.setenv("SPARK_HOME", "/theirs")
-    with without_archives("local"):
-        assert os.environ["SPARK_HOME"] == "/theirs"
-    assert os.environ["SPARK_HOME"] == "/theirs"
-
-
-def test_where_no_folder_can_be_made_it_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start is slower then, and that is all."""
-    monkeypatch.delenv("SPARK_HOME", raising=False)
+    if theirs is not None:
+        monkeypatch.setenv("SPARK_HOME", theirs)
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with without_archives("local"):
-        assert "SPARK_HOME" not in os.environ
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    with without_archives(master):
+        assert os.environ.get("SPARK_HOME") == theirs
+    assert os.environ.get("SPARK_HOME") == theirs
