@@ -57,10 +57,6 @@ def to_table(topics: dict[str, str], **target: object) -> dict[str, object]:
     }
 
 
-def small_letters(topics: dict[str, str]) -> dict[str, object]:
-    return to_topics(topics, sink={"topic": topics["out"], "deadLetters.topic": topics["in"]})
-
-
 def into_itself(topics: dict[str, str]) -> dict[str, object]:
     return to_topics(topics, transform={"copy": "same"}, sink={"topic": topics["in"]})
 
@@ -84,7 +80,6 @@ def no_source_table(topics: dict[str, str]) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("job", "config", "condition"),
     [
-        ("consume_transform_produce", small_letters, "EOS_DEAD_LETTER_TOPIC"),
         ("consume_transform_produce", into_itself, "EOS_OPTION_CONFLICT"),
         ("kafka_to_delta", folder_for_merges, "EOS_DELTA_NO_TABLE"),
         ("kafka_to_delta", other_columns, "EOS_TABLE_DIFFERS"),

@@ -1,5 +1,4 @@
-"""Delta table → topics: appended rows each once; what a stream of them cannot tell is an error by name; and tables that
-only Spark reads."""
+"""Delta table → topics: tables that only Spark reads."""
 
 from __future__ import annotations
 
@@ -15,30 +14,6 @@ from tests.support.waiting import TIMEOUT
 MAPPED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 VECTORS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
 NAMES = "SELECT id AS key, name AS value FROM input"
-VALUES = "SELECT CAST(id AS STRING) AS value FROM input"
-
-
-def numbers(back: ToKafka, first: int, end: int) -> None:
-    """Append these to the table, in a file."""
-    back.sql("CREATE TABLE IF NOT EXISTS {t} (id BIGINT) USING delta")
-    back.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id FROM range({first}, {end})")
-
-
-def out(view, back: ToKafka) -> list[int]:
-    return sorted(map(int, view.values(back.topic)))
-
-
-@pytest.mark.chaos
-def test_a_delete_by_a_vector_ends_the_query(back: ToKafka, view) -> None:
-    """As any other DELETE: no file says which rows are left."""
-    numbers(back, 0, 3)
-    back.sql(VECTORS)
-    assert back.run(VALUES) is None
-    back.sql("DELETE FROM {t} WHERE id = 1")
-    numbers(back, 3, 4)
-    ended = back.run(VALUES)
-    assert ended is not None and ended.condition == "EOS_DELTA_ROWS_CHANGED" and "DELETE" in ended.text
-    assert out(view, back) == [0, 1, 2]
 
 
 def by_spark(servers: str, topic: str, table: str, checkpoint: str) -> None:

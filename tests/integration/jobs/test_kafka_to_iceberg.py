@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -10,11 +9,9 @@ import pytest
 
 from demo import processes
 from tests.support.kills.job_program import drained, held_at, log_of, started
-from tests.support.servers.rest_catalog import Fault, RestIceberg, serving
 from tests.support.tables.table_kinds import Iceberg
-from tests.support.waiting import PROGRAM_S, wait_for
+from tests.support.waiting import PROGRAM_S
 
-ROOT = Path(__file__).parents[3]
 NAME = "kafka_to_iceberg"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
@@ -37,8 +34,8 @@ transform:
 class Job:
     """A topic of two partitions, a table and the job between them."""
 
-    def __init__(self, servers: str, topic: str, folder: Path, kind: Iceberg) -> None:
-        self.folder, self.topic, self.kind, self._servers = folder, topic, kind, servers
+    def __init__(self, servers: str, topic: str, folder: Path) -> None:
+        self.folder, self.topic, self.kind, self._servers = folder, topic, Iceberg(folder / "lake"), servers
 
     def config(self, transform: str = "", **target: str) -> Path:
         file = self.folder / "job.yaml"
@@ -55,7 +52,7 @@ class Job:
 
 @pytest.fixture
 def job(cluster, topic, tmp_path) -> Job:
-    return Job(cluster.bootstrap_servers, topic(2), tmp_path, Iceberg(tmp_path / "lake"))
+    return Job(cluster.bootstrap_servers, topic(2), tmp_path)
 
 
 def test_a_killed_job_goes_on_where_it_was(job: Job, write, view) -> None:
@@ -76,51 +73,6 @@ def test_a_killed_job_goes_on_where_it_was(job: Job, write, view) -> None:
     assert view.group(f"{job.topic}-group", job.topic) == view.ends(job.topic)
     assert f"{job.topic} → appended to tests.records in the catalog default; group {job.topic}-group" in job.log
     assert " dropped, in " in job.log and "the query goes on" in job.log
-
-
-@pytest.mark.chaos
-def test_the_example_runs_as_it_is(job: Job, write, view) -> None:
-    """With its variables set, until it is asked to stop."""
-    write(job.topic, b'{"carrier": "UA", "arr_delay": 16.5}', b'{"carrier": "DL"}', partition=1)
-    catalog, job.kind.table = job.kind.catalog, "lake.flights"
-    job.kind.folder.mkdir()
-    places = {
-        "KAFKA_BOOTSTRAP_SERVERS": view.bootstrap_servers,
-        "SOURCE_TOPIC": job.topic,
-        "GROUP": f"{job.topic}-group",
-        "CATALOG": catalog["uri"],
-        "WAREHOUSE": catalog["warehouse"],
-        "CHECKPOINT": str(job.folder / "checkpoint"),
-        "SPARK_MASTER": "local[2]",
-    }
-    with started(NAME, ROOT / "conf" / f"{NAME}.yaml", job.folder, **places) as running:
-
-        def is_written() -> bool:
-            assert running.poll() is None, job.log
-            return job.kind.is_there() and bool(job.kind.load().metadata.snapshots) and bool(job.kind.rows())
-
-        wait_for(is_written, lambda: job.log, PROGRAM_S)
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(PROGRAM_S) == 0, job.log
-    rows = sorted(job.kind.rows(), key=lambda row: row["offset"])
-    assert [(row["partition"], row["carrier"], row["delay"]) for row in rows] == [(1, "UA", 16.5), (1, "DL", None)]
-    assert "stopped by SIGTERM" in job.log
-
-
-def test_a_rest_catalog_that_loses_answers_loses_no_record(cluster, topic, write, tmp_path) -> None:
-    """The first commit's answer is lost after it was done, and the next request is refused. The log has none of the
-    catalog's secrets."""
-    kind = RestIceberg(tmp_path / "lake", {"credential": "user:swordfish"})
-    job = Job(cluster.bootstrap_servers, topic(2), tmp_path, kind)
-    for p in range(2):
-        write(job.topic, *(b"%d" % n for n in range(600)), partition=p)
-    with serving(kind.server) as server:
-        server.token = "rosebud"
-        server.faults = [Fault("commit", "lost", "before"), Fault("commit", 503)]
-        drained(NAME, job.config(), job.folder)
-        assert not server.faults
-    assert kind.places() == Counter({(p, n): 1 for p in range(2) for n in range(600)})
-    assert "swordfish" not in job.log and "rosebud" not in job.log
 
 
 @pytest.mark.chaos

@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
 from jobs.kafka_to_iceberg import main
+from jobs.runner.config import load
 from jobs.runner.registry import ColumnCodecs, encoded_rows
 from spark_eos.base.frozen_settings import texts
+from spark_eos.pipelines.copy.sql import SqlTransform
+from spark_eos.source.schema import arrow_schema
 from tests.support.judges.conditions import raises
 from tests.unit.jobs.conftest import SECRET, Loaded, Planned
 
@@ -47,10 +51,11 @@ def test_spark_merges_and_tasks_append(loaded: Loaded, transform: str, target: s
         ),
         (
             "kafka_to_iceberg",
-            "{target: {catalog: prod, partitionBy: [day(timestamp), topic], afterRollback: 7, schema: evolve}}",
+            f"{{target: {{catalog: prod, partitionBy: [day(timestamp), topic], afterRollback: {2**63 - 1}, "
+            "schema: evolve}}",
             "target",
             {"format": "iceberg", "table": "lake.flights", "catalog": "prod", "catalog.token": SECRET}
-            | {"partitionBy": "day(timestamp),topic", "afterRollback": "7", "schema": "evolve"},
+            | {"partitionBy": "day(timestamp),topic", "afterRollback": f"{2**63 - 1}", "schema": "evolve"},
         ),
         (
             "delta_to_kafka",
@@ -81,12 +86,6 @@ def test_records_for_iceberg_are_transformed_past_the_jvm(planned: Planned, tran
     assert plan.clusters and SECRET not in plan.line
 
 
-def test_the_largest_snapshot_is_one(loaded: Loaded) -> None:
-    """Ids of snapshots are random, of all that 63 bits hold."""
-    config = loaded("kafka_to_iceberg", f"{{target: {{afterRollback: {2**63 - 1}}}}}")
-    assert config.target.after_rollback == 2**63 - 1
-
-
 def test_without_a_transform_headers_are_for_the_table(loaded: Loaded) -> None:
     """As all columns of the source are."""
     bare = loaded("kafka_to_iceberg", "{transform: -}").source_options()
@@ -110,6 +109,20 @@ def test_a_mistake_ends_the_job_with_the_file_and_the_key(loaded: Loaded, tmp_pa
     assert main(["--conf", str(file)]) == 1
     printed = capsys.readouterr().err
     assert f"{file}: 'target.table'" in printed and SECRET not in printed
+
+
+def test_the_example_for_iceberg_takes_values_apart() -> None:
+    """Its SQL, as tasks run it; what a value lacks is null."""
+    config = load(
+        Path(__file__).parents[3] / "conf" / "kafka_to_iceberg.yaml", main.__self__.config, {"CHECKPOINT": "/c"}
+    )
+    values = [b'{"carrier": "UA", "arr_delay": 16.5}', b'{"carrier": "DL"}']
+    records = [{"value": value, "partition": 1, "offset": offset} for offset, value in enumerate(values)]
+    found = SqlTransform(config.transform.sql)(pa.RecordBatch.from_pylist(records, arrow_schema(include_headers=False)))
+    assert [(row["offset"], row["carrier"], row["delay"]) for row in found.to_pylist()] == [
+        (0, "UA", 16.5),
+        (1, "DL", None),
+    ]
 
 
 def test_the_topics_of_the_sink_have_to_be_there(planned: Planned) -> None:
