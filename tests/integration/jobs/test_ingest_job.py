@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import uuid
@@ -15,7 +14,7 @@ import pytest
 from spark_eos.pipelines.files.run import Ingest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
-from tests.support.kills.job_program import log_of, started
+from tests.support.kills.job_program import log_of, started, strange
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import PROGRAM_S, wait_for
 
@@ -42,14 +41,6 @@ WAYS = {
     ),
     "past the JVM": ("format: text", ""),
 }
-LINES = re.compile(
-    r"\S+ → \S+; ingest \S+; (every .+|until all that is there now is read)"
-    r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s"
-    r"|rows are read (past the JVM|through Spark): .+"
-    r"|batch \d+: \d+ files?, [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s|idle: there is nothing to read"
-    r"|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s"
-    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+"
-)
 
 
 class Program:
@@ -96,7 +87,7 @@ def test_all_that_is_there_now(program: Program):
     with program.started(trigger="availableNow", unchanged="1 second") as job:
         assert job.wait(PROGRAM_S) == 0, program.log
     said = program.log.splitlines()
-    assert [line for line in said if not LINES.fullmatch(line)] == []
+    assert strange(program.log) == []
     assert [line.split(":")[0] for line in said if line.startswith("rows are read")] == [f"rows are read {program.way}"]
     assert said[-1] == "done: 4 in, 4 out, in 1 micro-batch"
     assert program.values() == ["a1", "a2", "b1", "b2"]

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,21 +20,11 @@ from pyspark.sql import SparkSession
 import spark_eos
 from jobs.runner.local_checkpoint import CHECKSUMS, FASTER, LOCK, MANAGER, LocalCheckpoint
 from spark_eos.errors import CheckpointError
-from tests.support.judges.kafka_view import write
 from tests.support.kills.job_program import drained, log_of, started
 from tests.support.waiting import PROGRAM_S, wait_for
 
 NAME = "consume_transform_produce"
-CONFIG = """\
-kafka: {{bootstrap.servers: "{servers}"}}
-source: {{subscribe: {source}}}
-transform: {{sql: "SELECT value FROM input"}}
-sink: {{topic: {target}}}
-checkpoint: "{checkpoint}"
-trigger: {trigger}
-spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
-         spark.driver.bindAddress: 127.0.0.1}}
-"""
+COPY = "sql: SELECT value FROM input"
 
 
 @pytest.fixture
@@ -44,60 +33,41 @@ def fresh(spark: SparkSession) -> SparkSession:
     return spark.newSession()
 
 
-@pytest.fixture
-def config(view, topic, tmp_path: Path) -> dict[str, str]:
-    return {
-        "servers": view.bootstrap_servers,
-        "source": topic(1),
-        "target": topic(1),
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "trigger": "availableNow",
-    }
-
-
-def job(config: dict[str, str], folder: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """The main job. Its log is in the folder."""
-    file = folder / "job.yaml"
-    file.write_text(CONFIG.format(**config))
-    return started(NAME, file, folder)
-
-
-def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, view, config, tmp_path):
+def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, topics_job, tmp_path):
     """It stops by name, says who has it, and has written nothing, also when a second one in that process has been
     refused before; when the other is done, it does its work."""
-    write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20)], commit=True)
+    topics_job.produce(*map(str, range(20)))
+    config, checkpoint = topics_job.config(COPY), topics_job.checkpoint
     with LocalCheckpoint() as first:
-        first.take(fresh, config["checkpoint"])
-        with LocalCheckpoint() as refused, pytest.raises(CheckpointError, match="EOS_CHECKPOINT_IN_USE"):
-            refused.take(fresh, config["checkpoint"], wait_s=0)
-        with job(config, tmp_path) as second:
+        first.take(fresh, str(checkpoint))
+        refused(fresh, str(checkpoint))
+        with started(NAME, config, tmp_path) as second:
             code = second.wait(PROGRAM_S)
         said = log_of(NAME, tmp_path).read_text()
         assert (code, "EOS_CHECKPOINT_IN_USE" in said, "starting Spark" in said) == (1, True, False), said
         assert f"process {os.getpid()} on " in said
-        assert [file.name for file in Path(config["checkpoint"]).iterdir()] == [LOCK]
-        assert view.values(config["target"]) == []
-    drained(NAME, tmp_path / "job.yaml", tmp_path)
-    assert Counter(view.values(config["target"])) == Counter(map(str, range(20)))
-    logged = {file.name for file in Path(config["checkpoint"], "commits").iterdir()}
+        assert [file.name for file in checkpoint.iterdir()] == [LOCK]
+        assert topics_job.output() == []
+    drained(NAME, config, tmp_path)
+    assert topics_job.output() == sorted(map(str, range(20)))
+    logged = {file.name for file in (checkpoint / "commits").iterdir()}
     batches = {name for name in logged if name.isdigit()}
     assert logged == batches | {f".{name}.crc" for name in batches}  # the file system's checksums, none of Spark's own
 
 
 @pytest.mark.chaos
-def test_a_job_waits_for_the_jvm_of_one_that_was_killed(view, config, tmp_path):
+def test_a_job_waits_for_the_jvm_of_one_that_was_killed(topics_job, tmp_path):
     """SIGKILL to the Python of a job in mid-work, and another start at once: each row is there once."""
-    write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20)], commit=True)
-    commits = Path(config["checkpoint"], "commits", "0")
-    log = log_of(NAME, tmp_path)
-    with job(config | {"trigger": "0 seconds"}, tmp_path) as first:
+    topics_job.produce(*map(str, range(20)))
+    commits, log = topics_job.checkpoint / "commits" / "0", log_of(NAME, tmp_path)
+    with started(NAME, topics_job.config(COPY, trigger="0 seconds"), tmp_path) as first:
         wait_for(lambda: commits.exists() or first.poll() is not None, log.read_text, PROGRAM_S)
         assert first.poll() is None, log.read_text()
         os.kill(first.pid, signal.SIGKILL)
-        write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20, 40)], commit=True)
-        with job(config, tmp_path) as second:
+        topics_job.produce(*map(str, range(20, 40)))
+        with started(NAME, topics_job.config(COPY), tmp_path) as second:
             assert second.wait(PROGRAM_S) == 0, log.read_text()
-    assert Counter(view.values(config["target"])) == Counter(map(str, range(40)))
+    assert topics_job.output() == sorted(map(str, range(40)))
 
 
 #: Of a process of its own: it takes the lock, says so, and holds it until its input ends.
@@ -194,13 +164,6 @@ def test_a_folder_that_was_made_again_is_another_one(fresh, tmp_path):
             assert looked(folder) == "refused"
         assert looked(folder) == "refused"
     assert looked(folder) == "locked"
-
-
-def test_a_lock_that_cannot_be_opened_is_told(fresh, tmp_path):
-    """By name: here there is a folder in its place."""
-    (tmp_path / LOCK).mkdir()
-    with LocalCheckpoint() as taken, pytest.raises(CheckpointError, match=r"EOS_CHECKPOINT_STORE.*Is a directory"):
-        taken.take(fresh, str(tmp_path))
 
 
 def test_settings_of_the_user_stay(fresh, tmp_path):

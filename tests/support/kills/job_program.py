@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,15 @@ from tests.support.waiting import PROGRAM_S, wait_for
 _ROOT = Path(__file__).parents[3]
 #: What a session of the tests has set for its own workers.
 _HIDDEN = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+#: All that a job to topics may say without `--verbose`, other than what it was asked to say.
+_LINES = re.compile(
+    r"\S+ → \S+; (group \S+; checkpoint|ingest) \S+; (every .+|until all that is there now is read)"
+    r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s(; (a new query, from earliest|the query goes on))?"
+    r"|rows are read (past the JVM|through Spark): .+|planning and running the first micro-batch …"
+    r"|batch \d+: (\d+ files?, )?[\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s(, lag [\d,]+)?"
+    r"|idle: there is nothing to read|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s"
+    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+"
+)
 
 
 @contextmanager
@@ -41,6 +51,11 @@ def started(name: str, config: Path, folder: Path, *options: str, **environ: str
 def log_of(name: str, folder: Path) -> Path:
     """What the job has printed, each time."""
     return folder / f"{name}.log"
+
+
+def strange(log: str) -> list[str]:
+    """Lines that do not belong to a job in good order: stacks, warnings of Spark's, logs of other forms."""
+    return [line for line in log.splitlines() if not _LINES.fullmatch(line)]
 
 
 def drained(name: str, config: Path, folder: Path) -> None:
