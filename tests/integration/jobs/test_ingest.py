@@ -8,7 +8,6 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,8 +19,6 @@ from pyspark.sql import SparkSession
 
 import spark_eos
 from spark_eos.errors import EosError
-from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import KafkaView
 from tests.support.queries.ingests import FAILED, THROUGH_SPARK, WAYS, Setting
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.spark.session_faults import armed
@@ -41,13 +38,6 @@ KILLS = [
 ]
 #: Which way decides, and which one repairs.
 REPAIRS = one_for_every_day("an ingest's repair", [*itertools.product(WAYS, repeat=2)])
-
-
-@pytest.fixture
-def setting(
-    cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str], tmp_path: Path
-) -> Iterator[Setting]:
-    yield Setting(cluster, spark, view, topic(2), tmp_path / "files")
 
 
 def test_csv_is_taken_once_and_noted(setting: Setting):
@@ -111,35 +101,6 @@ def test_a_row_that_is_too_large(setting: Setting):
     message = setting.fails("EOS_ROW_TOO_LARGE", format="text", sql=None)
     assert f"line 2 of file://{setting.folder}/b, with 1,500,000 bytes" in message
     assert setting.there() == []
-
-
-def test_a_file_that_changed_after_it_was_taken(setting: Setting):
-    """It is an error unless the user wants all of it once more; a new time alone is none, nor that it is gone."""
-    file = setting.put("a", "one", "two")
-    setting.put("gone", "three").with_name("b")
-    setting.run()
-    (setting.folder / "gone").unlink()
-    os.utime(file, (1, 1))
-    setting.run()
-    file.write_text("one\nTWO\n")
-    setting.fails("EOS_FILE_CHANGED")
-    assert setting.there() == ["one", "three", "two"]
-    setting.run(onChanged="take")
-    setting.run()
-    assert setting.there() == ["TWO", "one", "one", "three", "two"]
-
-
-def test_a_copy_of_a_file(setting: Setting):
-    """Under another name, the same content would be there twice: an error, unless files may be alike."""
-    setting.put("a", "one")
-    setting.put("empty")
-    setting.put("empty too")
-    setting.run()
-    setting.put("b", "one")
-    setting.fails("EOS_FILE_COPIED")
-    assert setting.there() == ["one"]
-    setting.run(onCopy="take")
-    assert setting.there() == ["one", "one"]
 
 
 @pytest.mark.parametrize("bytes_here", [0, 1 << 20])
@@ -321,20 +282,14 @@ def test_rows_that_are_left_out_are_counted(setting: Setting, capsys: pytest.Cap
     assert "1 file, 6 in, 3 out, 3 dropped" in capsys.readouterr().err
 
 
-def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
-    """Nobody would find there what was taken."""
-    setting.put("a", "a")
-    setting.run()
-    with pytest.raises(EosError, match="EOS_INGEST_NOTES_LOST"):
-        setting.ingest(notes="other-notes")
-    assert "other-notes" not in setting.view.admin.list_topics(timeout=TIMEOUT).topics
-
-
-def test_notes_that_their_topic_no_longer_keeps(setting: Setting):
-    """The next start says so, before any is deleted."""
+def test_notes_that_are_in_another_topic_or_that_their_topic_no_longer_keeps(setting: Setting):
+    """Nobody would find there what was taken. The next start says so, before any is deleted."""
     setting.put("a", "a")
     notes = f"{setting.topic}-notes"
     setting.run(notes=notes)
+    with pytest.raises(EosError, match="EOS_INGEST_NOTES_LOST"):
+        setting.ingest(notes="other-notes")
+    assert "other-notes" not in setting.view.admin.list_topics(timeout=TIMEOUT).topics
     policy = ConfigResource(ConfigResource.Type.TOPIC, notes, {"cleanup.policy": "delete"})
     setting.view.admin.alter_configs([policy])[policy].result(TIMEOUT)
     with pytest.raises(EosError, match=r"EOS_LEDGER_UNSUITABLE.*cleanup\.policy"):

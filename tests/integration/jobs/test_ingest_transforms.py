@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,13 +31,6 @@ def arrow(function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> dict[str, dic
 
 
 @pytest.fixture
-def setting(
-    cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str], tmp_path: Path
-) -> Iterator[Setting]:
-    yield Setting(cluster, spark, view, topic(2), tmp_path / "files")
-
-
-@pytest.fixture
 def other(cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str], setting: Setting):
     """An ingest of the same folder into another topic."""
     found = Setting(cluster, spark, view, topic(2), setting.folder / ".unused")
@@ -50,54 +42,6 @@ def rows(setting: Setting) -> list[tuple[bytes | None, bytes | None]]:
     setting.there()
     found = [(row.key, row.value) for row in setting.view.rows(setting.topic, committed=True)]
     return sorted(found, key=str)
-
-
-BY_JSON = """
-    SELECT
-        value ->> 'id' AS key,
-        json_object('total', (value ->> 'n')::INT + 1, 'from', parse_filename(_file), 'line', _line) AS value
-    FROM input WHERE (value ->> 'n')::INT % 2 = 0
-"""
-
-
-def with_totals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same in Python."""
-    made = []
-    for row in batch.to_pylist():
-        line = json.loads(row["value"])
-        if line["n"] % 2 == 0:
-            name = row["_file"].rpartition("/")[2]
-            made.append((line["id"], json.dumps({"total": line["n"] + 1, "from": name, "line": row["_line"]})))
-    keys, values = zip(*made, strict=True) if made else ([], [])
-    return pa.record_batch({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())})
-
-
-@pytest.mark.parametrize("how", [duckdb(BY_JSON), arrow(with_totals)], ids=["DuckDB", "Arrow"])
-def test_lines_of_json_through_a_transform(
-    how: dict[str, object], setting: Setting, capsys: pytest.CaptureFixture[str]
-):
-    """They are texts, which SQL or the function parses; the job counts what it read and wrote. A second start takes
-    what is new."""
-    there = {
-        "a.json": [{"id": f"é{n}", "n": n} for n in range(9_000)],
-        "b.json": [{"id": "b", "n": 1}, {"id": "c", "n": 2, "more": [{}]}],
-    }
-    for name, lines in there.items():
-        setting.put(name, *(line for each in lines for line in (json.dumps(each), " ")))
-    setting.run(format="json", **how)
-    said = capsys.readouterr().err
-    assert "2 files, 9,002 in, 4,501 out" in said
-    there["c.json"] = [{"id": "d", "n": -4}]
-    setting.put("c.json", "", json.dumps(there["c.json"][0]))
-    setting.run(format="json", **how)
-    expected = []
-    for name in there:  # as Python reads them
-        for number, text in enumerate((setting.folder / name).read_text().split("\n"), 1):
-            line = json.loads(text) if text.strip() else {"n": 1}
-            if line["n"] % 2 == 0:
-                expected.append((line["id"], {"total": line["n"] + 1, "from": name, "line": number}))
-    found = [(key.decode(), json.loads(value)) for key, value in rows(setting)]
-    assert sorted(found, key=str) == sorted(expected, key=str)
 
 
 def test_the_same_sql_makes_the_same_rows_of_parquet_both_ways(

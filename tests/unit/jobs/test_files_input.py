@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -15,91 +16,66 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, FileError
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Taken
+from tests.unit.jobs.conftest import Loaded, Planned
 
 NOTHING = argparse.Namespace()
 ROOT = Path(__file__).parents[3]
-RIGHT = """
-kafka: {bootstrap.servers: "localhost:9092"}
-name: invoices
-files: {path: /data, format: csv, schema: n INT, header: true}
-transform: {sql: SELECT string(n) AS value FROM input}
-sink: {topic: t}
-"""
+INGEST = "ingest_files"
 
 
-def read(text: str, folder: Path) -> IngestFiles:
-    file = folder / "job.yaml"
-    file.write_text(text)
-    return load(file, IngestFiles, {})
-
-
-def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
+def test_the_example_says_the_defaults(loaded: Loaded):
     """What it does not say differs from what it says in nothing but the options of its format."""
     config = load(ROOT / "conf" / "ingest_files.yaml", IngestFiles, {"FILES": "/data"})
     assert plan(config, NOTHING).line == "/data/*.csv → invoices; ingest invoices; every 10 seconds"
-    default = read(RIGHT, tmp_path)
+    default = loaded(INGEST)
     assert (config.files.unchanged_s, config.trigger, config.restart, config.files.max_files_per_trigger) == (
         *(default.files.unchanged_s, default.trigger, default.restart, default.files.max_files_per_trigger),
     )
 
 
-def test_the_example_by_duckdb_is_right():
-    """Its SQL is one that DuckDB can run over each row."""
-    config = load(ROOT / "conf" / "ingest_sql.yaml", IngestFiles, {"FILES": "/data"})
-    assert plan(config, NOTHING).line == "/data/*.jsonl → events; ingest events; every 10 seconds"
-    assert str(config.way).endswith("past the JVM: DuckDB runs 'transform.sql' with lines of json as they are")
-
-
 @pytest.mark.parametrize("pattern", ["*", "?_.csv", "[!_]*.csv", "[._a]*", "[{]*[/]", "[日]*", "[", "a[]b]*"])
-def test_a_pattern_that_matches_a_name(pattern: str, tmp_path: Path):
+def test_a_pattern_that_matches_a_name(pattern: str, loaded: Loaded):
     """Whatever its special letters."""
-    assert read(RIGHT.replace("path: /data", f"path: /data, pattern: '{pattern}'"), tmp_path).files.pattern == pattern
+    assert loaded(INGEST, f"{{files: {{pattern: '{pattern}'}}}}").files.pattern == pattern
 
 
-LINES_OF_JSON = RIGHT.replace("format: csv, schema: n INT, header: true", "format: json")
-BY_SQL = "transform: {sql: SELECT string(n) AS value FROM input}"
-AS_THEY_ARE = LINES_OF_JSON.replace(BY_SQL, "")
-BY_DUCKDB = LINES_OF_JSON.replace("{sql:", "{engine: duckdb, sql:")
-BY_ARROW = LINES_OF_JSON.replace(BY_SQL, "transform: {arrow: os.path:join}")
+LINES_OF = "format: {}, schema: -"
+BY_ARROW, BY_FUNCTION = "{sql: -, arrow: 'os.path:join'}", "{sql: -, function: 'os.path:join'}"
 
 
 @pytest.mark.parametrize(
-    ("text", "way"),
+    ("files", "transform", "way"),
     [
-        (RIGHT, "through Spark: it runs 'transform.sql' of parsed csv"),
-        (AS_THEY_ARE, "past the JVM: without 'transform', lines of json are values as they are"),
+        ("format: csv", "{}", "through Spark: it runs 'transform.sql' of parsed csv"),
+        (LINES_OF.format("json"), "-", "past the JVM: without 'transform', lines of json are values as they are"),
+        (LINES_OF.format("text"), "-", "past the JVM: without 'transform', lines of text are values as they are"),
+        (LINES_OF.format("parquet"), "-", "past the JVM: without 'transform', columns of Parquet are the topic's"),
+        (LINES_OF.format("text"), "{}", "through Spark: it runs 'transform.sql'"),
+        (LINES_OF.format("parquet"), BY_FUNCTION, "through Spark: it runs 'transform.function'"),
         (
-            AS_THEY_ARE.replace("json", "text"),
-            "past the JVM: without 'transform', lines of text are values as they are",
+            LINES_OF.format("json"),
+            "{engine: duckdb}",
+            "past the JVM: DuckDB runs 'transform.sql' with lines of json as they are",
         ),
         (
-            AS_THEY_ARE.replace("json", "parquet"),
-            "past the JVM: without 'transform', columns of Parquet are the topic's",
-        ),
-        (LINES_OF_JSON.replace("json", "text"), "through Spark: it runs 'transform.sql'"),
-        (
-            LINES_OF_JSON.replace("json", "parquet").replace(BY_SQL, "transform: {function: os.path:join}"),
-            "through Spark: it runs 'transform.function'",
-        ),
-        (BY_DUCKDB, "past the JVM: DuckDB runs 'transform.sql' with lines of json as they are"),
-        (
-            BY_ARROW.replace("json", "parquet, onMalformed: drop"),
+            LINES_OF.format("parquet, onMalformed: drop"),
+            BY_ARROW,
             "past the JVM: tasks call 'transform.arrow' with rows of Parquet as they are",
         ),
     ],
 )
-def test_the_way_past_the_jvm_is_for_what_is_not_parsed(text: str, way: str, tmp_path: Path):
+def test_the_way_past_the_jvm_is_for_what_is_not_parsed(files: str, transform: str, way: str, loaded: Loaded):
     """Without a transform, or with one of Arrow batches, Spark has nothing to do; the way and its reason are logged."""
-    config = read(text, tmp_path)
+    config = loaded(INGEST, f"{{files: {{{files}}}, transform: {transform}}}")
     assert str(way_of(config.files, config.transform)) == f"rows are read {way}"
 
 
-def test_sql_that_duckdb_refuses_is_said_before_spark_starts(tmp_path: Path):
+def test_sql_that_duckdb_refuses_is_said_before_spark_starts(planned: Planned):
     """For lines, whose columns are known; those of Parquet are known by its files."""
-    wrong = BY_DUCKDB.replace("string(n)", "sum(n)")
+    wrong = "{{files: {{{}}}, transform: {{engine: duckdb, sql: SELECT string(sum(n)) AS value FROM input}}}}"
     with pytest.raises(EosError, match=r"EOS_TRANSFORM_SQL.*with the columns value, _file, _line"):
-        plan(read(wrong, tmp_path), NOTHING)
-    plan(read(wrong.replace("json", "parquet"), tmp_path), NOTHING)
+        planned(INGEST, wrong.format(LINES_OF.format("json")))
+    planned(INGEST, wrong.format(LINES_OF.format("parquet")))
 
 
 @pytest.mark.parametrize(
@@ -118,27 +94,38 @@ def test_files_are_dealt_in_their_order(sizes: list[int], tasks: int, expected: 
     assert [[file.size for file in files] for files in splits] == expected
 
 
-def test_files_without_rows_are_no_copies(tmp_path: Path):
-    """Whether they are empty, or have blank lines; a file that has a row is a copy."""
+def selection_of(loaded: Loaded, taken: Taken, **files: str) -> FileSelection:
+    """Among files that go on as they are. ``files``: further keys of the section."""
+    section = {"format": "json", "schema": "-", **files}
+    config = loaded(INGEST, json.dumps({"files": section, "transform": "-"}))
+    return FileSelection(config.files, taken, HadoopSettings())
+
+
+def test_files_without_rows_are_no_copies(loaded: Loaded, tmp_path: Path):
+    """Whether they are empty, or have blank lines; a file that has a row is a copy, unless files may be alike."""
     folder = tmp_path / "files"
     folder.mkdir()
     for name, text in zip("abcdef", ("", "", "\n \n", "\n \n", "1\n", "1\n"), strict=True):
         (folder / name).write_text(text)
-    selection = FileSelection(read(AS_THEY_ARE, tmp_path).files, Taken(), HadoopSettings())
     *files, copy = [with_digest(file, HadoopSettings()) for file in Folder(str(folder)).files()]
+    selection = selection_of(loaded, Taken())
     assert selection.checked(files) == files
     with pytest.raises(FileError, match="EOS_FILE_COPIED"):
         selection.checked([*files, copy])
+    assert selection_of(loaded, Taken(), onCopy="take").checked([*files, copy]) == [*files, copy]
 
 
-def test_a_file_that_is_put_back_with_the_time_that_it_once_had(tmp_path: Path):
-    """What had that time was the same as the content that was taken then, and not as the one that is taken now."""
-    taken, text = Taken(), AS_THEY_ARE.replace("format: json", "format: json, onChanged: take, onCopy: take")
-    selection = FileSelection(read(text, tmp_path).files, taken, HadoopSettings())
+def test_a_file_that_is_put_back_with_the_time_that_it_once_had(loaded: Loaded):
+    """What had that time was the same as the content that was taken then, and not as the one that is taken now. Another
+    content is an error, unless all of it is to be taken once more."""
+    taken = Taken()
+    selection = selection_of(loaded, taken, onChanged="take", onCopy="take")
     taken.add(File("f", 5, 1, "A"))
     touched, changed = File("f", 5, 2, "A"), File("f", 5, 3, "B")
     assert selection.is_due(touched) and selection.checked([touched]) == []
     assert not selection.is_due(touched)
     assert selection.checked([changed]) == [changed]
+    with pytest.raises(FileError, match="EOS_FILE_CHANGED"):
+        selection_of(loaded, taken).checked([touched, changed])
     taken.add(changed)
     assert selection.is_due(touched) and selection.checked([touched]) == [touched]
