@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
-from deltalake import DeltaTable
 
 from jobs.delta.table import check_session
 from spark_eos import cli
 from spark_eos.errors import UnsupportedError
 from tests.support.queries.source_calls import Writer
-from tests.support.tables.delta import ToDelta, noted, versions_of
+from tests.support.tables.delta import ToDelta, noted
 from tests.support.waiting import TIMEOUT, wait_for
 
 #: The hint spreads the rows over tasks anew: they arrive in any order.
@@ -23,63 +22,6 @@ SQL = (
     "value IS NULL AS deleted FROM input"
 )
 MERGE = ", merge: [k]"
-
-
-@pytest.mark.chaos
-def test_the_last_row_of_each_key_wins_and_tombstones_delete(job: ToDelta, write):
-    """Within a micro-batch and from one to the next, whatever the order in which the rows arrive."""
-    for n in range(20):
-        write(job.topic, f"a{n}", key="a")
-        write(job.topic, f"b{n}", partition=1, key="b")
-    write(job.topic, None, "c again", key="c")
-    write(job.topic, "d", None, key="d")
-    write(job.topic, None, key="never there")
-    write(job.topic, b"", key="")
-    assert job.run(SQL, target=MERGE) is None
-    assert job.rows() == [("", ""), ("a", "a19"), ("b", "b19"), ("c", "c again")]
-    write(job.topic, "a20", None, key="a")
-    write(job.topic, "b20", partition=1, key="b")
-    write(job.topic, "new", partition=1, key="e")
-    assert job.run(SQL, target=MERGE) is None
-    assert job.rows() == [("", ""), ("b", "b20"), ("c", "c again"), ("e", "new")]
-
-
-@pytest.mark.chaos
-def test_a_merge_that_is_in_the_table_is_not_done_again(job: ToDelta, write):
-    """As after a kill between Delta's commit and Spark's: what others have done to the rows since then stays, and the
-    next micro-batch is merged, not skipped."""
-    write(job.topic, "1", "2", key="a")
-    assert job.run(SQL, target=MERGE) is None
-    DeltaTable(str(job.table)).delete("k = 'a'")
-    version = versions_of(job.table)
-    job.forget_the_last_commit()
-    assert job.run(SQL, target=MERGE) is None
-    assert job.rows() == [] and versions_of(job.table) == version
-    write(job.topic, "3", key="a")
-    assert job.run(SQL, target=MERGE) is None
-    assert job.rows() == [("a", "3")]
-
-
-@pytest.mark.chaos
-def test_rows_that_no_key_or_no_order_is_known_of_are_refused(job: ToDelta, write):
-    """A null key, and a key whose rows are in two partitions: an error that names the rows, and nothing is merged."""
-    write(job.topic, "1", key="a")
-    assert job.run(SQL, target=MERGE) is None
-    write(job.topic, "2", key="a")
-    write(job.topic, "no key")
-    null = job.run(SQL, target=MERGE)
-    assert null.condition == "EOS_DELTA_NULL_KEY"
-    assert f"by k has no key: topic {job.topic}, partition 0, offset 2. Hint: Filter such rows" in null.text
-    some = SQL + " WHERE key IS NOT NULL"
-    write(job.topic, "3", partition=1, key="a")
-    two = job.run(some, target=MERGE)
-    assert two is None  # the micro-batch of before has its end: the new row comes in the next one, and is the last
-    write(job.topic, "4", key="a")
-    write(job.topic, "5", partition=1, key="a")
-    two = job.run(some, target=MERGE)
-    assert two.condition == "EOS_DELTA_KEY_IN_TWO_PLACES"
-    assert f"topic {job.topic}, partition 0, and topic {job.topic}, partition 1, so it is not known" in two.text
-    assert job.rows() == [("a", "3")]
 
 
 @pytest.mark.chaos
@@ -128,20 +70,6 @@ def test_new_columns_are_merged_when_asked(job: ToDelta, write):
     assert job.rows("k", "v", "n") == [("a", "2", 1), ("b", "1", None)]
 
 
-def outside_of_a_query() -> str:
-    from jobs.delta.merge import Merger
-    from spark_eos.errors import UnsupportedError
-    from tests.support.tables.delta import session
-
-    session().sparkContext.setLocalProperty("sql.streaming.queryId", None)  # of a query that this thread has run
-    try:
-        rows = session().sql("SELECT 'a' AS k, 't' AS topic, 0 AS partition, 0L AS offset, false AS deleted")
-        Merger("table", ("k",), "checkpoint").merge(rows, 0)
-    except UnsupportedError as error:
-        return error.condition
-    return "merged"
-
-
 @pytest.mark.chaos
 def test_a_session_without_delta_or_with_unsafe_settings_is_refused(job: ToDelta, spark, delta):
     """Whatever spark-submit has set: what is missing, and a setting by which missing files are passed over."""
@@ -185,12 +113,6 @@ def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, wri
     assert forgets.condition == "EOS_DELTA_TABLE_SETTINGS" and "UNSET TBLPROPERTIES" in forgets.text
 
 
-@pytest.mark.chaos
-def test_a_merge_needs_to_know_its_query(delta):
-    """No identity is invented for it, as a replay would not have the same."""
-    assert delta(outside_of_a_query) == "EOS_DELTA_WITHOUT_QUERY"
-
-
 def test_a_row_of_which_it_is_not_known_whether_it_deletes_deletes_nothing(job: ToDelta, write):
     """``deleted`` is NULL: of a new key, of one that is there, and beside a row that does delete. The commit holds how
     many rows there were, and its metrics add up to them."""
@@ -218,10 +140,15 @@ def test_a_row_of_which_it_is_not_known_whether_it_deletes_deletes_nothing(job: 
             "EOS_DELTA_NULL_KEY",
             "partition NULL, offset ",
         ),
+        (
+            SQL.replace("partition,", "int(offset) AS partition,"),
+            "EOS_DELTA_KEY_IN_TWO_PLACES",
+            ", partition 1, so it is",
+        ),
         (SQL + " LATERAL VIEW explode(array(1, 2)) AS twice", "EOS_DELTA_KEY_TWICE", "partition 0, offset 1. Hint"),
         (SQL.replace("input", "(SELECT * FROM input UNION ALL SELECT * FROM input)"), "EOS_DELTA_KEY_TWICE", "offset"),
     ],
-    ids=["offset", "topic", "key and partition", "exploded", "union"],
+    ids=["offset", "topic", "key and partition", "two partitions", "exploded", "union"],
 )
 def test_rows_whose_order_is_not_known_are_refused(job: ToDelta, write, sql: str, condition: str, says: str):
     """An error that names the row, or one of them; nothing is merged."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.delta.batches import BatchNote
+from jobs.delta.batches import Batches, BatchNote
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import CheckpointError
+from tests.support.judges.conditions import raises
 
 OFFSETS = st.dictionaries(
     st.sampled_from(["a", "b", "a.b", "t/0"]),
@@ -92,3 +94,11 @@ def test_a_source_without_offsets_so_far_has_none(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n-\n{"t":{"0":5}}')
     assert BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}
+
+
+def test_a_merge_needs_to_know_its_query() -> None:
+    """No identity is invented for it, as a replay would not have the same."""
+    spark = Mock()
+    spark.sparkContext.getLocalProperty.return_value = None
+    with raises("EOS_DELTA_WITHOUT_QUERY"):
+        Batches("/table", "/checkpoint").once(spark, 0, pytest.fail, dict, pytest.fail)
