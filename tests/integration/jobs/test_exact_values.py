@@ -109,11 +109,16 @@ def is_beyond_python(text: str) -> bool:
 
 
 @pytest.fixture
-def in_utc(spark: SparkSession):
+def zone(spark: SparkSession):
+    """``zone(name)`` sets the time zone of the session for the test."""
     before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    yield
+    yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
     spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.fixture
+def in_utc(zone) -> None:
+    zone("UTC")
 
 
 def quoted(text: str) -> str:
@@ -231,14 +236,6 @@ def test_a_type_that_rounds_is_refused(ddl: str):
     with pytest.raises(ConfigError, match=r"'transform.schema' has a field of type VARIANT"):
         struct_of(ddl, "transform.schema", ())
     assert struct_of("variant STRING", "transform.schema", ()).names == ["variant"]
-
-
-@pytest.fixture
-def zone(spark: SparkSession):
-    """``zone(name)`` sets the time zone of the session for the test."""
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda name: spark.conf.set("spark.sql.session.timeZone", name)
-    spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.mark.parametrize(

@@ -42,27 +42,22 @@ def values(frame: DataFrame) -> list[str | None]:
     return [row["value"] for row in frame.collect()]
 
 
-def late(frame: DataFrame, **parse: str) -> list[str | None]:
-    return values(transformed(frame, config(**parse)))
+FIELDS = ('{"id": 1, "delay": 20}', '{"id": 2}', None, '{"id": 3, "delay": 99, "more": 1}')
 
 
-def test_json_fields_become_columns(rows):
-    """A missing field and a tombstone are nulls, an unknown field is ignored."""
-    frame = rows('{"id": 1, "delay": 20}', '{"id": 2}', None, '{"id": 3, "delay": 99, "more": 1}')
-    assert late(frame, format="json", schema=JSON) == ["1", "3"]
-    everything = config("SELECT id AS value FROM input", format="json", schema=JSON)
-    assert values(transformed(frame, everything)) == [1, 2, None, 3]
-
-
-def test_csv_fields_become_columns(rows):
-    """A value that is a line of CSV is parsed by the schema; a null value stays null."""
-    assert late(rows("1,20", "2,3", None), format="csv", schema=JSON) == ["1"]
-
-
-def test_string_makes_the_value_text(rows):
-    """The format string gives the value as text to the SQL, null included."""
-    transform = config("SELECT upper(value) AS value FROM input", format="string")
-    assert values(transformed(rows("a", None), transform)) == ["A", None]
+@pytest.mark.parametrize(
+    ("records", "sql", "parse", "expected"),
+    [
+        (FIELDS, LATE, {"format": "json", "schema": JSON}, ["1", "3"]),
+        (FIELDS, "SELECT id AS value FROM input", {"format": "json", "schema": JSON}, [1, 2, None, 3]),
+        (("1,20", "2,3", None), LATE, {"format": "csv", "schema": JSON}, ["1"]),
+        (("a", None), "SELECT upper(value) AS value FROM input", {"format": "string"}, ["A", None]),
+    ],
+    ids=["JSON", "JSON that a filter would drop", "CSV", "text"],
+)
+def test_fields_become_columns(rows, records, sql, parse, expected):
+    """A missing field and a tombstone are nulls, an unknown field is ignored; a text is a value alone."""
+    assert values(transformed(rows(*records), config(sql, **parse))) == expected
 
 
 MALFORMED_JSON = ("no", "", '{"id": 1', '{"id": "x", "delay": 20}', '[{"id": 1, "delay": 20}]', "null", "7")
@@ -74,7 +69,7 @@ MALFORMED_CSV = ("1", "1,2,3", "x,1", "1,x", "", " ", '1,"2', "1,2\\n3,4")
 def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, form, good):
     """A malformed value is never dropped silently; the error names its place."""
     with pytest.raises(PySparkException) as caught:
-        late(rows(good, "no"), format=form, schema=JSON)
+        values(transformed(rows(good, "no"), config(format=form, schema=JSON)))
     assert failure_text(caught.value).startswith("[EOS_JOB_MALFORMED_ROW] The value of topic t, partition 0, offset 1 ")
 
 
