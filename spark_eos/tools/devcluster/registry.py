@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Self
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 from spark_eos.errors import stop
 from spark_eos.tools.devcluster.broker import Broker
@@ -30,7 +30,7 @@ _ARCHIVE = JarSet(
     f"apicurio-registry-{_VERSION}", archives=(f"io.apicurio:apicurio-registry-app:{_VERSION}:all:tar.gz",)
 )
 _START_S, _LOOK_S = 300.0, 0.05
-_FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class DevRegistry:
@@ -44,7 +44,10 @@ class DevRegistry:
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         self._home = tempfile.TemporaryDirectory(prefix="spark-eos-registry-", ignore_cleanup_errors=True)
-        self.process = Broker(0, port, Path(self._home.name), [], keep_home=False)
+        # In a folder of its own: watchdog.py removes what that is in, too, if it is empty.
+        home = Path(self._home.name, "registry")
+        home.mkdir()
+        self.process = Broker(0, port, home, [], keep_home=False)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -77,7 +80,8 @@ class DevRegistry:
     def _answers(self) -> bool:
         """Return whether the API answers, which it does later than the port opens."""
         try:
-            with urlopen(f"{self.url}/subjects", timeout=30) as answer:
+            # Loopback is asked past the proxy of the environment.
+            with build_opener(ProxyHandler({})).open(f"{self.url}/subjects", timeout=30) as answer:
                 return isinstance(json.load(answer), list)
         except (OSError, ValueError):
             return False

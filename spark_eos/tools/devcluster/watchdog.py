@@ -9,20 +9,29 @@ The exit code is the broker's (128 + n when signal n ended it). Works the same o
 with -I -S: it must come up in milliseconds, so it imports nothing but the standard library.
 """
 
+import ctypes
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 
 PARENT_POLL_S = 1.0
+_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
     parent_pid, folder, separator, *command = arguments
     if separator != "--":
         raise SystemExit("usage: watchdog.py PARENT_PID FOLDER -- command …")
-    broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    # Where the system is Linux, the broker is killed with this process, however that ends.
+    prctl = getattr(ctypes.CDLL(None), "prctl", lambda *_: 0)
+    kill_with_us = partial(prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
+    broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=kill_with_us)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: broker.kill())
     orphaned = threading.Event()
     print(broker.pid, flush=True)  # before the thread, which ends this process with a broker that ends at once
     threading.Thread(target=_exit_with, args=[broker, orphaned, folder], daemon=True).start()

@@ -43,6 +43,15 @@ def test_ends_a_stopped_command_too(start):
     wait_for(lambda: is_gone(pid), "the end of the command")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+def test_a_signal_to_it_ends_the_command(start, number):
+    """Or nobody could: its parent knows the broker by it. SIGKILL is of Linux."""
+    process, pid = start("sleep", "600")
+    process.send_signal(number)
+    process.wait(TIMEOUT)
+    wait_for(lambda: is_gone(pid), "the end of the command")
+
+
 def test_passes_on_the_exit_code(start):
     """A command that ends by itself is told by its exit code."""
     process, _ = start("sh", "-c", "exit 7")
