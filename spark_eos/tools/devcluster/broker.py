@@ -13,6 +13,7 @@ from typing import IO
 
 from spark_eos.errors import EosError, stop
 from spark_eos.tools.devcluster import probe
+from spark_eos.tools.devcluster.java import without_environment
 
 _STOPS_S, _LOOK_S = 5.0, 0.002
 
@@ -125,16 +126,16 @@ class Broker:
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
 
-    def ask(self, topic: str | None = None, timeout_s: float = probe.ANSWER_S) -> probe.Metadata | None:
+    def ask(self, topic: str | None = None) -> probe.Metadata | None:
         """Return the response to a Metadata request, or None where none comes in time."""
-        return probe.ask(self.port, topic, timeout_s)
+        return probe.ask(self.port, topic)
 
     def log_tail(self, lines: int = 30) -> str:
         """Return the last lines of its log, of the last start."""
         try:
             with self.log_file.open("rb") as log:
                 log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 500 * lines))
-                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+                return "\n".join(without_environment(log.read().decode(errors="replace")).splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
 

@@ -184,10 +184,10 @@ class DevCluster:
         self.version = version  # of the tools, which newer brokers need
         self.start(i)
 
-    def wait_ready(self, timeout_s: float = HANG_S) -> None:
+    def wait_ready(self) -> None:
         """Returns when each running broker answers and knows all the running ones; paused ones do not count.
 
-        Raises DevClusterError EOS_DEVCLUSTER_FAILED, with the end of the log, when one exits or after `timeout_s` s.
+        Raises DevClusterError EOS_DEVCLUSTER_FAILED, with the end of the log, when one exits or after 4 minutes.
         """
         watched = self._awake()
         expected = {broker.id for broker in watched}
@@ -201,8 +201,8 @@ class DevCluster:
             return answer is not None and answer.cluster_id == self.cluster_id and expected <= answer.brokers
 
         for broker in watched:
-            if not _poll(partial(ready, broker), timeout_s):
-                raise broker.trouble(f"was not ready within {timeout_s:.0f} s")
+            if not _poll(partial(ready, broker)):
+                raise broker.trouble(f"was not ready within {HANG_S:.0f} s")
 
     def _awake(self) -> list[Broker]:
         return [broker for broker in self._brokers if broker.running and not broker.paused]
@@ -218,16 +218,16 @@ class DevCluster:
         create_topic(self.bootstrap_servers, name, partitions, replication=replication or min(3, self.size), **config)
         self.wait_for_leaders(name, partitions)
 
-    def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float = HANG_S) -> None:
-        """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_FAILED after `timeout_s` seconds."""
+    def wait_for_leaders(self, topic: str, partitions: int) -> None:
+        """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_FAILED after 4 minutes."""
 
         def led(broker: Broker) -> bool:
             answer = broker.ask(topic)
             return answer is not None and len(answer.leaders) == partitions and min(answer.leaders.values()) >= 0
 
         for broker in self._awake():
-            if not _poll(partial(led, broker), timeout_s):
-                raise broker.trouble(f"knows no leader for every partition of {topic} after {timeout_s:.0f} s")
+            if not _poll(partial(led, broker)):
+                raise broker.trouble(f"knows no leader for every partition of {topic} after {HANG_S:.0f} s")
 
     def java_tool(self, main_class: str, *arguments: str, timeout_s: float = HANG_S) -> str:
         """Runs a Java program from the broker's jars, such as org.apache.kafka.tools.TopicCommand; returns its stdout.
@@ -238,14 +238,12 @@ class DevCluster:
         command = runtime.command(main_class, *arguments, flags=[*JVM_FLAGS, f"-D{LOG_LEVEL}=WARN"])
         return tools.run(command, main_class, timeout_s=timeout_s)
 
-    def console_consume(
-        self, topic: str, *, max_messages: int, partition: int | None = None, isolation: str = "read_committed"
-    ) -> list[ConsoleRecord]:
-        """Return the first `max_messages` records that the Java console consumer reads, in offset order within each
-        partition. Fewer after 4 minutes without one."""
+    def console_consume(self, topic: str, *, max_messages: int, partition: int | None = None) -> list[ConsoleRecord]:
+        """Return the first `max_messages` committed records that the Java console consumer reads, in offset order
+        within each partition. Fewer after 4 minutes without one."""
         version = tools_version(self.version)
         arguments = tools.console_consumer_arguments(
-            self.bootstrap_servers, topic, version=version, isolation=isolation, partition=partition, count=max_messages
+            self.bootstrap_servers, topic, version=version, partition=partition, count=max_messages
         )
         main_class = tools.console_consumer(version)
         return tools.parse_records(self.java_tool(main_class, *arguments, timeout_s=2 * HANG_S))
@@ -381,9 +379,9 @@ def _train(version: str, class_archive: Path) -> None:
         cluster.stop(0, timeout_s=HANG_S)
 
 
-def _poll(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait for a condition; False if it did not hold within `timeout_s` seconds."""
-    deadline = time.monotonic() + timeout_s
+def _poll(condition: Callable[[], bool]) -> bool:
+    """Wait for a condition; False if it did not hold within `HANG_S` seconds."""
+    deadline = time.monotonic() + HANG_S
     while not condition():
         if time.monotonic() > deadline:
             return False

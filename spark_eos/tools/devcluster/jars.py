@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,10 @@ from xml.sax.saxutils import quoteattr
 
 from spark_eos.errors import EosError, stop
 from spark_eos.tools.devcluster.cache import digest, stored
-from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.java import find_java, without_environment
 
 #: The default version.
 KAFKA_VERSION = "4.3.1"
-
-#: Versions that the tests run with, oldest first. Others may work.
-KAFKA_VERSIONS = ("3.7.2", "3.9.2", "4.0.2", "4.1.2", "4.3.1", "4.4.0")
 
 #: Where brokers log to: Kafka 3 by log4j 1, Kafka 4 by log4j 2, of which 4.0 brings too little itself.
 _LOGGING_3 = ("org.slf4j:slf4j-reload4j:1.7.36", "ch.qos.reload4j:reload4j:1.2.25")
@@ -103,6 +101,9 @@ def download(jar_set: JarSet, folder: Path) -> None:
         _, artifact, version, classifier, extension = coordinate.split(":")
         if not (folder / f"{artifact}-{version}-{classifier}.{extension}").exists():
             raise _failed(jar_set, f"{coordinate} is not there")
+    for jar in folder.glob("*.jar"):  # a proxy may have answered with a page, and without a checksum
+        if not zipfile.is_zipfile(jar):
+            raise _failed(jar_set, f"{jar.name} is no jar")
 
 
 #: Lines of Ivy's output in which it says why it has failed.
@@ -124,7 +125,8 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
         command, cwd=target, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     if done.returncode != 0:
-        raise _failed(jar_set, reason_of([line.strip() for line in done.stdout.splitlines()[-_LAST_LINES:]]))
+        said = without_environment(done.stdout).splitlines()
+        raise _failed(jar_set, reason_of([line.strip() for line in said[-_LAST_LINES:]]))
 
 
 def reason_of(said: Sequence[str]) -> str:

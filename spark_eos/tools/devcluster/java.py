@@ -56,10 +56,16 @@ def _ask(path: str) -> Java:
         answer = subprocess.run([path, "-version"], check=False, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise stop("EOS_JAVA_NOT_FOUND", why=f"{path} could not be run: {error}") from error
-    output = (answer.stderr + answer.stdout).strip()
+    output = without_environment(answer.stderr + answer.stdout).strip()
     # "17.0.15", "21", "25-ea"; Java 8 and older call themselves "1.8.0_452".
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     if answer.returncode != 0 or match is None:
         # macOS has a `java` that only prints where to get one.
         raise stop("EOS_JAVA_NOT_FOUND", why=f"{path} says {output[:300]!r}")
     return Java(path, int(match.group(1)), output)
+
+
+def without_environment(said: str) -> str:
+    """Return what a JVM has printed, without the options that it takes from the environment: a proxy's password may be
+    among them."""
+    return re.sub(r"(?m)^.*Picked up \w*_OPTIONS: .*\n?", "", said)

@@ -12,7 +12,7 @@ from spark_eos.kafka.net.metadata import METADATA, about_topics
 
 NO_LEADER = -1
 #: A broker that works answers at once; one on a busy machine may take seconds.
-ANSWER_S = 10.0
+_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Metadata:
     leaders: dict[int, int]
 
 
-def ask(port: int, topic: str | None = None, timeout_s: float = ANSWER_S) -> Metadata | None:
+def ask(port: int, topic: str | None = None) -> Metadata | None:
     """Return the response of the broker on this loopback port, or None if it does not answer (yet)."""
     body = METADATA.asks.write(about_topics([] if topic is None else [topic]))
     try:
-        broker = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        broker = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S)
         with closing(Connection[None](broker, node=0)) as connection:
             connection.ask(METADATA.api, METADATA.last, [body], None)
-            response = connection.answer(METADATA.answers.read, timeout_s)
+            response = connection.answer(METADATA.answers.read, _ANSWER_S)
     except (OSError, OverflowError):
         return None
     partitions = [partition for topic in response.topics for partition in topic.partitions]

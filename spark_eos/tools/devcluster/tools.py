@@ -6,6 +6,7 @@ import subprocess
 from typing import NamedTuple
 
 from spark_eos.errors import EosError, stop
+from spark_eos.tools.devcluster.java import without_environment
 
 #: Seconds, far more than even a slow and busy machine needs: only a tool that hangs is ended by it.
 HANG_S = 240.0
@@ -51,7 +52,7 @@ def run(command: list[str], main_class: str, *, timeout_s: float) -> str:
 
 
 def console_consumer_arguments(
-    bootstrap_servers: str, topic: str, *, version: str, isolation: str, partition: int | None, count: int
+    bootstrap_servers: str, topic: str, *, version: str, partition: int | None, count: int
 ) -> list[str]:
     """Return the arguments of the console consumer for output that `parse_records` reads, of the first ``count``
     records."""
@@ -60,7 +61,7 @@ def console_consumer_arguments(
     name = "--property" if _numbers(version) < (4, 2) else "--formatter-property"
     first = ["--from-beginning"] if partition is None else ["--partition", str(partition), "--offset", "earliest"]
     limits = ["--max-messages", str(count), "--timeout-ms", str(int(1000 * HANG_S))]
-    arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--isolation-level", isolation]
+    arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--isolation-level", "read_committed"]
     arguments += [part for key, value in formatter.items() for part in (name, f"{key}={value}")]
     return [*arguments, *limits, *first]
 
@@ -89,6 +90,6 @@ def _failed(main_class: str, what: str, output: str) -> EosError:
         program=main_class,
         what=what,
         output="Its output",
-        log=f"\n{output[-3000:]}",
+        log=f"\n{without_environment(output)[-3000:]}",
         usual="a wrong argument; without arguments the tool prints its usage",
     )

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from spark_eos.errors import DevClusterError
-from spark_eos.tools.devcluster.jars import KAFKA_VERSION, kafka_jars, reason_of, resolve
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, download, kafka_jars, reason_of, resolve
 
 _NOT_FOUND = ["::          UNRESOLVED DEPENDENCIES         ::", ":: org.a#b;1.0: not found", ":: org.c#d;2: not found"]
 _REFUSED = "Server access error at url https://maven.example/a.pom (java.net.ConnectException: Connection refused)"
@@ -39,3 +39,11 @@ def test_a_pyspark_without_ivy_is_named(tmp_path, monkeypatch):
     assert caught.value.condition == "EOS_DEVCLUSTER_DOWNLOAD"
     assert "pip install pyspark" in caught.value.hint
     assert not list(cache.rglob("*.jar"))
+
+
+def test_what_is_no_jar_is_refused(tmp_path, monkeypatch):
+    """Such as a proxy's page, for which there is no checksum."""
+    monkeypatch.setattr("spark_eos.tools.devcluster.jars._run_ivy", lambda *_: None)
+    (tmp_path / "b-1.jar").write_text("<html>")
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DOWNLOAD.*b-1\.jar is no jar"):
+        download(JarSet("set", plain=("a:b:1",)), tmp_path)

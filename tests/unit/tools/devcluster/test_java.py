@@ -38,6 +38,12 @@ def test_takes_java_17_and_newer(fake_java, says, version):
     assert (find_java().path, find_java().version) == (path, version)
 
 
+def test_options_from_the_environment_are_not_repeated(fake_java):
+    """They may have the password of a proxy."""
+    fake_java('NOTE: Picked up JDK_JAVA_OPTIONS: -Da="secret"\nPicked up _JAVA_OPTIONS: secret\nopenjdk version "17"')
+    assert find_java().build == 'openjdk version "17"'
+
+
 @pytest.mark.parametrize(("says", "version"), [('java version "1.8.0_452"', 8), ('openjdk version "11.0.2"', 11)])
 def test_refuses_an_older_java(fake_java, says, version):
     """A Java that is too old is named with its path and version."""

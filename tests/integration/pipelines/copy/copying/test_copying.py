@@ -59,7 +59,7 @@ def test_every_codec(codec, topic, producer, copy, view, cluster):
     assert said.rows == 2243
     assert seen(view, target) == seen(view, source, 777)
     assert offsets(view, target) == list(range(2243))
-    records = cluster.console_consume(target, max_messages=2243, isolation="read_committed", partition=0)
+    records = cluster.console_consume(target, max_messages=2243, partition=0)
     assert [(r.timestamp, r.offset) for r in records] == [(row[2], i) for i, row in enumerate(seen(view, target))]
 
 
