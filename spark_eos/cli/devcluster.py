@@ -56,7 +56,8 @@ def devcluster(
     from spark_eos.tools.devcluster.jars import KAFKA_VERSION
     from spark_eos.tools.devcluster.topics import create_topic
 
-    running = probe.ask(port) if port is not None and topic else None
+    is_plain = data is None and kafka_version is None and brokers == 1
+    running = probe.ask(port) if port is not None and topic and is_plain else None
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it stops the cluster cleanly, as Ctrl-C does
     try:
         if running is not None:

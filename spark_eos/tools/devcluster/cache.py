@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
+from spark_eos.errors import stop
+
 _MANIFEST = "manifest.json"
 
 
@@ -38,11 +40,15 @@ class _Entry(TypedDict):
 
 
 def cache_dir() -> Path:
-    """Return `$SPARK_EOS_CACHE`, or else `spark-eos` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return `$SPARK_EOS_CACHE`, or else `spark-eos` in `$XDG_CACHE_HOME` or `~/.cache`. Raises DevClusterError
+    (EOS_DEVCLUSTER_CONFIG) for a user without a home."""
     own = os.environ.get("SPARK_EOS_CACHE")
     if own:
         return Path(own).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-eos"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-eos"
+    except RuntimeError:
+        raise stop("EOS_DEVCLUSTER_CONFIG.folder", why="the user has no home folder for the cache") from None
 
 
 def stored(name: str, make: Callable[[Path], None]) -> list[Path]:

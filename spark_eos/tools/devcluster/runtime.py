@@ -28,10 +28,8 @@ class Runtime:
     class_archive: Path | None = None
 
     def command(self, main_class: str, *arguments: str, flags: Sequence[str] = JVM_FLAGS) -> list[str]:
-        """Return the command that runs a class of the jars. Flags about class archives win over the runtime's own."""
-        archive = []
-        if self.class_archive is not None and not any("Archive" in flag for flag in flags):
-            archive = ["-Xshare:auto", f"-XX:SharedArchiveFile={self.class_archive}"]
+        """Return the command that runs a class of the jars."""
+        archive = [] if self.class_archive is None else [f"-XX:SharedArchiveFile={self.class_archive}"]
         # The JVM's own warnings would go to stdout, among a tool's results.
         quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
         return [
@@ -55,10 +53,15 @@ def with_class_archive(runtime: Runtime, train: Callable[[Path], None]) -> Runti
     """Return the runtime with an archive of the broker's classes, which halves the time of a start; made once per Java
     and jars.
 
-    `train(file)` runs a broker that writes the archive when it ends. A JVM that cannot do that is used without.
+    `train(file)` runs a broker that writes the archive when it ends. A JVM that cannot do that is used without, and so
+    is a cache that cannot be written.
     """
-    jars = [(jar, Path(jar).stat().st_mtime_ns) for jar in runtime.classpath.split(os.pathsep)]
+    # Not by their times, which a copy of the cache, as in an image, need not keep.
+    jars = [(jar, Path(jar).stat().st_size) for jar in runtime.classpath.split(os.pathsep)]
     # The JVM itself silently refuses an archive that was made by another JVM or from other jars.
     name = f"kafka-classes-{digest(find_java().build, runtime.java, jars)}"
-    files = stored(name, lambda folder: train(folder / _TRAINED))
+    try:
+        files = stored(name, lambda folder: train(folder / _TRAINED))
+    except OSError:
+        files = []
     return replace(runtime, class_archive=files[0] if files else None)

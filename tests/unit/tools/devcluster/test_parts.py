@@ -1,6 +1,7 @@
 """The parts of the dev cluster that need neither Java nor a broker."""
 
 import errno
+import os
 import socket
 import threading
 from unittest import mock
@@ -147,6 +148,35 @@ def test_refuses_a_folder_that_it_cannot_use(tmp_path, monkeypatch):
     monkeypatch.setattr("spark_eos.tools.devcluster.registry._command", lambda port: stored("registry", lambda _: None))
     with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*/proc/cache"):
         DevRegistry().open()
+    for name in ("SPARK_EOS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pathlib.Path.home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*no home.*SPARK_EOS_CACHE"):
+        DevCluster().open()
+
+
+def test_an_archive_of_classes_is_not_needed(tmp_path, monkeypatch):
+    """Where there is no room for it, brokers start without. One of the same jars is found, whatever their time."""
+    made = Mock(side_effect=lambda file: file.touch())
+    monkeypatch.setattr("spark_eos.tools.devcluster.runtime.find_java", lambda: Mock(build="17"))
+    (tmp_path / "a.jar").write_bytes(b"jar")
+    runtime = Runtime("java", "4.3.1", str(tmp_path / "a.jar"))
+    monkeypatch.setenv("SPARK_EOS_CACHE", "/proc/cache")
+    assert with_class_archive(runtime, made) == runtime
+    monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path / "cache"))
+    first = with_class_archive(runtime, made)
+    os.utime(tmp_path / "a.jar", (1, 1))
+    assert with_class_archive(runtime, made) == first
+    assert first.class_archive.exists() and made.call_count == 1
+
+
+@pytest.mark.parametrize("more", [["--brokers", "2"], ["--data", "d"], ["--kafka-version", "3.9.2"]])
+def test_a_cluster_that_runs_takes_no_settings(more, monkeypatch):
+    """They are for a new one, which finds the port in use."""
+    monkeypatch.setattr(probe, "ask", ask := Mock())
+    monkeypatch.setattr(DevCluster, "open", opened := Mock(side_effect=KeyboardInterrupt))
+    cli.main(["devcluster", "--port", "9092", "--topic", "t", *more])
+    assert opened.called and not ask.called
 
 
 @pytest.mark.parametrize(
