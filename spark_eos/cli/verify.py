@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from spark_eos.base.printable import json_text
 from spark_eos.cli.options import Format, Output, connection, option, print_answer, switch
@@ -91,7 +94,14 @@ def verify(
         )
         return _compared(comparison, json_)
 
-    return print_answer(output, answer)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it removes the rows on disk, as Ctrl-C does
+    try:
+        return print_answer(output, answer)
+    except (TyperException, BrokenPipeError):
+        raise
+    except Exception:  # with the exit code 1, it would be a verdict
+        traceback.print_exc()
+        return 2
 
 
 def _compared(comparison: Comparison, file: str | None) -> Answer:

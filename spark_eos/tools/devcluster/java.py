@@ -66,6 +66,6 @@ def _ask(path: str) -> Java:
 
 
 def without_environment(said: str) -> str:
-    """Return what a JVM has printed, without the options that it takes from the environment: a proxy's password may be
+    """Return the output of a JVM without the options that it takes from the environment: a proxy's password may be
     among them."""
     return re.sub(r"(?m)^.*Picked up \w*_OPTIONS: .*\n?", "", said)

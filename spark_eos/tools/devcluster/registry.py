@@ -44,7 +44,7 @@ class DevRegistry:
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         self._home = tempfile.TemporaryDirectory(prefix="spark-eos-registry-", ignore_cleanup_errors=True)
-        # In a folder of its own: watchdog.py removes what that is in, too, if it is empty.
+        # In a folder of its own, as watchdog.py removes the one around it, too, if that is empty.
         home = Path(self._home.name, "registry")
         home.mkdir()
         self.process = Broker(0, port, home, [], keep_home=False)

@@ -70,12 +70,12 @@ class _Sides:
     def take(self) -> VerifiedBounds:
         comparison, query = self._question, self._question.query
         stable = self._committed.ends(self._input)
-        before = self._group_offsets(comparison.group) if comparison.group else stable
+        before = self._group_offsets() or stable
         ends = self._all.ends(self._output)
         outputs = self._bounds(self._output, self._settled(ends), ends)
         address = comparison.output_table or comparison.input_table
         table = None if address is None else address.open()
-        after = self._group_offsets(comparison.group) if comparison.group else None
+        after = self._group_offsets(newest=True)
         if table is not None and query is not None:
             of_query = table.ends(query, self._input)
             if of_query is None:
@@ -87,6 +87,9 @@ class _Sides:
         due = tuple(before[p.topic][p.partition] for p in inputs)
         done = tuple(after[p.topic][p.partition] for p in inputs) if after is not None else None
         self._warnings += _warnings(comparison, inputs, outputs, due)
+        for topic in self._all.compacted([*self._input, *self._output]):
+            fault = "unknown" if topic in self._input else "lost"
+            self._warnings.append(f"{topic} is compacted: rows that it has no longer count as {fault}")
         return VerifiedBounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)), table)
 
     def _bounds(
@@ -110,24 +113,31 @@ class _Sides:
                 return stable
             time.sleep(0.05)
 
-    def _group_offsets(self, group: str) -> PartitionOffsets:
-        """Return the committed offsets of the group for the inputs, 0 for partitions without. Raises OptionError if it
-        has none at all."""
-        committed = self._ask_group(group)
+    def _group_offsets(self, *, newest: bool = False) -> PartitionOffsets | None:
+        """Return the committed offsets of the group for the inputs, 0 for partitions without, or None if there is no
+        group. While an open transaction has newer ones, and `PATIENCE_S` is over: the older ones, or None where the
+        ``newest`` are needed. Raises CommandError (EOS_VERIFY_IMPOSSIBLE) if it has none at all."""
+        group = self._question.group
+        if group is None:
+            return None
+        committed = self._all.committed(self._input)
+        try:
+            committed = self._committed.committed(self._input, PATIENCE_S)
+        except ConnectionFailed:  # by the previous answer, a transaction is open
+            self._warnings.append(
+                f"an open transaction holds newer offsets of the group {group}: more rows may be due, or early"
+            )
+            if newest:
+                return None
         if not committed:
             raise stop("EOS_VERIFY_IMPOSSIBLE.group_empty", group=group, input=", ".join(self._input))
-        return {
-            topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in self._input.items()
-        }
-
-    def _ask_group(self, group: str) -> PartitionOffsets:
-        """Return the group's offsets once none is part of an open transaction, or after `PATIENCE_S`."""
-        at_least = self._all.committed(self._input)
-        try:
-            return self._committed.committed(self._input, PATIENCE_S)
-        except ConnectionFailed:  # by the previous answer, a transaction is open
-            self._warnings.append(f"an open transaction holds newer offsets of the group {group}")
-            return at_least
+        self._warnings += [
+            f"the group {group} has no offset of {topic}-{p}: none of its rows is due"
+            for topic, numbers in self._input.items()
+            for p in numbers
+            if p not in committed.get(topic, {})
+        ]
+        return {topic: dict.fromkeys(of, 0) | committed.get(topic, {}) for topic, of in self._input.items()}
 
 
 def _warnings(

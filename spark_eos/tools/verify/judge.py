@@ -1,9 +1,10 @@
 """Compares an output's rows with its input's, bucket by bucket. Rows in, findings out; no Kafka.
 
 A row of the input and a row of the output are a *pair* if they have the same id and are the same copy of it: the first
-with the first, the second with the second, in the order of topics, partitions and offsets. Where a side is a table,
-which has no order, and values are compared, rows with the same value come before that. A row without a pair is lost if
-it is in the input; in the output it is doubled, aborted-visible or unknown.
+with the first, the second with the second, in the order of topics, partitions and offsets, but those that are due come
+first, and where values are compared, rows with the same value. A row without a pair is lost if it is in the input; in
+the output it is doubled, aborted-visible or unknown. Rows of the input with the same id, and value where these are
+compared, cannot be told apart: they are counted, and have no order.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ class History:
     ``input``, ``output``: the rows that `read_committed` sees. ``uncommitted``: the rows that `read_uncommitted` sees
     of the input partitions in which the two differ. ``due``: for each input partition, the offset below which rows must
     have come through. ``done``: the offset from which no row may have come through, or None. ``output_ends``: of the
-    output partitions. ``buckets``: how many there are, a power of two. ``table``: whether a side is a table, whose rows
-    have no order.
+    output partitions. ``buckets``: how many there are, a power of two.
     """
 
     input: Spill
@@ -43,7 +43,6 @@ class History:
     done: Sequence[int] | None
     output_ends: Sequence[int]
     buckets: int
-    table: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -60,14 +59,15 @@ class Case:
 
 @dataclass
 class Findings:
-    """The number of rows with each fault, with the first ``limit`` of each; the number of pairs, faulty or not; and the
-    number of rows without a pair that are not due yet."""
+    """The number of rows with each fault, with the first ``limit`` of each; the number of pairs, faulty or not, of rows
+    without a pair that are not due yet, and of rows of the input that cannot be told apart."""
 
     limit: int = 5
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     cases: dict[str, list[Case]] = field(default_factory=lambda: {fault: [] for fault in FAULTS})
     pairs: int = 0
     waiting: int = 0
+    shared: int = 0
 
     def add(self, fault: str, rows: pa.Table, note: str = "") -> None:
         """Add rows with the columns of a pair, any of which may be null."""
@@ -122,13 +122,17 @@ def judge_history(
 
 
 def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table:
-    """Judge everything but the order. Returns the pairs."""
+    """Judge everything but the order. Returns the pairs that have one."""
     sent, got = history.input.bucket(number), history.output.bucket(number)
-    both, only_in, only_out = _pairs(sent, got, by_value=history.table and "value" in sent.column_names)
+    by_value = "value" in sent.column_names
+    sent = _marked(sent, ["id", "value"] if by_value else ["id"])
+    sent = sent.append_column("waits", pc.greater_equal(sent["offset"], _limits(history.due, sent["partition"])))
+    both, only_in, only_out = _pairs(sent, got, by_value=by_value)
     findings.pairs += both.num_rows
-    is_due = pc.less(only_in["in_offset"], _limits(history.due, only_in["in_partition"]))
-    findings.add("lost", only_in.filter(is_due))
-    findings.waiting += only_in.num_rows - pc.sum(is_due).as_py() if only_in.num_rows else 0
+    findings.shared += sent.num_rows - pc.sum(sent["alone"], min_count=0).as_py()
+    lost = only_in.filter(pc.invert(only_in["in_waits"]))
+    findings.add("lost", lost)
+    findings.waiting += only_in.num_rows - lost.num_rows
     _judge_surplus(only_out, sent, history.uncommitted.bucket(number), findings)
     if history.done is not None:
         findings.add(
@@ -136,7 +140,7 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
         )
     if "in_value" in both.column_names:
         findings.add("torn", both.filter(pc.not_equal(both["in_value"], both["out_value"])), "value differs")
-    return both
+    return both.filter(both["in_alone"])
 
 
 def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, findings: Findings) -> None:
@@ -185,13 +189,28 @@ def _joined(sent: pa.Table, got: pa.Table, names: Sequence[str]) -> tuple[pa.Tab
 
 def _with_copies(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Add a column ``copy``: 0 for the first row with the same values in these columns, 1 for the second, by partition
-    and offset. ``names``: ``id`` and maybe others."""
-    if pc.count_distinct(rows["id"]).as_py() == rows.num_rows:  # the usual case needs no sorting
+    and offset, but those that are due first. ``names``: ``id`` and maybe others."""
+    if _all_differ(rows):
         return rows.append_column("copy", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
-    rows = rows.sort_by([(name, "ascending") for name in (*names, "partition", "offset")]).combine_chunks()
+    by = [*names, *["waits"] * ("waits" in rows.column_names), "partition", "offset"]
+    rows = rows.sort_by([(name, "ascending") for name in by]).combine_chunks()
     index = _counting(rows.num_rows)
     first = pc.fill_null_forward(pc.if_else(_changes(rows, names), index, pa.scalar(None, pa.int64())))
     return rows.append_column("copy", pc.subtract(index, first))
+
+
+def _marked(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Add a column ``alone``: whether no other row has the same values in these columns."""
+    if _all_differ(rows):
+        return rows.append_column("alone", pa.repeat(pa.scalar(True), rows.num_rows))
+    rows = rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
+    is_first = _changes(rows, names)
+    return rows.append_column("alone", pc.and_(is_first, pa.concat_arrays([is_first[1:], pa.array([True])])))
+
+
+def _all_differ(rows: pa.Table) -> bool:
+    """Tell whether all ids differ, as usual: then nothing needs to be sorted."""
+    return bool(pc.count_distinct(rows["id"]).as_py() == rows.num_rows)
 
 
 def _limits(offsets: Sequence[int], partitions: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets
@@ -74,6 +76,17 @@ class OffsetLookup:
             self._group or "", lambda left: self._consumer.committed(wanted, timeout=left), timeout_s, group_refusal
         )
         return _by_topic(p for p in offsets if p.offset >= 0)
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics that are compacted, of those whose configuration this user may read."""
+        admin = AdminClient(librdkafka_config(self._kafka, "producer"))
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        compacted = []
+        for resource, answer in admin.describe_configs(resources, request_timeout=self._timeout_s).items():
+            with contextlib.suppress(KafkaException):
+                if "compact" in (answer.result()["cleanup.policy"].value or ""):
+                    compacted.append(resource.name)
+        return compacted
 
     def _count(self, topic: str, left: float) -> int:
         described = self._consumer.list_topics(topic, timeout=left).topics[topic]

@@ -92,6 +92,7 @@ def make_report(
         *bounds.warnings,
         *warnings,
         *_removals(comparison, bounds, counts),
+        *[_shared(comparison, findings.shared)] * bool(findings.shared),
         *["no row of the output is a row of the input"] * (not findings.pairs),
     ]
 
@@ -114,6 +115,15 @@ def make_report(
         {fault: [example(case) for case in findings.cases[fault]] for fault in faults},
         warnings,
         faults,
+    )
+
+
+def _shared(comparison: Comparison, rows: int) -> str:
+    """Describe rows that cannot be told apart."""
+    instead = "a unique id" if comparison.same_value else "--same-value or a unique id"
+    return (
+        f"{rows:,} rows of the input cannot be told from others: of these, a lost and a doubled one cancel out, and "
+        f"their order is not checked; use {instead}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from spark_eos.errors import EosError
+from spark_eos.kafka.messages import headers_of
 from spark_eos.tools.verify.comparison import parse_json
 
 #: Rows of each partition that are examined.
@@ -42,8 +45,9 @@ class Sample:
             self._rows[partition] += 1
             self._keys += message.key() is not None
             self._add_value(message.value())
-            for name, value in dict(message.headers() or ()).items():
-                self._headers.setdefault(name, Counter())["null" if value is None else _AN_ID] += 1
+            with contextlib.suppress(EosError):  # for a name that is not UTF-8
+                for name, value in dict(headers_of(message)).items():
+                    self._headers.setdefault(name, Counter())["null" if value is None else _AN_ID] += 1
 
     def _add_value(self, value: bytes | None) -> None:
         try:

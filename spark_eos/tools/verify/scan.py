@@ -13,13 +13,12 @@ from confluent_kafka import Message
 
 from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import Isolation
-from spark_eos.kafka.messages import offset_of
 from spark_eos.tools.verify.bounds import PartitionBounds, VerifiedBounds
 from spark_eos.tools.verify.comparison import Comparison, IdPlace
 from spark_eos.tools.verify.judge import Case, Findings, History
 from spark_eos.tools.verify.reader import RowReader
 from spark_eos.tools.verify.sample import Sample
-from spark_eos.tools.verify.spill import Spill, buckets_of, shortened, value_as_id
+from spark_eos.tools.verify.spill import Spill, buckets_of, made_id, shortened
 from spark_eos.tools.verify.table_ids import VALUE, TableIds, check_columns
 from spark_eos.tools.verify.tables import TableAddress
 
@@ -67,8 +66,7 @@ class Scan:
         uncommitted = self._uncommitted_input(gaps_in)
         self._uncommitted_output(gaps_out)
         ends = [partition.end for partition in bounds.outputs]
-        is_table = comparison.input_table is not None or comparison.output_table is not None
-        return History(input_, output, uncommitted, due, bounds.done, ends, self._buckets, is_table)
+        return History(input_, output, uncommitted, due, bounds.done, ends, self._buckets)
 
     def _committed(
         self, side: str, partitions: Sequence[PartitionBounds], id_place: IdPlace, schema: pa.Schema
@@ -83,7 +81,7 @@ class Scan:
                 count = 0
                 for messages in reader.read(partition, partition.stable):
                     count += len(messages)
-                    ids[partition.topic] += self._keep(spill, sample, side, index, id_place, messages)
+                    ids[partition.topic] += self._keep(spill, sample, index, id_place, messages)
                 rows[partition.topic] += count
                 if count < partition.end - partition.begin:  # markers, aborted or open transactions, or compaction
                     gaps[index] = count
@@ -100,6 +98,7 @@ class Scan:
         assert table is not None
         where = TableIds.at(str(address), id_place, table.columns, self._question.inputs)
         values = [VALUE] * self._question.same_value
+        at = (-1, -1, 0, 0) if side == "input" else (0, 0, -1, -1)
         check_columns(str(address), values, table.columns)
         for batch in table.batches(list(dict.fromkeys([*where.columns, *values]))):
             read += batch.num_rows
@@ -107,7 +106,7 @@ class Scan:
             ids = where.ids(batch)
             present = shortened([id_ for id_ in ids if id_ is not None])
             for _ in range(len(ids) - len(present)):
-                self._unreadable(side, 0, 0, id_place)
+                self._findings.add_case("torn", Case(*at, note=f"no id at {id_place}"))
             columns = {
                 "id": pa.array(present, pa.binary()),
                 "partition": pa.repeat(pa.scalar(0, pa.int32()), len(present)),
@@ -123,34 +122,24 @@ class Scan:
             raise _no_id(side, {str(address): read}, id_place, columns_there, "column:NAME, key, value or json:FIELD")
         return spill.finish()
 
-    def _keep(
-        self, spill: Spill, sample: Sample, side: str, partition: int, id_place: IdPlace, messages: list[Message]
-    ) -> int:
+    def _keep(self, spill: Spill, sample: Sample, partition: int, id_place: IdPlace, messages: list[Message]) -> int:
         """Spill the messages of one partition. Returns how many have an id."""
         ids = id_place.ids(messages)
         if None in ids:
-            without = [message for message, id_ in zip(messages, ids, strict=True) if id_ is None]
-            sample.add(partition, without)
-            for message in without:
-                if message.value() is None:
-                    self._unreadable(side, partition, offset_of(message), id_place)
+            sample.add(partition, [message for message, id_ in zip(messages, ids, strict=True) if id_ is None])
         self._spill(spill, partition, ids, messages)
         return len(ids) - ids.count(None)
 
     def _spill(self, spill: Spill, partition: int, ids: list[bytes | None], messages: list[Message]) -> None:
-        """Spill the messages that have an id, or a value that replaces it."""
-        if None in ids:
-            ids = [
-                value_as_id(message.value()) if id_ is None else id_ for message, id_ in zip(messages, ids, strict=True)
+        """Spill the messages of one partition, with an id that is made for each that has none."""
+        kept = shortened(
+            [
+                made_id(message.key(), message.value()) if id_ is None else id_
+                for message, id_ in zip(messages, ids, strict=True)
             ]
-            messages = [message for message, id_ in zip(messages, ids, strict=True) if id_ is not None]
-        kept = shortened([id_ for id_ in ids if id_ is not None])
+        )
         if kept:
             spill.add(row_columns(messages, partition, kept, spill.schema), buckets_of(kept, self._buckets))
-
-    def _unreadable(self, side: str, partition: int, offset: int, id_place: IdPlace) -> None:
-        at = (-1, -1, partition, offset) if side == "input" else (partition, offset, -1, -1)
-        self._findings.add_case("torn", Case(*at, note=f"no id at {id_place}"))
 
     def _uncommitted_input(self, gaps: Mapping[int, int]) -> Spill:
         """Read all rows of input partitions with gaps, committed or not: only their ids matter."""
@@ -162,7 +151,7 @@ class Scan:
                 for messages in reader.read(partition, partition.end):
                     total += len(messages)
                     self._spill(spill, index, self._question.id.ids(messages), messages)
-        self.counts["input_uncommitted"] = total - sum(gaps.values())
+        self.counts["input_uncommitted"] = max(0, total - sum(gaps.values()))  # compaction may have removed some
         return spill.finish()
 
     def _uncommitted_output(self, gaps: Mapping[int, int]) -> None:
@@ -172,7 +161,7 @@ class Scan:
             for index in gaps:
                 partition = self._bounds.outputs[index]
                 total += sum(map(len, reader.read(partition, partition.end)))
-        self.counts["output_uncommitted"] = total - sum(gaps.values())
+        self.counts["output_uncommitted"] = max(0, total - sum(gaps.values()))
 
     def _reader(self, isolation: Isolation, what: str) -> RowReader:
         return RowReader(self._question.kafka, isolation, functools.partial(self._tell, what))

@@ -12,10 +12,12 @@ import pyarrow.compute as pc
 #: Bytes of an id that are kept. Longer ids are replaced by a 128-bit digest: two of n such ids are confused with a
 #: probability of n² / 2^129, which would report a doubled row or hide a lost one.
 MAX_ID = 64
-#: Begins an id that is made (`value_as_id`), and no id of a real row: these are text, or Kafka's bytes.
+#: Begins an id that is made (`made_id`), and no id of a real row: these are text, or Kafka's bytes.
 BY_VALUE = b"\0without an id\0"
 #: Rows that are collected in memory before they are written together.
 RUN_ROWS = 262_144
+#: A run is larger where there are more buckets than this.
+_RUN_BUCKETS = 1024
 
 
 class Spill:
@@ -42,7 +44,8 @@ class Spill:
         self._pending.append(pa.record_batch([*arrays, bucket], names=[*self.schema.names, "bucket"]))
         self.rows += len(bucket)
         self._pending_rows += len(bucket)
-        if self._pending_rows >= self._run_rows:
+        # For each bucket some, as each run has a batch of each: otherwise the batches grow with the square of the rows.
+        if self._pending_rows >= max(self._run_rows, self._run_rows // _RUN_BUCKETS * len(self._batches)):
             self._flush()
 
     def _flush(self) -> None:
@@ -93,10 +96,11 @@ def shortened(ids: list[bytes]) -> list[bytes]:
     return [id_ if len(id_) <= MAX_ID else _digest(id_) for id_ in ids]
 
 
-def value_as_id(value: bytes | None) -> bytes | None:
-    """Make an id for a row that has none: a digest of its value, so that a row which passes unchanged, as
-    into a dead-letter topic, has its pair. None for a row without a value."""
-    return None if value is None else BY_VALUE + blake2b(value, digest_size=16).digest()
+def made_id(key: bytes | None, value: bytes | None) -> bytes:
+    """Make an id for a row that has none: a digest of its value, or of its key if that is null, so that a row which
+    passes unchanged, as into a dead-letter topic, has its pair."""
+    kind, of = (b"null", key or b"") if value is None else (b"", value)
+    return BY_VALUE + kind + blake2b(of, digest_size=16).digest()
 
 
 def _digest(id_: bytes) -> bytes:

@@ -101,16 +101,17 @@ def test_aborted_row_that_is_visible(copied: Copied) -> None:
 
 
 def test_rows_without_an_id_that_pass_unchanged(copied: Copied, topic) -> None:
-    """As into a dead-letter topic: their values stand for their ids. One that is missing is lost, or left out."""
+    """As into a dead-letter topic: their values, or keys, stand for their ids. One that is missing is lost, or left
+    out."""
     input_, output, dead_letters = topic(1), topic(1), topic(1)
-    good, bad = [f'{{"id": {n}}}' for n in range(3)], ["no JSON", "{", "{"]
+    good, bad = [f'{{"id": {n}}}' for n in range(3)], ["no JSON", "{", "{", None]
     write(copied.cluster.bootstrap_servers, input_, [(0, value) for value in [*good, *bad]])
     write(copied.cluster.bootstrap_servers, output, [(0, value) for value in good])
     write(copied.cluster.bootstrap_servers, dead_letters, [(0, value) for value in bad])
     sides = {"inputs": (input_,), "id": IdPlace.parse("json:id"), "output_id": IdPlace.parse("json:id")}
     assert copied.ask(**sides, outputs=(output, dead_letters)).ok
     report = copied.ask(**sides, outputs=(output,))
-    assert (report.faults, report.counts["lost"]) == (["lost"], 3)
+    assert (report.faults, report.counts["lost"]) == (["lost"], 4)
     assert report.examples["lost"][0] == ops.Example(None, f"{input_}-0@3", None, "no id at json:id")
     assert copied.ask(**sides, outputs=(output,), allow_missing=True).ok
 
@@ -195,7 +196,20 @@ def test_group_with_offsets_in_an_open_transaction(copied: Copied, view, monkeyp
     producer.abort_transaction(TIMEOUT)
     consumer.close()
     assert report.ok
-    assert report.warnings == [f"an open transaction holds newer offsets of the group {group}"]
+    (warning,) = report.warnings
+    assert warning.startswith(f"an open transaction holds newer offsets of the group {group}")
+
+
+def test_a_compacted_topic_is_a_warning(copied: Copied, topic) -> None:
+    """Rows that it has no longer may not be lost."""
+    output = topic(1, cleanup_policy="compact,delete")
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
+    for _, id_ in ROWS:
+        producer.produce(output, id_, key=id_)
+    assert producer.flush(TIMEOUT) == 0
+    assert copied.ask(outputs=(output,)).warnings == [
+        f"{output} is compacted: rows that it has no longer count as lost"
+    ]
 
 
 def test_missing_topic(copied: Copied, capsys) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import pytest
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
+from spark_eos.base.topic_partition import PartitionOffsets
 from spark_eos.errors import CommandError
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import group_refusal
 from spark_eos.tools.verify import reader
-from spark_eos.tools.verify.bounds import PartitionBounds
+from spark_eos.tools.verify.bounds import PartitionBounds, _Sides
+from spark_eos.tools.verify.comparison import Comparison, IdPlace
 from tests.support.waiting import TIMEOUT
 
 PLACE = PartitionBounds("t", 0, 0, 5, 5)
@@ -88,3 +93,41 @@ def test_does_not_wait_for_what_will_not_pass(monkeypatch) -> None:
     """Such as a topic that this user may not read."""
     with pytest.raises(CommandError, match="authorization failed"):
         offsets(monkeypatch, [row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)], [row(3), row(4)])
+
+
+class Lookup:
+    """Two partitions of each topic, from 0 to 9, and offsets of a group; ``held``: the broker holds newer ones back."""
+
+    def __init__(self, held: bool = False) -> None:
+        self._held = held
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 2)
+
+    def begins(self, of: Iterable[str]) -> PartitionOffsets:
+        return {topic: {0: 0, 1: 0} for topic in of}
+
+    def ends(self, of: Iterable[str]) -> PartitionOffsets:
+        return {topic: {0: 9, 1: 9} for topic in of}
+
+    def committed(self, of: object, timeout_s: float = 0) -> PartitionOffsets:
+        if self._held:
+            raise group_refusal("h:1", "g", Code.REQUEST_TIMED_OUT, timeout_s, None)
+        return {"in": {1: 5}}
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        return list(topics)
+
+
+@pytest.mark.parametrize(("held", "done"), [(False, (0, 5)), (True, None)])
+def test_offsets_of_a_group_that_are_not_known_accuse_no_row(held: bool, done: tuple[int, int] | None) -> None:
+    """What an open transaction has may be more than any row is at. A partition without an offset is named."""
+    place, kafka = IdPlace("key"), KafkaProperties({"bootstrap.servers": "h:1"})
+    found = _Sides(Comparison(kafka, ("in",), ("out",), place, place, group="g"), Lookup(held), Lookup()).take()
+    assert (found.due, found.done) == ((0, 5), done)
+    assert found.warnings == (
+        *["an open transaction holds newer offsets of the group g: more rows may be due, or early"] * held,
+        "the group g has no offset of in-0: none of its rows is due",
+        "in is compacted: rows that it has no longer count as unknown",
+        "out is compacted: rows that it has no longer count as lost",
+    )

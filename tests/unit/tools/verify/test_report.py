@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,9 +16,11 @@ from spark_eos import cli
 from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify as ops
+from spark_eos.tools.verify.bounds import VerifiedBounds
 from spark_eos.tools.verify.comparison import IdPlace
-from spark_eos.tools.verify.report import COUNTS
-from spark_eos.tools.verify.spill import MAX_ID, shortened
+from spark_eos.tools.verify.judge import Findings
+from spark_eos.tools.verify.report import COUNTS, make_report
+from spark_eos.tools.verify.spill import BY_VALUE, MAX_ID, made_id, shortened
 
 
 class Message:
@@ -81,6 +88,24 @@ def test_long_ids_are_kept_as_digests() -> None:
     assert short == b"a"
     assert first != second
     assert max(len(first), len(second)) <= MAX_ID
+
+
+def test_a_row_without_an_id_is_told_by_its_value_or_else_by_its_key() -> None:
+    """As a row that deletes a key has no value."""
+    made = [made_id(b"k", None), made_id(b"l", None), made_id(None, None), made_id(b"k", b"k"), made_id(b"k", b"l")]
+    assert made_id(b"l", b"k") == made[3]
+    assert len(set(made)) == 5
+    assert all(id_.startswith(BY_VALUE) and len(id_) <= MAX_ID for id_ in made)
+
+
+@pytest.mark.parametrize(("same_value", "instead"), [(False, "--same-value or a unique id"), (True, "a unique id")])
+def test_rows_that_cannot_be_told_apart_are_a_warning(same_value: bool, instead: str) -> None:
+    """That no verdict is without."""
+    comparison = dataclasses.replace(COMPARISON, same_value=same_value)
+    counts = dict.fromkeys(("input", "output", "input_uncommitted", "output_uncommitted"), 4)
+    report = make_report(comparison, VerifiedBounds((), (), (), None, ()), Findings(pairs=4, shared=3), counts)
+    (warning,) = report.warnings
+    assert warning.startswith("3 rows of the input cannot be told from others") and warning.endswith(f"use {instead}")
 
 
 @pytest.fixture
@@ -170,6 +195,33 @@ def test_refuses_what_cannot_be_compared(monkeypatch, options: list[str], entry:
     assert cli.main(["--bootstrap-servers", "127.0.0.1:1", "verify", *options]) == 2
     entry, _, says = entry.partition(": ")
     assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"] and says in raised[0].message
+
+
+@pytest.fixture
+def on_sigterm() -> Iterator[None]:
+    """Where nobody takes care of the signal, the test fails; without this, its process would end."""
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody took it"))
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("on_sigterm")
+def test_a_signal_removes_the_rows_on_disk(monkeypatch, tmp_path) -> None:
+    """SIGTERM as well as Ctrl-C."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ops, "take_bounds", lambda comparison: None)
+    monkeypatch.setattr(ops, "Scan", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
+    assert cli.main(usual) == cli.INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_its_own_is_no_verdict(monkeypatch, capsys) -> None:
+    """But exit code 2, with the trace."""
+    monkeypatch.setattr(ops, "verify", Mock(side_effect=ZeroDivisionError))
+    usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
+    assert cli.main(usual) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_bad_usage_is_exit_code_2(capsys) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import pytest
 
@@ -76,6 +77,14 @@ def test_many_fields_are_cut_short() -> None:
     text = described(row(**{f"f{n:02}": n for n in range(MOST_NAMES + 5)}))
     assert f"f{MOST_NAMES - 1:02} and 5 more" in text
     assert f"f{MOST_NAMES:02}" not in text
+
+
+def test_headers_that_cannot_be_read_are_left_out() -> None:
+    """As confluent-kafka raises this for a name that is not UTF-8."""
+    message = Message(b"x")
+    message.headers = Mock(side_effect=SystemError)
+    message.topic, message.partition, message.offset = (lambda: "t"), (lambda: 0), (lambda: 0)
+    assert described(message) == "Of the 1 looked at, keys are null, values are not JSON, and there are no headers"
 
 
 def test_some_rows_of_each_partition_are_looked_at() -> None:
