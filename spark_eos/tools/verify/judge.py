@@ -1,9 +1,9 @@
 """Compares an output's rows with its input's, bucket by bucket. Rows in, findings out; no Kafka.
 
 A row of the input and a row of the output are a *pair* if they have the same id and are the same copy of it: the first
-with the first, the second with the second, in the order of topics, partitions and offsets, but those that are due come
-first, and where values are compared, rows with the same value. A row without a pair is lost if it is in the input; in
-the output it is doubled, aborted-visible or unknown. Rows of the input with the same id, and value where these are
+with the first, the second with the second, in the order of topics, partitions and offsets, but due rows come first,
+and where values are compared, rows with the same value. A row without a pair is lost if it is in the input; in the
+output it is doubled, aborted-visible or unknown. Rows of the input with the same id, and value where these are
 compared, cannot be told apart: they are counted, and have no order.
 """
 
@@ -189,7 +189,7 @@ def _joined(sent: pa.Table, got: pa.Table, names: Sequence[str]) -> tuple[pa.Tab
 
 def _with_copies(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Add a column ``copy``: 0 for the first row with the same values in these columns, 1 for the second, by partition
-    and offset, but those that are due first. ``names``: ``id`` and maybe others."""
+    and offset, but due rows first. ``names``: ``id`` and maybe others."""
     if _all_differ(rows):
         return rows.append_column("copy", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
     by = [*names, *["waits"] * ("waits" in rows.column_names), "partition", "offset"]

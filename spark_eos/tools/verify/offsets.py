@@ -78,7 +78,7 @@ class OffsetLookup:
         return _by_topic(p for p in offsets if p.offset >= 0)
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
-        """Return the topics that are compacted, of those whose configuration this user may read."""
+        """Return the topics that are compacted, as far as this user may read their configuration."""
         admin = AdminClient(librdkafka_config(self._kafka, "producer"))
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         compacted = []
