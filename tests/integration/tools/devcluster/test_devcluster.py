@@ -152,15 +152,14 @@ def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_runs_until_interrupted(how, with_cli):
-    """As the wheel installs it, with the command line."""
-    command, environ = ["spark-eos", "devcluster"], with_cli.environ()
+    """As the wheel installs it, with the command line; it makes the topics that it is asked for."""
+    command, environ = ["spark-eos", "devcluster", "--topic", "made:3"], with_cli.environ()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=with_cli.folder
     ) as process:
         servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
-        assert list(
-            AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=TIMEOUT).brokers
-        ) == [0]
+        found = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=TIMEOUT)
+        assert list(found.brokers) == [0] and len(found.topics["made"].partitions) == 3
         assert process.stderr.readline() == "Ctrl-C stops it.\n"
         process.send_signal(how)
         _, said = process.communicate(timeout=PROGRAM_S)
@@ -168,18 +167,6 @@ def test_the_command_runs_until_interrupted(how, with_cli):
     host, port = servers.split(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
-
-
-def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
-    """The second start on the same data finds the topic; its partitions stay as they are."""
-    for asked in ("made:3", "made:5"):
-        command = [sys.executable, "-m", "spark_eos.cli", "devcluster", "--data", str(tmp_path), "--topic", asked]
-        with subprocess.Popen([*command, "--topic", "plain"], stdout=subprocess.PIPE, text=True) as process:
-            servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
-            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=TIMEOUT).topics
-            process.send_signal(signal.SIGINT)
-            assert process.wait(TIMEOUT) == 0
-        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"made": 3, "plain": 1}
 
 
 def test_the_command_adds_topics_to_a_cluster_that_runs(capsys):

@@ -81,17 +81,12 @@ def test_replication_follows_the_number_of_brokers(tmp_path, brokers, replicatio
 
 
 def test_listens_on_loopback_only(tmp_path):
-    """No listener is open to other machines."""
-    settings = broker_settings(1, [10, 11], [20, 21], tmp_path)
-    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:11,CONTROLLER://127.0.0.1:21"
-    assert settings["controller.quorum.voters"] == "0@127.0.0.1:20,1@127.0.0.1:21"
-
-
-def test_a_broker_behind_a_proxy_sends_those_who_come_through_it_back_to_it(tmp_path):
-    """The second listener advertises the proxy's port."""
+    """No listener is open to other machines. One behind a proxy sends those who come through it back to it."""
     settings = broker_settings(1, [10, 11], [20, 21], tmp_path, {"PROXIED": Listener("SASL_SSL", 31, 41)})
-    assert settings["listeners"].endswith(",PROXIED://127.0.0.1:31")
+    listeners = "PLAINTEXT://127.0.0.1:11,CONTROLLER://127.0.0.1:21,PROXIED://127.0.0.1:31"
+    assert settings["listeners"] == listeners
     assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:11,PROXIED://127.0.0.1:41"
+    assert settings["controller.quorum.voters"] == "0@127.0.0.1:20,1@127.0.0.1:21"
 
 
 def test_refuses_settings_that_are_the_clusters_own():
@@ -108,19 +103,23 @@ def test_refuses_a_cluster_without_brokers(capsys):
     assert "'--brokers'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def without_jars(monkeypatch):
+    """A cluster looks for its jars later."""
+    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
+
+
 @pytest.mark.parametrize(
     ("port", "brokers", "refused"), [(70_000, 1, 70_000), (-1, 1, -1), (0, 1, 0), (65_535, 2, 65_536)]
 )
-def test_refuses_a_port_that_there_is_not(port, brokers, refused, monkeypatch):
+def test_refuses_a_port_that_there_is_not(port, brokers, refused, without_jars):
     """Of any broker. Port 0 would be another one than its clients are told."""
-    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
     with pytest.raises(DevClusterError, match=rf"EOS_DEVCLUSTER_CONFIG.*{refused}\b"):
         DevCluster(brokers, port=port).open()
 
 
-def test_a_named_port_that_is_taken_is_named(monkeypatch):
+def test_a_named_port_that_is_taken_is_named(without_jars):
     """A port that was asked for is not replaced by another one."""
-    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
     with socket.create_server(("127.0.0.1", 0)) as thief:
         port = thief.getsockname()[1]
         with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_CONFIG.*Port {port} cannot be used: it is in use"):
@@ -134,9 +133,8 @@ def test_a_topic_that_kafka_would_refuse_is_refused_before_anything_starts(wrong
     assert "'--topic'" in capsys.readouterr().err
 
 
-def test_refuses_a_folder_that_it_cannot_use(tmp_path, monkeypatch):
+def test_refuses_a_folder_that_it_cannot_use(tmp_path, without_jars, monkeypatch):
     """A file, one that cannot be made, and a cache that cannot be written."""
-    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", "/proc/nobody"):
         with pytest.raises(DevClusterError, match=rf"EOS_DEVCLUSTER_CONFIG.*{folder}"):
@@ -194,9 +192,8 @@ def test_a_cluster_that_runs_takes_no_settings(more, monkeypatch):
         b"\xff",
     ],
 )
-def test_a_damaged_memory_of_a_cluster_is_named(text, tmp_path, monkeypatch):
+def test_a_damaged_memory_of_a_cluster_is_named(text, tmp_path, without_jars):
     """At each start, with what to write into it."""
-    monkeypatch.setattr(DevCluster, "_runtime_of", lambda self, version: None)
     (tmp_path / "cluster.json").write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*cluster\.json.*meta\.properties"):
         DevCluster(data_dir=tmp_path).open()

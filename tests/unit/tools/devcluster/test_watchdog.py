@@ -52,19 +52,13 @@ def test_a_signal_to_it_ends_the_command(start, number):
     wait_for(lambda: is_gone(pid), "the end of the command")
 
 
-def test_passes_on_the_exit_code(start):
-    """A command that ends by itself is told by its exit code."""
-    process, _ = start("sh", "-c", "exit 7")
-    assert process.wait(TIMEOUT) == 7
-
-
-def test_leaves_the_folder_when_the_command_ends_by_itself(start, tmp_path):
+def test_a_command_that_ends_by_itself_is_told_by_its_exit_code_and_leaves_its_folder(start, tmp_path):
     """Data is removed only when the parent is gone."""
-    (tmp_path / "data").mkdir()
-    process, pid = start("sleep", "600", folder=tmp_path / "data")
+    ended, _ = start("sh", "-c", "exit 7", folder=tmp_path)
+    stopped, pid = start("sleep", "600", folder=tmp_path)
     os.kill(pid, signal.SIGTERM)
-    assert process.wait(TIMEOUT) == 128 + signal.SIGTERM
-    assert (tmp_path / "data").exists()
+    assert (ended.wait(TIMEOUT), stopped.wait(TIMEOUT)) == (7, 128 + signal.SIGTERM)
+    assert tmp_path.exists()
 
 
 def test_ends_the_command_and_removes_its_folder_when_the_parent_is_killed(tmp_path):
