@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import Message
 
 from spark_eos import cli
 from spark_eos.errors import CommandError
@@ -21,13 +22,6 @@ from spark_eos.tools.verify.comparison import IdPlace
 from spark_eos.tools.verify.judge import Findings
 from spark_eos.tools.verify.report import COUNTS, make_report
 from spark_eos.tools.verify.spill import BY_VALUE, MAX_ID, made_id, shortened
-
-
-class Message:
-    """A row as far as ids are concerned."""
-
-    def __init__(self, value: bytes | None, headers: list | None = None) -> None:
-        self.value, self.headers = lambda: value, lambda: headers
 
 
 @pytest.mark.parametrize(
@@ -70,12 +64,12 @@ def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
 )
 def test_id_in_a_json_value(value: bytes | None, found: bytes | None) -> None:
     """Text and numbers alike, at the end of a path; anything else is no id."""
-    assert IdPlace.parse("json:a.b").ids([Message(value)]) == [found]
+    assert IdPlace.parse("json:a.b").ids([Message(value=value)]) == [found]
 
 
 def test_id_in_a_header() -> None:
     """The last header of that name, as Kafka's own clients take it."""
-    rows = [Message(None, [("id", b"1"), ("id", b"2")]), Message(None, [("x", b"1")]), Message(None)]
+    rows = [Message(headers=[("id", b"1"), ("id", b"2")]), Message(headers=[("x", b"1")]), Message()]
     assert IdPlace.parse("header:id").ids(rows) == [b"2", None, None]
 
 
@@ -155,17 +149,24 @@ def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:
     assert "left out" not in ops.as_text(COMPARISON, report).rpartition("\n")[0]
 
 
-@pytest.mark.parametrize(("faults", "code"), [(["doubled"], 1), ([], 0)])
-def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults: list[str], code: int) -> None:
+@pytest.mark.parametrize(
+    ("faults", "pairs", "code", "verdict"),
+    [
+        (["doubled"], 1500, 1, "FAULTY: 1 doubled"),
+        ([], 1500, 0, "OK: 1,500 rows got through exactly once"),
+        ([], 0, 2, "NOTHING COMPARED: of 1,500 rows of the input, none is in the output"),
+    ],
+)
+def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults, pairs, code, verdict) -> None:
     """Unless the report cannot be written where it was wanted; it is printed all the same."""
-    report = dataclasses.replace(report, faults=faults)
+    report = dataclasses.replace(report, faults=faults, counts={**report.counts, "pairs": pairs})
     monkeypatch.setattr(ops, "verify", lambda comparison, progress: report)
     usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
     assert cli.main([*usual, "--json", str(tmp_path / "report.json")]) == code
-    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == report.verdict
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == verdict
     assert cli.main([*usual, "--json", str(tmp_path / "no" / "report.json")]) == 2
     printed = capsys.readouterr()
-    assert printed.out.count(report.verdict) == 2
+    assert printed.out.count(verdict) == 2
     assert "cannot be written" in printed.err
 
 

@@ -6,15 +6,9 @@ import json
 from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import Message
 
 from spark_eos.tools.verify.sample import MOST_NAMES, SAMPLE_ROWS, Sample
-
-
-class Message:
-    """A row of any kind."""
-
-    def __init__(self, value: bytes | None = None, key: bytes | None = None, headers: list | None = None) -> None:
-        self.value, self.key, self.headers = lambda: value, lambda: key, lambda: headers
 
 
 def described(*messages: Message) -> str:
@@ -24,19 +18,22 @@ def described(*messages: Message) -> str:
 
 
 def row(**fields: object) -> Message:
-    return Message(json.dumps(fields).encode())
+    return Message(value=json.dumps(fields).encode())
 
 
 @pytest.mark.parametrize(
     ("message", "found"),
     [
         (Message(), "keys are null, values are null, and there are no headers"),
-        (Message(b"x", b"k", [("a", b"1")]), "keys are there, values are not JSON, and headers are a"),
+        (
+            Message(value=b"x", key=b"k", headers=[("a", b"1")]),
+            "keys are there, values are not JSON, and headers are a",
+        ),
         (Message(headers=[("a", b"1"), ("b", None)]), "headers are a and b (null)"),
-        (Message(b"\xff"), "values are not JSON"),
-        (Message(b"[" * 100_000), "values are not JSON"),
-        (Message(b"7"), "values are JSON, but not objects"),
-        (Message(b"{}"), "values are JSON objects without fields"),
+        (Message(value=b"\xff"), "values are not JSON"),
+        (Message(value=b"[" * 100_000), "values are not JSON"),
+        (Message(value=b"7"), "values are JSON, but not objects"),
+        (Message(value=b"{}"), "values are JSON objects without fields"),
         (row(id=1, name="x", ok=True), "values are JSON objects with the fields id, name and ok"),
         (row(id=None, tags=[1], name="x"), "the fields id (null), tags (array) and name"),
         (row(order={"id": 1, "of": {"a": "x"}}), "the fields order.id and order.of.a"),
@@ -51,7 +48,7 @@ def test_what_a_row_looks_like(message: Message, found: str) -> None:
 
 def test_rows_that_differ() -> None:
     """Are told by their number."""
-    text = described(*[Message(b"x", b"k")] * 3, row(id=1), row(id=2))
+    text = described(*[Message(value=b"x", key=b"k")] * 3, row(id=1), row(id=2))
     assert text == (
         "Of the 5 looked at, 3 have a key, values are not JSON (3) and JSON objects (2) with the fields id, "
         "and there are no headers"
@@ -62,7 +59,11 @@ def test_rows_that_differ() -> None:
 def test_values_are_never_told(count: int) -> None:
     """Nor keys of a map, which are as good as values: each of them is in few rows."""
     rows = [
-        Message(json.dumps({"of": {f"person-{n}": "secret"}}).encode(), b"secret", [(f"h{n}", b"secret")])
+        Message(
+            value=json.dumps({"of": {f"person-{n}": "secret"}}).encode(),
+            key=b"secret",
+            headers=[(f"h{n}", b"secret")],
+        )
         for n in range(count)
     ]
     text = described(*rows)
@@ -91,5 +92,5 @@ def test_some_rows_of_each_partition_are_looked_at() -> None:
     """So that a large topic is described by all of its partitions, and costs no more than a small one."""
     sample = Sample()
     for place in (0, 1, 0):
-        sample.add(place, [Message(b"x")] * SAMPLE_ROWS)
+        sample.add(place, [Message(value=b"x")] * SAMPLE_ROWS)
     assert str(sample).startswith(f"Of the {2 * SAMPLE_ROWS} looked at,")
