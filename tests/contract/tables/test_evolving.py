@@ -16,7 +16,7 @@ from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import Target
 from tests.support.judges.table_readers import local_dataset
-from tests.support.tables.delta_files import QUERY, SCHEMA, micro_batch, records
+from tests.support.tables.delta_files import SCHEMA, micro_batch, records
 from tests.support.tables.table_kinds import Delta, Iceberg, TableKind, files_of
 
 FIRST, SECOND, THIRD = micro_batch(0, (0, 0, 2)), micro_batch(1, (0, 2, 4)), micro_batch(2, (0, 4, 5))
@@ -98,17 +98,6 @@ def test_older_rows_are_null_in_what_the_table_was_given(kind) -> None:
     assert not fields["s"].type.field("a").nullable and fields["s"].type.field("a").type == pa.int32()
     before = commits(kind)
     assert evolving(kind, AFTER).layout.schema == target.layout.schema and commits(kind) == before
-
-
-def test_what_the_table_remembers_of_a_query_stays(kind) -> None:
-    """A micro-batch before the columns is known again by the run after them, and is not written twice."""
-    commit(kind.target(), FIRST)
-    commit(kind.target(), SECOND)
-    target = evolving(kind, MORE)
-    assert kind.place().remembered(QUERY).last == 1
-    assert target.commit(SECOND, (), 0, is_there=True).again
-    commit(target, THIRD, c=7)
-    assert [(row["offset"], row["c"]) for row in readers(kind)[0]] == [(n, 7 if n == 4 else None) for n in range(5)]
 
 
 def test_two_drivers_add_a_column_once(kind, meanwhile) -> None:

@@ -35,18 +35,6 @@ def test_columns_are_added_once_whatever_becomes_of_the_request(
     assert columns(kind) == WIDE.names and len(kind.load().metadata.schemas) == 2
 
 
-def test_columns_that_are_added_after_the_query_has_given_up_are_found_by_the_next_start(kind, server, target) -> None:
-    """Nothing is added again."""
-    server.faults = [Fault("commit", 504, "late")] * 9
-    with pytest.raises(TableError) as error:
-        target.evolved(WIDE, patience_s=0.001)
-    assert error.value.entry == "EOS_TABLE_UNCLEAR" and "new columns" in error.value.message
-    server.faults = []
-    assert server.catch_up()[0] == 200
-    assert target.evolved(WIDE).layout.schema.equals(WIDE)
-    assert len(kind.load().metadata.schemas) == 2
-
-
 def test_a_late_request_gives_no_id_that_another_column_had(kind, server, target) -> None:
     """The columns are by then those that it was made for, and another one has come and gone: it would have had the id
     that the request gives, and its values would come back under the new name."""

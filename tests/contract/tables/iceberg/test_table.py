@@ -153,13 +153,6 @@ def test_secrets_are_left_out() -> None:
     assert without_secrets(text, properties) == shown
 
 
-def test_a_secret_within_another_one_leaves_nothing_of_it() -> None:
-    """In whatever order they are given, and in whichever of the properties each is."""
-    access, secret = {"s3.access-key-id": "minio"}, {"s3.secret-access-key": "minio123"}
-    for given in ([access, secret], [secret, access], [access | secret], [{"uri": "http://minio@host"}, secret]):
-        assert without_secrets("refused minio123", *given) == "refused ***"
-
-
 def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> None:
     """Also where the catalog cannot be opened, and pyiceberg's message has them."""
     uri = "nothing://user:swordfish@host/db"
