@@ -52,7 +52,7 @@ def of_column(type_: pa.DataType, *groups: list[object]) -> tuple[Bound | None, 
         (pa.decimal128(10, 2), [Decimal("1.50"), Decimal("-2.00")], (Decimal("-2.00"), Decimal("1.50"), 0)),
         (
             pa.decimal128(18, 4),
-            [Decimal("-12345678901234.5670"), Decimal("12345678901234.5670")],
+            [Decimal("-12345678901234.5470"), Decimal("12345678901234.5470")],  # nearer to .5
             (Decimal("-12345678901234.6"), Decimal("12345678901234.6"), 0),
         ),
         (pa.decimal128(16, 0), [Decimal(-123456789012345), Decimal("9" * 16)], (UNKNOWN, UNKNOWN, 0)),
