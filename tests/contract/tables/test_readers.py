@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
 from spark_eos.pipelines.tables.delta.actions import add_action, statistics_columns
-from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
+from spark_eos.pipelines.tables.files import FileLayout
 from spark_eos.pipelines.tables.values import conformed
 from tests.support.judges.table_readers import OPERATORS, READERS, UTC, Opened, Predicate
+from tests.support.tables.table_kinds import written
 
 LAST = "\U0010ffff"
 STRUCT = pa.struct({"a": pa.int64(), "s": pa.string()})
@@ -141,14 +142,11 @@ def table_of(
     layout = FileLayout(schema, tuple(partition_by), row_group_bytes=row_group_bytes, statistics_columns=wanted)
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
         table = DeltaTable.create(folder, schema, partition_by=list(partition_by), configuration=dict(properties))
-        written: list[DataFile] = []
-        for number, rows in enumerate(parts):
-            with FileWriter(open_store(folder, HadoopSettings()), layout, FileAttempt("q", 0, number, 0)) as writer:
-                writer.write(rows)
-                written += writer.close()
+        store = open_store(folder, HadoopSettings())
+        files = [file for rows in parts for file in written(store, layout, rows)]
         now_ms = int(time.time() * 1000)
         table.create_write_transaction(
-            [add_action(file) for file in written],
+            [add_action(file) for file in files],
             "append",
             table.schema(),
             table.metadata().partition_columns,

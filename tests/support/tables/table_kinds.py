@@ -29,10 +29,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.checkpoint.settings import HadoopSettings
+from spark_eos.checkpoint.stores import Store
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.table import location_of
-from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileWriter
+from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import TableReference, Target
 from spark_eos.tools.verify import TableAddress
@@ -286,12 +287,24 @@ def _note(noted: dict[str, Any]) -> dict[str, Any]:
     return {"batch": int(noted["batch"]), "rows": int(noted["rows"]), "ranges": noted["ranges"]}
 
 
-def files_of(target: Target, batch: RangeBatch, **more: Any) -> tuple[DataFile, ...]:
-    """The micro-batch's rows, with these values besides, written as by a task."""
-    rows = [dict(zip(SCHEMA.names, record, strict=True)) | more for record in records(batch)]
-    with FileWriter(target.store(), target.layout, FileAttempt("q", batch.number, 0, 0)) as writer:
-        writer.write(pa.RecordBatch.from_pylist(rows, target.layout.schema))
+def written(
+    store: Store, layout: FileLayout, rows: pa.RecordBatch, batch: int = 0, task: int = 0
+) -> tuple[DataFile, ...]:
+    """The files that a task of a micro-batch writes for these rows."""
+    with FileWriter(store, layout, FileAttempt("q", batch, task, 0)) as writer:
+        writer.write(rows)
         return writer.close()
+
+
+def rows_of(layout: FileLayout, batch: RangeBatch, **more: Any) -> pa.RecordBatch:
+    """The micro-batch's rows, with these values besides."""
+    rows = [dict(zip(SCHEMA.names, record, strict=True)) | more for record in records(batch)]
+    return pa.RecordBatch.from_pylist(rows, layout.schema)
+
+
+def files_of(target: Target, batch: RangeBatch, **more: Any) -> tuple[DataFile, ...]:
+    """Those of the micro-batch's rows, with these values besides."""
+    return written(target.store(), target.layout, rows_of(target.layout, batch, **more), batch.number)
 
 
 def committed(target: Target, batch: RangeBatch) -> Outcome:

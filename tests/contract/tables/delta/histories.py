@@ -11,43 +11,35 @@ meanwhile the table is looked after by the program of docs/delta.md.
 from __future__ import annotations
 
 import random
-import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.schema import Field, PrimitiveType
 
 from spark_eos.base import failpoints, system
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.delta.creation import known
-from spark_eos.pipelines.tables.delta.table import Table, location_of
+from spark_eos.pipelines.tables.delta.table import location_of
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
+from spark_eos.pipelines.tables.target import Target
 from tests.support.tables.delta_files import (
     SCHEMA,
-    Record,
-    add_columns,
     files_in,
-    files_of,
     grown_older,
     looked_after,
     micro_batch,
-    on_disk,
-    read_by_deltalake,
     read_by_log,
     records,
-    targeted,
 )
+from tests.support.tables.table_kinds import Delta, Places, expected, files_of
 from tests.support.waiting import TIMEOUT
 
-FOREIGN = "foreign"
+#: The partition of other writers' rows.
+FOREIGN = 9
 #: More than the table keeps files that no version has, and versions of its log.
 WEEKS = 8
 #: What somebody may do to a table after which the query must stop, and the errors that say so.
@@ -83,8 +75,9 @@ class History:
     def __init__(self, seed: int, folder: Path, steps: int = 14) -> None:
         self.chance = random.Random(seed)
         self.trace: list[str] = []
-        self._folder = str(folder)
-        self._table = self._start()
+        self._kind = Delta(folder)
+        self._folder = str(self._kind.path)
+        self._target = self._start()
         self._planned: list[RangeBatch] = []
         self._done = 0
         self._reached = [0, 0]
@@ -143,18 +136,18 @@ class History:
         """A driver runs the micro-batch that is planned and not done, or plans the next one."""
         if self._done == len(self._planned):
             self._plan()
-        batch, table, began_s = self._planned[self._done], self._table, self._later_s
+        batch, target, began_s = self._planned[self._done], self._target, self._later_s
         try:
-            files = files_of(on_disk(table.location), batch)
+            files = files_of(target, batch)
             self._reach("files written")
-            targeted(table).commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
+            target.commit(batch, files, len(records(batch)), patience_s=TIMEOUT)
         except (Dead, OSError):  # an error of a task, which leaves its files
             return
         except TableError as error:
             self.trace.append(f"{'  ' * self._depth}{error.entry}")
             if error.condition == "EOS_TABLE_FILES_OLD" and self._later_s > began_s:
                 return
-            if self._hostile is None and error.entry == "EOS_TABLE_DIFFERS" and self._has_more(table):
+            if self._hostile is None and error.entry == "EOS_TABLE_DIFFERS" and self._has_more(target):
                 self._restart()
                 return
             if self._hostile is None and not self._is_late(batch, error):
@@ -174,9 +167,9 @@ class History:
         if self._hostile is not None:
             return
         before = self._start()
-        wide = pa.schema([*self._columns(), (f"c{len(before.columns)}", pa.int32())])
+        wide = pa.schema([*self._columns(), (f"c{len(before.layout.schema)}", pa.int32())])
         try:
-            self._table = add_columns(before, wide)
+            self._target = before.evolved(wide, patience_s=TIMEOUT)
         except Dead:
             return
         except TableError as error:
@@ -189,9 +182,9 @@ class History:
         """Those that the table has now."""
         return pa.schema(DeltaTable(self._folder).schema().to_arrow())
 
-    def _has_more(self, table: Table) -> bool:
+    def _has_more(self, target: Target) -> bool:
         """Whether another start has given the table columns that this driver does not know."""
-        return set(self._columns().names) > {name for name, _ in table.columns}
+        return set(self._columns().names) > set(target.layout.schema.names)
 
     def _expected(self) -> set[str]:
         """Errors after what somebody has done to the table. A RESTORE takes columns, too, and a new table has fewer."""
@@ -207,17 +200,15 @@ class History:
                 self._reached[partition] += size
         self._planned.append(micro_batch(len(self._planned), *ranges))
 
-    def _start(self) -> Table:
-        location = location_of(self._folder, HadoopSettings())
-        return known(location, self._columns() if DeltaTable.is_deltatable(self._folder) else SCHEMA)
+    def _start(self) -> Target:
+        return self._kind.target(self._columns() if self._kind.is_there() else SCHEMA)
 
     def _restart(self) -> None:
-        self._table = self._start()
+        self._target = self._start()
 
     def _append(self) -> None:
         self._foreign += 1
-        data = pa.Table.from_pylist([{"topic": FOREIGN, "partition": 0, "offset": self._foreign}], self._columns())
-        write_deltalake(self._folder, data, mode="append")
+        self._kind.append({"topic": "foreign", "partition": FOREIGN, "offset": self._foreign})
 
     def _compact(self) -> None:
         with readable():
@@ -228,12 +219,12 @@ class History:
 
     def _look_after(self) -> None:
         with readable():
-            looked_after(self._table.location)
+            looked_after(location_of(self._folder, HadoopSettings()))
 
     def _weeks_pass(self) -> None:
         if not self._between:
             self._later_s += WEEKS * 7 * 24 * 3600
-            grown_older(self._table.location, WEEKS * 7)
+            grown_older(self._kind.path, WEEKS * 7)
             if self.chance.random() < 0.5:
                 self._look_after()
 
@@ -247,15 +238,14 @@ class History:
         self.trace.append(f"{'  ' * self._depth}  {self._hostile}")
         if self._hostile == "recreate":
             version, self._foreign = table.version(), 0
-            shutil.rmtree(self._folder)
-            DeltaTable.create(self._folder, SCHEMA)
+            self._kind.recreate()
             for _ in range(max(0, version + self.chance.choice([-version, 0, 0, 1]))):
                 self._append()
         elif self._hostile == "restore":
             kept = sorted(int(file.stem) for file in Path(self._folder, "_delta_log").glob("*.json"))
             table.restore(self.chance.choice(kept[:-1] or kept))
         elif self._hostile == "add column":
-            table.alter.add_columns([Field("more", PrimitiveType("string"))])
+            self._kind.add_column()
         else:
             properties = {"delta.setTransactionRetentionDuration": "interval 1 day"}
             table.alter.set_table_properties(properties, raise_if_not_exists=False)
@@ -273,26 +263,16 @@ class History:
         while self._done < len(self._planned):
             self._note(self._run)
         self._note(self._run)
-        expected = Counter(record for batch in self._planned for record in records(batch))
         with readable():
-            found = read_by_deltalake(self._table.location)
-        if found != self._by_another_reader():
-            raise Wrong("the two readers differ")
-        ours = Counter({record: count for record, count in found.items() if record[0] != FOREIGN})
-        if ours != expected:
-            raise Wrong(f"lost: {dict(expected - ours)}, doubled: {dict(ours - expected)}")
+            found = self._kind.places()
+        log = Path(self._folder, "_delta_log", f"{0:020d}.json")
+        if log.exists() and found != read_by_log(files_in(self._folder)):
+            raise Wrong("the log has other rows")
+        ours, due = Places({row: n for row, n in found.items() if row[0] != FOREIGN}), expected(*self._planned)
+        if ours != due:
+            raise Wrong(f"lost: {dict(due - ours)}, doubled: {dict(ours - due)}")
         if found.total() - ours.total() != self._foreign:
             raise Wrong("somebody else's rows are not there once")
-
-    def _by_another_reader(self) -> Counter[Record]:
-        """By the log, if it has all versions."""
-        if Path(self._folder, "_delta_log", f"{0:020d}.json").exists():
-            return read_by_log(files_in(self._folder))
-        files = DeltaTable(self._folder).file_uris()
-        if not files:
-            return Counter()
-        rows = duckdb.sql(f'SELECT topic, partition, "offset" FROM read_parquet({files!r})').fetchall()
-        return Counter((topic, partition, offset) for topic, partition, offset in rows)
 
     def _must_stop(self) -> None:
         if self._done == len(self._planned):
@@ -306,5 +286,5 @@ class History:
         if self._done > done + (self._hostile != "recreate"):
             raise Wrong(f"the query went on after {self._hostile}")
         with readable():
-            if self._hostile == "recreate" and read_by_deltalake(self._table.location).total() != self._foreign:
+            if self._hostile == "recreate" and self._kind.places().total() != self._foreign:
                 raise Wrong("rows of this query are in the other table")

@@ -74,7 +74,8 @@ def errors_are_new_columns(patch: pytest.MonkeyPatch) -> None:
             return True
 
     def with_columns(self: DeltaTarget, schema: pa.Schema) -> DeltaTarget:
-        return replace(self, table=replace(self.table, columns=tuple(table.columns_of(schema).items())))
+        known = replace(self.table, columns=tuple(table.columns_of(schema).items()))
+        return replace(self, table=known, file_layout=replace(self.layout, schema=schema))
 
     patch.setattr(DeltaAddition, "once", once)
     patch.setattr(DeltaTarget, "with_columns", with_columns)

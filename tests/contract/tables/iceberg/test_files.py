@@ -38,13 +38,12 @@ from pyiceberg.types import (
 )
 
 from spark_eos.errors import EosError
-from spark_eos.pipelines.tables.files import FileAttempt, FileWriter
 from spark_eos.pipelines.tables.iceberg.columns import FIELD_ID, arrow_schema
 from spark_eos.pipelines.tables.keys import Key, by_key, value_of
 from spark_eos.pipelines.tables.values import conformed
 from tests.support.runs.input_counts import COUNTS
 from tests.support.tables.delta_files import micro_batch
-from tests.support.tables.table_kinds import Iceberg
+from tests.support.tables.table_kinds import Iceberg, written
 
 UTC = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -115,9 +114,7 @@ def table_of(kind: Iceberg, partition_by: str) -> Table:
     for number in range(FILES):
         fit = conformed(pa.RecordBatch.from_pylist([row(number)], SCHEMA), target.layout.schema)
         assert not fit.bad
-        with FileWriter(target.store(), target.layout, FileAttempt("q", 0, number, 0)) as writer:
-            writer.write(fit.rows)
-            files += writer.close()
+        files += written(target.store(), target.layout, fit.rows, task=number)
     target.commit(micro_batch(0), files, FILES, is_there=False)
     return kind.load()
 
@@ -292,19 +289,6 @@ def test_rows_that_pyiceberg_cannot_commit_are_named_and_the_others_keep_their_k
         assert {value_of(text, type_, key.transform) for text in texts} == set(theirs_keys), (type_, key, values)
         refused, kept = refused + len(expected), kept + len(theirs_keys)
     assert refused > count // 10 and kept > count
-
-
-def test_rows_are_split_by_keys_in_their_order() -> None:
-    """With all columns."""
-    batch = pa.RecordBatch.from_pydict({"s": ["a", "", None, "a", "None"], "n": [1, 2, 3, 4, 5]})
-    found = {keys: rows.to_pydict() for keys, rows in by_key(batch, [Key("k", "s")])}
-    assert found == {
-        ("a",): {"s": ["a", "a"], "n": [1, 4]},
-        ("",): {"s": [""], "n": [2]},
-        (None,): {"s": [None], "n": [3]},
-        ("None",): {"s": ["None"], "n": [5]},
-    }
-    assert list(by_key(batch.slice(0, 0), [Key("k", "s")])) == []
 
 
 @pytest.mark.parametrize(

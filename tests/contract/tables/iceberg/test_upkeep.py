@@ -3,7 +3,6 @@ no row is lost, and files of ours that nothing names are gone once they are old.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -15,27 +14,13 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.iceberg.commit import IcebergCommit
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from tests.support.runs.page_programs import run_program
-from tests.support.tables.delta_files import micro_batch
+from tests.support.tables.delta_files import grown_older, micro_batch
 from tests.support.tables.table_kinds import Iceberg, committed, expected, files_of
 from tests.support.waiting import TIMEOUT
-
-WEEK_S = 7 * 24 * 3600.0
-_NAMES = {'load_catalog("default")': "opened", '"lake.flights"': "name"}
 
 
 def batch_of(number: int) -> RangeBatch:
     return micro_batch(number, (0, 2 * number, 2 * number + 2), (1, number, number + 1))
-
-
-def expire(kind: Iceberg) -> None:
-    """By the page, all snapshots but those that are needed."""
-    replaced = {**_NAMES, "timedelta(hours=1)": "timedelta(0)"}
-    run_program("iceberg.md", "expire_snapshots", replaced, opened=kind.opened(), name=kind.table)
-
-
-def sweep(kind: Iceberg) -> None:
-    """By the page."""
-    run_program("iceberg.md", "delete_file", _NAMES, opened=kind.opened(), name=kind.table)
 
 
 class History:
@@ -80,16 +65,19 @@ class History:
         self.foreign += 1
 
     def expire(self) -> None:
-        expire(self.kind)
+        """All snapshots but those that are needed."""
+        self.by_the_page("expire_snapshots", {"timedelta(hours=1)": "timedelta(0)"})
 
     def sweep(self) -> None:
-        sweep(self.kind)
+        self.by_the_page("delete_file", {})
+
+    def by_the_page(self, program: str, replaced: dict[str, str]) -> None:
+        names = {'load_catalog("default")': "opened", '"lake.flights"': "name"} | replaced
+        run_program("iceberg.md", program, names, opened=self.kind.opened(), name=self.kind.table)
 
     def weeks_pass(self) -> None:
-        self.later_s += WEEK_S
-        for file in self.kind.folder.rglob("*"):
-            if file.is_file():
-                os.utime(file, (file.stat().st_mtime - WEEK_S,) * 2)
+        self.later_s += 7 * 24 * 3600
+        grown_older(self.kind.folder, 7)
 
 
 def played(seed: int, folder: Path) -> History:

@@ -18,6 +18,7 @@ from spark_eos.errors import CommandError, EosError, UnsupportedError
 from spark_eos.tools.verify import IdPlace, TableAddress, side
 from spark_eos.tools.verify.table_ids import TableIds
 from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
+from tests.support.tables.delta_files import add_version, metadata_action
 
 
 def address_of(text: str, settings: dict[str, str] | None = None) -> TableAddress:
@@ -98,21 +99,6 @@ def rows_of(address: TableAddress, *columns: str) -> list[dict[str, Any]]:
     return found
 
 
-def log_of(table: Path, *actions: dict[str, Any]) -> None:
-    """One version with these actions."""
-    folder = table / "_delta_log"
-    folder.mkdir(exist_ok=True)
-    number = len(list(folder.iterdir()))
-    (folder / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
-
-
-def metadata(fields: list[dict[str, Any]], **properties: str) -> dict[str, Any]:
-    schema = json.dumps({"type": "struct", "fields": fields})
-    form = {"provider": "parquet", "options": {}}
-    found = {"id": "an-id", "format": form, "schemaString": schema, "partitionColumns": [], "configuration": properties}
-    return {"metaData": found}
-
-
 def file_of(table: Path, name: str, **columns: list[Any]) -> dict[str, Any]:
     rows = pa.table(columns)
     pq.write_table(rows, table / name)
@@ -152,9 +138,9 @@ def test_rows_under_deletion_vectors_are_not_there(tmp_path) -> None:
     both = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}}
     file = file_of(tmp_path, "a.parquet", n=list(range(6)))
-    log_of(tmp_path, protocol, metadata([field("n", "long")]), {"add": file})
+    add_version(tmp_path, protocol, metadata_action([field("n", "long")], {}), {"add": file})
     removed = {"path": "a.parquet", "dataChange": True, "deletionTimestamp": 0}
-    log_of(
+    add_version(
         tmp_path,
         {"remove": removed},
         {"add": without(file, 1, 4)},
@@ -174,7 +160,7 @@ def test_renamed_columns_have_their_values(tmp_path) -> None:
     fields = [field("the id", "long", **names), field("col-1", "string", **others)]
     file = file_of(tmp_path, "a.parquet", **{"col-1": [1, 2], "the id": ["x", "y"]})
     protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
-    log_of(tmp_path, protocol, metadata(fields, **mapped), {"add": file})
+    add_version(tmp_path, protocol, metadata_action(fields, mapped), {"add": file})
     assert rows_of(address_of(f"delta:{tmp_path}"), "the id", "col-1") == [
         {"the id": 1, "col-1": "x"},
         {"the id": 2, "col-1": "y"},

@@ -18,7 +18,7 @@ from spark_eos.pipelines.tables.delta.table import Location, check_appendable, l
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
 from tests.support.servers.s3_stand_in import FINE, LOSE_REPLY, s3_stand_in
-from tests.support.tables.delta_files import SCHEMA
+from tests.support.tables.delta_files import SCHEMA, add_version, metadata_action
 
 S3A = {"fs.s3a.access.key": "a-key", "fs.s3a.secret.key": "a-secret", "fs.s3a.endpoint": "store:9000"}
 
@@ -210,18 +210,8 @@ def with_first_version(folder: Path, *, protocol: dict | None = None, properties
     """A table whose first version was written by another program."""
     fields = json.loads(Schema.from_arrow(SCHEMA).to_json())["fields"]
     fields[2]["metadata"] = metadata or {}
-    table = {
-        "id": "an id",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [],
-        "configuration": properties or {},
-        "createdTime": 0,
-    }
-    actions = [{"protocol": protocol or {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table}]
-    log = folder / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    protocol = protocol or {"minReaderVersion": 1, "minWriterVersion": 2}
+    add_version(folder, {"protocol": protocol}, metadata_action(fields, properties or {}))
     return location(str(folder))
 
 

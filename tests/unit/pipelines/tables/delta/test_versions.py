@@ -20,6 +20,7 @@ from spark_eos.pipelines.tables.delta.source import SourceTable, source_table
 from spark_eos.pipelines.tables.delta.table import Location
 from spark_eos.pipelines.tables.delta.versions import path_of
 from tests.support.runs.input_counts import COUNTS
+from tests.support.tables.delta_files import add_version
 
 
 def opened(path: Path, *, changes: bool = False) -> SourceTable:
@@ -37,13 +38,6 @@ def listed(path: Path, version: int) -> set[str]:
 
 def log_file(path: Path, version: int) -> Path:
     return path / "_delta_log" / f"{version:020d}.json"
-
-
-def add_version(path: Path, *actions: dict[str, Any]) -> int:
-    """A version with these actions, whoever might write it; its number."""
-    version = 1 + max(int(file.stem) for file in (path / "_delta_log").glob("*[0-9].json"))
-    log_file(path, version).write_text("\n".join(map(json.dumps, actions)))
-    return version
 
 
 def added(name: str = "a.parquet", **more: Any) -> dict[str, Any]:
