@@ -79,14 +79,12 @@ class Fault:
 @dataclass
 class CatalogServer:
     """``faults``: each one befalls the next request of its kind; ``kinds``: of the requests that have come, in their
-    order. ``config`` and ``defaults``: what `/v1/config` has as overrides and defaults; ``of_table``: the configuration
-    that comes with a table; ``token``: a request without it is refused, if it is set; ``conditions``: whether
-    requirements of commits are kept, and not only the order of snapshots; ``packed``: how, and what is made of a
-    body."""
+    order. ``config``: what `/v1/config` has as overrides; ``of_table``: the configuration that comes with a table;
+    ``token``: a request without it is refused, if it is set; ``conditions``: whether requirements of commits are kept,
+    and not only the order of snapshots; ``packed``: how, and what is made of a body."""
 
     behind: Callable[[], SqlCatalog]
     config: dict[str, str] = field(default_factory=dict)
-    defaults: dict[str, str] = field(default_factory=dict)
     of_table: dict[str, str] = field(default_factory=dict)
     storage_credentials: list[dict[str, Any]] = field(default_factory=list)
     token: str = ""
@@ -150,7 +148,7 @@ class CatalogServer:
         if kind == "token":
             return 200, {"access_token": self.token, "token_type": "bearer"}
         if kind == "config":
-            return 200, {"defaults": self.defaults, "overrides": self.config, "endpoints": _ENDPOINTS}
+            return 200, {"defaults": {}, "overrides": self.config, "endpoints": _ENDPOINTS}
         catalog = self.behind()
         if kind == "namespace":
             namespace = tuple(json.loads(body)["namespace"])
