@@ -51,6 +51,12 @@ class ObjectStore:
         )
 
     @property
+    def catalog(self) -> dict[str, str]:
+        """Properties of an Iceberg catalog whose files are there."""
+        keys = {"s3.access-key-id": ACCESS_KEY, "s3.secret-access-key": SECRET_KEY, "s3.region": "us-east-1"}
+        return keys | {"s3.endpoint": f"http://{self.address}", "warehouse": f"s3://{self.bucket}/warehouse"}
+
+    @property
     def settings(self) -> dict[str, str]:
         """Hadoop's settings for it."""
         return {

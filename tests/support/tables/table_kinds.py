@@ -9,8 +9,9 @@ import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -183,14 +184,16 @@ class Delta(TableKind):
 
 
 class Iceberg(TableKind):
-    """In a catalog on SQLite; its snapshots expire at once."""
+    """In a catalog on SQLite; its snapshots expire at once. ``more``: further properties of the catalog."""
 
     name = "iceberg"
     table = "tests.records"
+    more: Mapping[str, str] = MappingProxyType({})
 
     @property
     def catalog(self) -> dict[str, str]:
-        return {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/warehouse"}
+        where = {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/warehouse"}
+        return where | self.more
 
     def sink(self) -> dict[str, Any]:
         self.folder.mkdir(parents=True, exist_ok=True)

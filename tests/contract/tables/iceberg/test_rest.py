@@ -26,7 +26,7 @@ from spark_eos.pipelines.deadline import Overdue
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
-from tests.support.servers.object_store import ACCESS_KEY, SECRET_KEY, object_store
+from tests.support.servers.object_store import SECRET_KEY, object_store
 from tests.support.servers.rest_catalog import SHORT_S, Fault, RestIceberg, serving, soon_overdue
 from tests.support.tables.delta_files import FIRST, QUERY, SECOND, THIRD, micro_batch
 from tests.support.tables.table_kinds import FOREIGN, beside_others, committed, expected, files_of
@@ -265,15 +265,10 @@ def test_credentials_that_the_catalog_hands_out_open_the_store(tmp_path, caplog)
     """For the catalog, and those of the table for tasks. None of them is in a plan's text, the log or an error."""
     caplog.set_level(logging.DEBUG, "spark-eos")
     with object_store(tmp_path) as store:
-        properties = {"s3.access-key-id": ACCESS_KEY, "s3.secret-access-key": SECRET_KEY, "s3.region": "us-east-1"}
-        place = {"s3.endpoint": f"http://{store.address}"}
-
-        class InStore(RestIceberg):
-            @property
-            def catalog(self) -> dict[str, str]:
-                return super().catalog | properties | place | {"warehouse": f"s3://{store.bucket}/warehouse"}
-
-        kind = InStore(tmp_path)
+        kind = RestIceberg(tmp_path)
+        kind.more = store.catalog
+        place = {"s3.endpoint": store.catalog["s3.endpoint"]}
+        properties = {name: store.catalog[name] for name in ("s3.access-key-id", "s3.secret-access-key", "s3.region")}
         with serving(kind.server) as server:
             server.config = {"token": "rosebud"}
             server.token = "rosebud"
