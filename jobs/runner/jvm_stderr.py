@@ -85,11 +85,13 @@ class JvmStderr:
     def _pass_on(self) -> None:
         text = _MODULES.sub("", _LOST_CONNECTION.sub("", self._text))
         text = _REPORT.sub(lambda match: match[0] if _PROBLEM.search(match[0]) else "", text)
-        lines = text.rfind("\n") + 1
+        lines = max(text.rfind("\n"), text.rfind("\r")) + 1
         last = [match.start() for match in _STACK.finditer(text) if match.end() == lines]
         end = last[0] if last else len(text) if self._ended else lines
         if not self._ended:
             end = min(end, self._report(text))
+        if len(text) - end > _CHARS:
+            end = len(text)
         known, self._text = text[:end], text[end:]  # of a last line, a last stack or a report, more may come
         if known and not self._stopping():
             say(known.removesuffix("\n"))

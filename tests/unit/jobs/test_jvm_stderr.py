@@ -136,6 +136,22 @@ def test_a_report_that_does_not_end_is_seen_at_the_end_of_the_jvm(capfd):
     assert seen(capfd, "before\n", QUIET_REPORT[:700]) == f"before\n{QUIET_REPORT[:700]}".rstrip("\n") + "\n"
 
 
+@pytest.mark.parametrize(("text", "ended"), [("a bar\r", "a bar\r"), ("x" * 200_000, "x")])
+def test_text_without_ends_of_lines_is_seen_while_the_jvm_runs(text, ended, capfd):
+    """More than a pipe takes, and the lines of a progress bar."""
+    said = ""
+    with JvmStderr(lambda: False) as jvm:
+        os.write(jvm.fd, text.encode())
+
+        def heard() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return said.removesuffix("\n").endswith(ended)
+
+        wait_for(heard, lambda: said)
+        os.write(jvm.fd, b"the end\n")
+
+
 class Full:
     """A stderr in a file whose disk has no room for a moment."""
 
