@@ -27,6 +27,8 @@ PARSED = "_parsed"
 _CORRUPT, _RAW, _ALL = "_malformed", "_raw", "all"
 _RESERVED = (PARSED, _CORRUPT, _RAW)
 _MARK_LENGTH = 24
+#: Escapes of JSON, except those of half a character.
+_WHOLE = r"\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F])"
 #: Univocity, which is Spark's parser of CSV, fails with an error of its own at 20,480.
 _MOST_COLUMNS = 20_000
 
@@ -69,9 +71,10 @@ def struct_of(ddl: str, key: str, taken: Collection[str]) -> StructType:
         raise invalid(key, f"is no schema: {first_line(error)}", _DDL) from None
     if not isinstance(schema, StructType):
         raise invalid(key, f"is one type, {schema.simpleString()}, but names no fields", _DDL)
-    if re.search(r'"(type|elementType|valueType)":"variant"', schema.json()):
-        remedy = "Make it STRING, which keeps them, and use parse_json in the transform"
-        raise invalid(key, "has a field of type VARIANT, as which Spark's parser rounds long numbers", remedy)
+    inexact = re.search(r'"(?:type|(?:element|key|value)Type)":"(variant|(?:var)?char)\b', schema.json())
+    if inexact:
+        remedy = "Make it STRING, and use parse_json or length in the transform"
+        raise invalid(key, f"has a field of type {inexact[1].upper()}, which may differ from its text", remedy)
     clash = {name.lower() for name in schema.names} & {name.lower() for name in (*taken, *_RESERVED)}
     if clash:
         remedy = (
@@ -86,6 +89,7 @@ def with_fields(rows: DataFrame, text: Column, form: str, schema: str, options: 
     The column is also null where the text is null, or not UTF-8, or where a value would differ from its text."""
     # Without options, the optimizer would parse used fields only.
     options = dict(options) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options["enableDateTimeParsingFallback"] = "false"  # which takes other formats, too
     # Bytes that are no text would be replaced by others.
     text = F.when(F.is_valid_utf8(text), text)
     kinds = StructType.fromDDL(schema)
@@ -104,6 +108,7 @@ def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Colum
     mark = _mark()
     fields = [StructField(each.name, texts.parsed_as(each.dataType)) for each in schema.fields]
     values = ArrayType(StructType([*fields, StructField(mark, BooleanType())]))
+    text = F.when(~F.contains(F.regexp_replace(text, _WHOLE, ""), F.lit(r"\u")), text)  # else Spark makes it a ?
     text = marked(text, texts.mark, texts.options)
     whole = F.concat(F.lit(f'{{"{_ALL}":[{{"{mark}":true}},'), text, F.lit(f',{{"{mark}":true}}]}}'))
     raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), texts.parser_options)

@@ -210,6 +210,25 @@ def test_numbers_within_other_values_of_json(spark: SparkSession):
     assert others == [{}] * len(bad)
 
 
+def test_half_a_character_of_json_is_malformed(spark: SparkSession):
+    """Spark would make it a question mark; behind an even number of backslashes, it is other text."""
+    texts = [r"\ud83d\ude00", r"\\ud83d", r"\ud83da", r"\ude00", r"\ud83d\u0041", r"\\\uD83D", r"\\ud83d\ude00"]
+    values = parsed(spark, [f'{{"x": "{text}"}}' for text in texts], "json", ["STRING"])
+    assert values == [{"STRING": "\U0001f600"}, {"STRING": r"\ud83d"}, *[{}] * 5]
+
+
+def test_a_format_is_the_only_one(spark: SparkSession):
+    """Whatever Spark is told to try, too."""
+    spark.conf.set("spark.sql.legacy.json.enableDateTimeParsingFallback", "true")
+    try:
+        values = parsed(
+            spark, ['{"x": "30.01.2026"}', '{"x": "2026-01-30"}'], "json", ["DATE"], dateFormat="dd.MM.yyyy"
+        )
+    finally:
+        spark.conf.unset("spark.sql.legacy.json.enableDateTimeParsingFallback")
+    assert values == [{"DATE": date(2026, 1, 30)}, {}]
+
+
 @pytest.mark.parametrize(("locale", "thousands", "fraction"), [("de-DE", ".", ","), ("fr-FR", "\u202f", ",")])
 def test_separators_of_a_locale(locale: str, thousands: str, fraction: str, spark: SparkSession):
     """In their places alone; without a locale, numbers have no separators of thousands."""
@@ -230,11 +249,12 @@ def test_separators_of_a_locale(locale: str, thousands: str, fraction: str, spar
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("ddl", ["x VARIANT", "x ARRAY<VARIANT>", "x MAP<STRING, VARIANT>", "a STRUCT<x: VARIANT>"])
-def test_a_type_that_rounds_is_refused(ddl: str):
-    """Its parser takes long numbers for doubles."""
-    with pytest.raises(ConfigError, match=r"'transform.schema' has a field of type VARIANT"):
-        struct_of(ddl, "transform.schema", ())
+@pytest.mark.parametrize("ddl", ["x {}", "x ARRAY<{}>", "x MAP<STRING, {}>", "a STRUCT<x: {}>"])
+@pytest.mark.parametrize("kind", ["VARIANT", "VARCHAR(5)", "CHAR(5)"])
+def test_a_type_that_is_not_its_text_is_refused(kind: str, ddl: str):
+    """The parser of VARIANT takes long numbers for doubles, and lengths are not checked."""
+    with pytest.raises(ConfigError, match=rf"'transform.schema' has a field of type {kind.partition('(')[0]},"):
+        struct_of(ddl.format(kind), "transform.schema", ())
     assert struct_of("variant STRING", "transform.schema", ()).names == ["variant"]
 
 
