@@ -69,7 +69,7 @@ class FolderIngest:
         """For how many seconds to wait until the folder is listed again."""
         if self._job.available_now:
             return min(1.0, max(_LOOK_S, self._files.unchanged_s))
-        pause_s = seconds_of(self._job.trigger)
+        pause_s = max(_LOOK_S, seconds_of(self._job.trigger))
         return min(1.0, pause_s) if self._complete.soon else pause_s
 
     def take(self) -> bool:

@@ -90,6 +90,8 @@ class Files(Section, extra="allow"):
         for name in ("timestampFormat", "timestampNTZFormat"):
             if "SSSSSSS" in self.options.get(name, ""):
                 raise Rejected("has more digits of a second than a timestamp.", "Use SSSSSS at most.", [name])
+        if not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*", self.options.get("locale", "en")):
+            raise Rejected("is not a locale.", "Write it as de-DE, with a hyphen.", ["locale"])
         if self.format == "csv":
             self._check_csv()
         return self

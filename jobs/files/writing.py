@@ -96,6 +96,7 @@ class ThroughSpark:
         rules = spark.conf.get(_AQE_RULES, None)
         if _DROPS_READS not in (rules or ""):
             spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
+        spark.conf.set("spark.sql.legacy.timeParserPolicy", "CORRECTED")  # LEGACY takes 30 February for 2 March
 
     def write(self, splits: Splits, options: WriteOptions, notes: Notes) -> FileCounts:
         """See `Writing.write`."""

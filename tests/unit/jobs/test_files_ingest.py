@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from jobs.files.ingest import FolderIngest
+from jobs.files.writing import ThroughSpark
 from spark_eos.errors import EosError, stop
 
 
@@ -30,3 +33,19 @@ def test_a_repair_needs_a_person_only_where_the_file_is_another_one(raised, cond
     with pytest.raises(EosError) as error:
         ingest._finish()
     assert error.value.condition == condition
+
+
+def test_a_folder_is_not_listed_without_a_pause(monkeypatch) -> None:
+    """Whatever the trigger is."""
+    ingest: Any = object.__new__(FolderIngest)
+    ingest._job = SimpleNamespace(available_now=False, trigger="0 seconds")
+    ingest._complete = SimpleNamespace(soon=False)
+    assert ingest._pause_s > 0
+
+
+def test_a_policy_of_the_session_does_not_change_what_a_date_is() -> None:
+    """With LEGACY, Spark takes 30.02.2026 for 2 March."""
+    spark: Any = MagicMock()
+    spark.conf.get.return_value = None
+    ThroughSpark(spark, *[MagicMock()] * 3)
+    spark.conf.set.assert_any_call("spark.sql.legacy.timeParserPolicy", "CORRECTED")

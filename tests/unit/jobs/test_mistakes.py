@@ -143,6 +143,7 @@ INGESTS = [
     ("{files: {schema: -}}", "files.schema", MISSING, "the format needs it"),
     ("{files: {format: text}}", "files.schema", INVALID, "is not for this format"),
     ("{files: {lineSep: x}}", "files.lineSep", UNKNOWN, "is not a known key"),
+    ("{files: {locale: de_DE}}", "files.locale", INVALID, "de-DE, with a hyphen"),
     ("{files: {timestampFormat: ss.SSSSSSS}}", "files.timestampFormat", INVALID, "more digits of a second"),
     ("{files: {multiLine: 1}}", "files.multiLine", INVALID, "neither true nor false"),
     ("{files: {quote: «}}", "files.quote", INVALID, "is not one byte"),
