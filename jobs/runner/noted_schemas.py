@@ -143,4 +143,4 @@ class NotedSchemas:
         except OSError as error:
             if may_pass(error):
                 raise
-            raise self._checkpoint.damaged(FILE, f"it cannot be written: {error}") from None
+            raise self._checkpoint.failed(FILE, error) from None

@@ -88,7 +88,7 @@ class Checkpoint:
         try:
             return list(self._files.get_file_info(selector))
         except OSError as error:
-            raise self._failed(folder or "the folder", error) from None
+            raise self.failed(folder or "the folder", error) from None
 
     def entry(self, batch: int) -> OffsetLogEntry:
         """Return the file of a micro-batch in the offset log. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED) if it is
@@ -169,9 +169,10 @@ class Checkpoint:
         except UnicodeDecodeError as error:
             raise self.damaged(name, str(error)) from None
         except OSError as error:
-            raise self._failed(name, error) from None
+            raise self.failed(name, error) from None
 
-    def _failed(self, name: str, error: OSError) -> EosError:
+    def failed(self, name: str, error: OSError) -> EosError:
+        """Return the error for a file, or a folder, that cannot be read or written."""
         reason = self.settings.hide(str(error))
         if self._local and error.errno in _NOT_A_FILE:
             return self.damaged(name, reason)

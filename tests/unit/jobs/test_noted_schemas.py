@@ -122,3 +122,8 @@ def test_notes_that_cannot_be_written_now_are_no_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(noted, "_store", SimpleNamespace(write=Mock(side_effect=full)))
     with pytest.raises(OSError, match="No space left"):
         noted.add([note(1)])
+    monkeypatch.setattr(noted, "_store", SimpleNamespace(write=Mock(side_effect=OSError("curl: no answer"))))
+    monkeypatch.setattr(noted._checkpoint, "_local", False)
+    with raises("EOS_CHECKPOINT_UNREACHABLE") as caught:
+        noted.add([note(1)])
+    assert caught.value.restart_helps
