@@ -11,6 +11,7 @@ from spark_eos.spark.reasons import Reason, reason
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _POLL_S = 0.5
 _LONGEST_PAUSE_S = 300.0
@@ -70,8 +71,8 @@ def run(
 
     def start(begun: WorkStart) -> None:
         query = factory()
-        begun.query, begun.has_progressed = str(query.id), lambda: _has_finished_a_batch(query)
-        _check_end(query, stopped=_wait(query, stop))
+        begun.query, begun.has_progressed = str(query.id), lambda: any(map(_of_a_batch, query.recentProgress))
+        _check_end(query, stopped=_wait(query, stop, begun))
 
     restarting(start, attempts=attempts, pause_s=pause_s, stop=stop, on_restart=on_restart, explain=explain)
 
@@ -112,13 +113,16 @@ def _longer(pause_s: float, doublings: int) -> float:
     return min(pause_s * 2.0 ** min(doublings, _MOST_DOUBLINGS), _LONGEST_PAUSE_S)
 
 
-def _wait(query: StreamingQuery, stop: Callable[[], bool]) -> bool:
+def _wait(query: StreamingQuery, stop: Callable[[], bool], begun: WorkStart) -> bool:
     """Wait until the query has ended, after its last micro-batch was committed or aborted. Whether it was stopped; its
-    error is raised."""
+    error is raised. Notes a finished micro-batch, as Spark forgets it when the query has been idle for long."""
+    progressed = False
     while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # its stubs know whole seconds only
         if stop():
             query.stop()
             return True
+        if not progressed and (last := query.lastProgress) is not None and _of_a_batch(last):
+            progressed, begun.has_progressed = True, lambda: True
     return False
 
 
@@ -128,10 +132,9 @@ def _check_end(query: StreamingQuery, *, stopped: bool) -> None:
     check_end(query, stopped=stopped)
 
 
-def _has_finished_a_batch(query: StreamingQuery) -> bool:
-    """Return whether this run of the query has finished a micro-batch. An idle query reports progress, too, but adds no
-    micro-batch."""
-    return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
+def _of_a_batch(progress: StreamingQueryProgress) -> bool:
+    """Return whether this is the progress of a finished micro-batch. An idle query reports progress, too."""
+    return "addBatch" in progress["durationMs"]
 
 
 def pause(pause_s: float, stop: Callable[[], bool]) -> bool:

@@ -39,3 +39,16 @@ def test_the_cache_is_emptied_in_any_thread(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(Failed):
             restarts.run(_start, attempts=1, pause_s=0, explain=lambda _: Reason("EOS_X", "", "", True))
     session.catalog.clearCache.assert_called_once_with()
+
+
+def test_a_micro_batch_counts_after_any_time_without_one():
+    """Spark remembers the last hundred lines of progress, and an idle query has them, too."""
+    batch, idle = {"durationMs": {"addBatch": 1}}, {"durationMs": {}}
+    query = MagicMock(lastProgress=batch, recentProgress=[idle])
+    query.awaitTermination.side_effect = [False, Failed] * 2
+    factory = MagicMock(side_effect=[query, query, Failed])
+    tried: list[int] = []
+    options: dict[str, Any] = {"explain": lambda _: Reason("EOS_X", "", "", True), "pause_s": 0}
+    with pytest.raises(Failed):
+        restarts.run(factory, attempts=1, on_restart=lambda restart: tried.append(restart.attempt), **options)
+    assert tried == [1, 1]
