@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import typing
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 #: Quoted parts of PyYAML's messages: a single character, one of its own names of tokens, or a text of the file.
 _QUOTED = re.compile(r"""(['"])(?:(?P<plain>.|<[a-z ]+>)|.*?)\1""")
+_MOST_VALUES = 100_000
 _LIST = ("is not a list with a value in it", "Use [one, two].")
 _WHOLE_NUMBER = ("is not a whole number", "Use a whole number, without a unit.")
 _TRUE_OR_FALSE = ("is neither true nor false", "Use one of them.")
@@ -42,7 +43,6 @@ _SECTION = ("is not a section of keys", "Use {{key: value, …}}.")
 #: pydantic's error type → the problem with a value, and the allowed values.
 _WRONG = {
     "model_type": _SECTION,
-    "model_attributes_type": _SECTION,
     "dict_type": _SECTION,
     "tuple_type": _LIST,
     "too_short": _LIST,
@@ -64,7 +64,7 @@ _WRONG = {
 def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str] = os.environ) -> J:
     """Read the YAML file into the model. Raises ConfigError, and OptionError for an option of source or sink."""
     try:
-        return model.model_validate(_filled_in(_parsed(_text_of(Path(path))), environ))
+        return model.model_validate(_filled_in(_parsed(_text_of(Path(path))), environ, iter(range(_MOST_VALUES))))
     except ValidationError as error:
         raise in_file(_invalid(error, model), path) from None
     except (ConfigError, OptionError) as error:
@@ -128,14 +128,19 @@ def _unreadable(message: str) -> EosError:
     return stop("EOS_CONFIG_UNREADABLE.content", problem=message, key="")
 
 
-def _filled_in(value: object, environ: Mapping[str, str], path: Sequence[str] = ()) -> object:
-    """Return the value with ``${…}`` replaced in all its texts. Raises ConfigError."""
+def _filled_in(value: object, environ: Mapping[str, str], left: Iterator[int], path: Sequence[str] = ()) -> object:
+    """Return the value with ``${…}`` replaced in all its texts. ``left``: an item for each value that it may still
+    have, as aliases of aliases can be more than fit in memory. Raises ConfigError."""
+    if next(left, None) is None:
+        raise _unreadable("It is not a config file: it has too many values.")
     if isinstance(value, str):
         return _encodable(_VARIABLE.sub(partial(_variable, path=path, environ=environ), value), path)
     if isinstance(value, dict):
-        return {_encodable(key, (*path, key)): _filled_in(item, environ, (*path, key)) for key, item in value.items()}
+        return {
+            _encodable(key, (*path, key)): _filled_in(item, environ, left, (*path, key)) for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_filled_in(item, environ, (*path, str(number))) for number, item in enumerate(value)]
+        return [_filled_in(item, environ, left, (*path, str(number))) for number, item in enumerate(value)]
     return value
 
 

@@ -111,7 +111,7 @@ def check_spark(settings: Mapping[str, str]) -> KafkaProperties:
     if not _MASTER.fullmatch(master.strip()):
         hint = "Use local[4], local[*], yarn, spark://host:port or k8s://https://host:port."
         raise Rejected("is not a Spark master.", hint, ["spark.master"])
-    return check_properties(settings)
+    return KafkaProperties(settings)
 
 
 def _in_full(name: str) -> str:

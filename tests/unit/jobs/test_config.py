@@ -14,6 +14,7 @@ from jobs.consume_transform_produce import ConsumeTransformProduce
 from jobs.runner.config import in_file, load
 from jobs.runner.job import Plan
 from spark_eos.errors import ConfigError
+from spark_eos.kafka.config.properties import KafkaProperties
 
 ROOT = Path(__file__).parents[3]
 GOOD = """\
@@ -131,6 +132,16 @@ def test_an_alias_is_filled_in_once(read):
     assert config.sink["sasl.password"] == config.kafka["sasl.password"] == "$${x"
 
 
+#: Aliases of aliases: a million values in a few lines.
+LAUGHS = ", ".join(["[&a0 [x]", *(f"&a{n + 1} [{f'*a{n}, ' * 10}]" for n in range(6))]) + "]"
+
+
+def test_names_of_spark_differ_in_capital_letters(read):
+    """As variables of the environment do."""
+    both = {"spark.executorEnv.foo": "1", "spark.executorEnv.FOO": "2"}
+    assert read(f"{GOOD}spark: {both}\n").spark == KafkaProperties(both)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "condition", "says"),
     [
@@ -139,6 +150,7 @@ def test_an_alias_is_filled_in_once(read):
         ("subscribe: flights", "subscribe: [[flights", "UNREADABLE", ["Line", "not valid YAML", "in quotes"]),
         ("availableNow", "{a: ${X}}", "UNREADABLE", ["Line 16 is not valid YAML: expected ',' or '}', but got '{'."]),
         ("trigger:", "? [a]\n: b\ntrigger:", "UNREADABLE", ["Line 16", "a key is not text"]),
+        ("/tmp/checkpoint", LAUGHS, "UNREADABLE", ["too many values"]),
         ("/tmp/checkpoint", "!secret x", "UNREADABLE", ["Line 15", "tags are not supported"]),
         ("/tmp/checkpoint", "${NOWHERE}", "INVALID_VALUE", ["'checkpoint' needs", "NOWHERE", "${NOWHERE:-default}"]),
         ("/tmp/checkpoint", "${1x}", "INVALID_VALUE", ["'checkpoint'", "does not begin a variable"]),
