@@ -244,7 +244,7 @@ def clusters_of(config: ConsumeTransformProduce, source_format: str, sink_format
     reads, sink = _reads(config), sink_of(config.sink, config.sink_options(FORMATS[0])).kafka
     if source_format == "eos-kafka":
         topics.setdefault(reads.kafka, []).extend(topics_of(reads))
-        if is_new(config.checkpoint):  # for a query that continues, the source detects losses
+        if is_new(config):  # for a query that continues, the source detects losses
             required.setdefault(reads.kafka, []).extend(topics_of(reads))
     if sink_format == "eos-kafka":
         targets = [topic for topic in (config.topic, option(config.sink, _LETTERS)) if topic]

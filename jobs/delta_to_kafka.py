@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Self
 
 if __name__ == "__main__":
     script = ".runner.script" if __package__ else "runner.script"
@@ -25,7 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.base.frozen_settings import texts
-from spark_eos.checkpoint.settings import of_spark
+from spark_eos.checkpoint.settings import HadoopSettings, of_spark
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.pipelines.copy.from_table.start import check
 
@@ -82,8 +81,6 @@ class TableSource(Section):
 class DeltaToKafka(QueryJob):
     """The config file of this job."""
 
-    gone: ClassVar[Mapping[str, str]] = {"tasks": "Remove it: the order of changes says how many tasks write them."}
-
     source: TableSource
     #: Without it, the table's columns are the sink's.
     transform: DuckdbTransform | None = None
@@ -120,12 +117,13 @@ def plan(config: DeltaToKafka, args: argparse.Namespace) -> Plan:
 
 def table_checks(config: DeltaToKafka) -> list[Check]:
     """Return the check of a table on a local disk; only the session knows how to reach another store."""
-    if local_store(config.source.path) is None or local_store(config.checkpoint) is None:
+    settings = HadoopSettings(of_spark(config.spark))
+    if any(local_store(location, settings) is None for location in (config.source.path, config.checkpoint)):
         return []
     sink = {"checkpointLocation": config.checkpoint} | config.sink_options()
 
     def look() -> None:
-        check(texts(config.source.options()), sink, of_spark(config.spark))
+        check(texts(config.source.options()), sink, settings)
 
     return [Check(f"the table {config.source.path}", look)]
 

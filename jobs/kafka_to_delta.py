@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.checkpoint.offset_log import SINK
-from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import local_store
+from spark_eos.checkpoint.settings import HadoopSettings, of_spark
+from spark_eos.checkpoint.stores import Store, local_store
 from spark_eos.pipelines.tables.delta.creation import check_folder
 
 from .delta.errors import named
@@ -125,11 +125,12 @@ class KafkaToDelta(IntoTable):
 
 def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
     """Plan one streaming query from the topics to the table."""
-    path, sink, is_local = config.target.path, config.target.options(), local_store(config.target.path) is not None
+    path, sink, settings = config.target.path, config.target.options(), HadoopSettings(of_spark(config.spark))
+    store = local_store(path, settings)
     keys = config.target.merge
     if keys is None:
         # How another store is reached, the session knows.
-        checks = [config.table_check(sink)] if is_local else []
+        checks = [config.table_check(sink)] if store else []
         return table_plan(config, f"appended to {path}", lambda spark: config.start_copy(spark, sink), checks=checks)
     return table_plan(
         config,
@@ -137,15 +138,14 @@ def plan(config: KafkaToDelta, args: argparse.Namespace) -> Plan:
         lambda spark: start_merge(spark, config, Merger(path, keys, config.checkpoint)),
         spark=with_delta(config.spark),
         named=lambda error: named(error, path),
-        checks=[Check(f"the table {path}", lambda: check_place(path))] if is_local else [],
+        checks=[Check(f"the table {path}", lambda: check_place(path, store, settings))] if store else [],
     )
 
 
-def check_place(path: str) -> None:
+def check_place(path: str, store: Store, settings: HadoopSettings) -> None:
     """Check that a table is at the path, or may be created there. Raises TableError."""
-    store = local_store(path)
-    if store is not None and not Path(store.root, "_delta_log").is_dir():
-        check_folder(path, HadoopSettings().on_this_machine())
+    if not Path(store.root, "_delta_log").is_dir():
+        check_folder(path, settings.on_this_machine())
 
 
 def start_merge(spark: SparkSession, config: KafkaToDelta, merger: Merger) -> StreamingQuery:

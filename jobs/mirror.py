@@ -129,7 +129,7 @@ def plan(config: Mirror, args: argparse.Namespace) -> Plan:
 
     names = f"names with {targets.prefix} before them" if targets.prefix else "the same names"
     what = f"{selected(reads)} on {reads.kafka.bootstrap_servers} → {names} on {sink.kafka.bootstrap_servers}"
-    needed = JobCluster(reads.kafka, named or [targets.map], named if is_new(config.checkpoint) else [])
+    needed = JobCluster(reads.kafka, named or [targets.map], named if is_new(config) else [])
     clusters = [needed, JobCluster(sink.kafka, [targets.map])]
     first = begins(reads, config.source_options())
     return query_plan(config, what, clusters, start, first, checks=[output_check(sink)])

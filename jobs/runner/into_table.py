@@ -139,7 +139,7 @@ def table_plan(
     return query_plan(
         config,
         f"{selected(reads)} → {what}; {f'group {group}' if group else 'no group'}",
-        [JobCluster(reads.kafka, topics, topics if is_new(config.checkpoint) else [])],
+        [JobCluster(reads.kafka, topics, topics if is_new(config) else [])],
         start,
         begins(reads, config.source_options()),
         spark=spark,

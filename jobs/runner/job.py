@@ -23,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.checkpoint.files import Checkpoint
+from spark_eos.checkpoint.settings import HadoopSettings, of_spark
 from spark_eos.checkpoint.stores import local_store
 from spark_eos.errors import ConfigError, EosError, OptionError
 from spark_eos.ops.metrics import Metrics
@@ -119,19 +120,20 @@ def query_plan(
         if started:  # else the job was stopped before a query could be started
             context.lines.wait(started[-1].runId, _LAST_EVENT_S)
 
-    begins = {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(config.checkpoint)]
+    begins = {True: f"a new query, from {first}", False: "the query goes on", None: ""}[is_new(config)]
     line = f"{what}; checkpoint {config.checkpoint}; {config.when}"
     settings = config.spark if spark is None else spark
     return Plan(line, clusters, settings, work, begins, config.metrics, config.checkpoint, checks)
 
 
-def is_new(checkpoint: str) -> bool | None:
-    """Return whether the query of this checkpoint has never been started; None if only Spark can tell, as the
-    checkpoint is not on a local disk."""
-    store = local_store(checkpoint)
+def is_new(config: QueryJob) -> bool | None:
+    """Return whether the job's query has never been started; None if only Spark can tell, as the checkpoint is not on a
+    local disk."""
+    settings = HadoopSettings(of_spark(config.spark))
+    store = local_store(config.checkpoint, settings)
     if store is None:
         return None
-    return not Path(store.root).is_dir() or Checkpoint(checkpoint).query_id() is None
+    return not Path(store.root).is_dir() or Checkpoint(config.checkpoint, settings).query_id() is None
 
 
 @dataclass(frozen=True)
@@ -220,9 +222,9 @@ def _of_every_job(plan: Plan) -> Iterator[Check]:
         port = plan.metrics.port
         yield Check("the packages and the port of the metrics", lambda: check_metrics(port))
     if plan.checkpoint is not None:
-        location = plan.checkpoint
-        where = "" if is_new(location) is not None else ": it is on a store, which Spark will look at"
-        yield Check(f"the checkpoint {location}{where}", lambda: check_writable(location))
+        store = local_store(plan.checkpoint, HadoopSettings(of_spark(plan.spark)))
+        where = ": it is on a store, which Spark will look at" if store is None else ""
+        yield Check(f"the checkpoint {plan.checkpoint}{where}", lambda: check_writable(store))
     for cluster in plan.clusters:
         yield Check(str(cluster), cluster.expect)
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.base.printable import printable
 from spark_eos.base.retry import retrying
-from spark_eos.checkpoint.stores import local_store, why_unwritable
+from spark_eos.checkpoint.stores import Store, why_unwritable
 from spark_eos.errors import EosError, stop
 from spark_eos.spark.system_errors import may_pass
 
@@ -123,13 +123,12 @@ class LocalCheckpoint:
         return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
 
 
-def check_writable(location: str) -> None:
+def check_writable(store: Store | None) -> None:
     """Check that this process can write the checkpoint, and that no other one runs on it, if it is on a local disk.
     Writes nothing. Waits for a process that is about to end, and else raises CheckpointError.
 
     Spark's JVM checks the same when it takes the lock; this check needs no JVM.
     """
-    store = local_store(location)
     if store is None:
         return  # Spark names the problem when it starts the query
     folder = Path(store.root).absolute()

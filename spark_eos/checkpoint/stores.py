@@ -90,11 +90,11 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
         raise NoStore(error.message) from None
 
 
-def local_store(location: str) -> Store | None:
-    """Return the store at a location, by the settings of this machine; None unless that is on a local disk, or mounted
-    as one."""
+def local_store(location: str, settings: HadoopSettings) -> Store | None:
+    """Return the store at a location, by these settings and this machine's; None unless that is on a local disk, or
+    mounted as one."""
     try:
-        store = open_store(location, HadoopSettings().on_this_machine())
+        store = open_store(location, settings.on_this_machine())
     except NoStore:
         return None
     return store if store.local else None

@@ -231,7 +231,6 @@ INTO_ICEBERG = [
     ("{source: {failOnDataloss: maybe}}", "source.failOnDataloss", OPTION, "true"),
 ]
 FROM_DELTA = [
-    ("{tasks: 4}", "tasks", UNKNOWN, "the order of changes says how many tasks"),
     ("{source: {maxFiles: 1}}", "source.maxFiles", UNKNOWN, "Did you mean 'maxFilesPerTrigger'"),
     ("{source: {startingVersion: latest}}", "source.startingVersion", INVALID, "is not a whole number"),
     *((f"{{source: {{{name.upper()}: true}}}}", f"source.{name.upper()}", INVALID, "Remove it") for name in REFUSED),
