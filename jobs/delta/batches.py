@@ -71,19 +71,17 @@ class BatchNote:
     """Note of a micro-batch in its commit. ``ranges``: ``topic/partition`` → first offset and end, of the
     partitions that have new ones. ``digest``: of all offsets before and after, and the topics' ids. ``counts``: of its
     rows. ``attempt`` is another one for each try, and shows whether a commit is its own. ``table``: the id of the table
-    that the commit is meant for; None in notes of earlier versions."""
+    that the commit is meant for."""
 
     batch: int
     digest: str
     ranges: Mapping[str, tuple[int, int]]
     counts: Mapping[str, int]
     attempt: str
-    table: str | None = None
+    table: str
 
     @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str | None = None
-    ) -> Self:
+    def from_checkpoint(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int], table: str) -> Self:
         """Make the note by the offset log, which is the same whenever the micro-batch is run again."""
         end = logged(checkpoint, batch)
         start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
@@ -104,8 +102,7 @@ class BatchNote:
             raw = json.loads(str(text))[NOTE]
             ranges = {str(partition): (int(first), int(end)) for partition, (first, end) in raw["ranges"].items()}
             counts = {str(name): int(count) for name, count in raw["counts"].items()}
-            table = None if raw.get("table") is None else str(raw["table"])
-            return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]), table)
+            return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]), str(raw["table"]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 
@@ -156,7 +153,7 @@ class Batches:
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings.from_session(spark))
         last = before.last_batch(application)
         if last is not None and last >= batch:
-            note = BatchNote.from_checkpoint(checkpoint, batch, {})
+            note = BatchNote.from_checkpoint(checkpoint, batch, {}, before.id)
             if last > batch:
                 cause = f"the table {self.path} has micro-batch {last}, and this job is at {batch}: {note}"
                 raise stop("EOS_TABLE_TWO_QUERIES", cause=cause)
@@ -190,7 +187,7 @@ class Batches:
                 what="is no longer in the log" if commit is None else "has no note of this job",
                 note=note,
             )
-        if there.table not in (None, table.id):
+        if there.table != table.id:
             raise landed(self.path, note.batch, table.id, query, by_spark=True)
         if there.digest != note.digest:
             cause = f"micro-batch {note.batch} has {there} in the table {self.path}, and {note} in this run"

@@ -21,9 +21,6 @@ from spark_eos.pipelines.tables.micro_batch import check_start
 
 from ..runner.values import Rejected
 
-#: The Maven coordinate of the jar, which is fetched with its dependencies.
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-
 _EXTENSION, _EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension", "spark.sql.extensions"
 _CATALOG = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
 TXN_APP_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"

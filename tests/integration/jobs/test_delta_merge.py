@@ -219,7 +219,7 @@ def counts_that_do_not_add_up(path: str, metrics: dict[str, int]) -> str | None:
 
     spark = session()
     source = spark.sql("SELECT id AS k, id = 3 AS deleted, 1L AS __eos_rows FROM range(1, 4)")
-    note = BatchNote(0, "", {}, {"rows": 3, "keys": 3, "deletes": 1}, "")
+    note = BatchNote(0, "", {}, {"rows": 3, "keys": 3, "deletes": 1}, "", "")
     try:
         Proof(path, ["k"], source).check(TableCommit(1, {"operationMetrics": metrics}), note, False)
     except TableError as error:

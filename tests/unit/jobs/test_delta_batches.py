@@ -38,7 +38,7 @@ def note(start: list, end: list, marks: dict) -> BatchNote:
     with TemporaryDirectory() as folder:
         written(folder, 6, start, marks)
         written(folder, 7, end, marks)
-        return BatchNote.from_checkpoint(Checkpoint(folder), 7, {"rows": 1})
+        return BatchNote.from_checkpoint(Checkpoint(folder), 7, {"rows": 1}, "id")
 
 
 @given(SOURCES, SOURCES, SOURCES, SOURCES, MARKS, MARKS)
@@ -75,9 +75,9 @@ def test_what_others_write_is_no_note(what) -> None:
 def test_a_note_names_its_first_ranges() -> None:
     """In a message there is no room for thousands."""
     many = {f"t/{n}": (0, 1000 * n + 1000) for n in range(6)}
-    said = str(BatchNote(1, "", many, {}, ""))
+    said = str(BatchNote(1, "", many, {}, "", ""))
     assert said == "offsets t/0 0 to 1,000, t/1 0 to 2,000, t/2 0 to 3,000, t/3 0 to 4,000 and 2 more"
-    assert str(BatchNote(1, "", {}, {}, "")) == "no new offsets"
+    assert str(BatchNote(1, "", {}, {}, "", "")) == "no new offsets"
 
 
 @pytest.mark.parametrize("text", ["", "v1\n{}", 'v1\n{}\n{"t":', "v1\n{}\n[]", "v1\n{}\n5"])
@@ -86,14 +86,14 @@ def test_an_offset_log_that_is_damaged_is_an_error(tmp_path: Path, text: str) ->
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(text)
     with pytest.raises(CheckpointError, match="EOS_CHECKPOINT_DAMAGED"):
-        BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {})
+        BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {}, "id")
 
 
 def test_a_source_without_offsets_so_far_has_none(tmp_path: Path) -> None:
     """Spark writes a dash for it."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text('v1\n{}\n-\n{"t":{"0":5}}')
-    assert BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {}).ranges == {"t/0 (source 2)": (0, 5)}
+    assert BatchNote.from_checkpoint(Checkpoint(str(tmp_path)), 0, {}, "id").ranges == {"t/0 (source 2)": (0, 5)}
 
 
 def test_a_merge_needs_to_know_its_query() -> None:
