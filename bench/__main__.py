@@ -65,7 +65,8 @@ from bench.machine import circumstances, describe
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench, bench, broker
 from bench.turns import BenchPlan
-from jobs.runner.query import failure_text, say
+from jobs.runner.lines import say
+from jobs.runner.query import failure_text
 from spark_eos.errors import EosError
 
 MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]] = {

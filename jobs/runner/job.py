@@ -164,7 +164,7 @@ class JobCommand(Generic[J]):
         except (ConfigError, OptionError) as error:
             return failed(in_file(error, args.conf), verbose=args.verbose)
         except (EosError, PySparkException, Py4JError, OSError) as error:
-            if not stop.asked() or getattr(error, "condition", None) == ROWS_MISSING:
+            if stop.failed or not stop.asked() or getattr(error, "condition", None) == ROWS_MISSING:
                 return self._failed(error, verbose=args.verbose)
         if stop.asked():
             say(f"stopped by {stop.signal}: restart it, and it resumes where it stopped")
@@ -249,7 +249,11 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
         for cluster in plan.clusters:
             stack.enter_context(cluster.watched(lambda: lines.heard))
         stop.running = True
-        plan.work(JobContext(spark, stop, lines))
+        try:
+            plan.work(JobContext(spark, stop, lines))
+        except BaseException:
+            stop.failed = not stop.asked()  # a signal may come while all this is closed
+            raise
     if not stop.asked():
         say(f"done: {lines.total}")
 

@@ -11,14 +11,13 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from spark_eos import Restart, reason
 from spark_eos.errors import EosError
 from spark_eos.spark.reasons import PLAN
 
-from .lines import say as say
-from .lines import say_at_once
+from .lines import say, say_at_once
 
 #: Exit codes: the job is done or was stopped; a change is needed; starting it again helps (EX_TEMPFAIL).
 DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
@@ -27,6 +26,8 @@ DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
 #: The line before an exception of Java that Py4J has brought to Python: it only names the called method.
 _CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .+\n: ", re.MULTILINE)
+#: What Py4J says of a method or class that the JVM does not have.
+_REFUSED = re.compile(r"\. Trace:\n| does not exist in the JVM$")
 _STOP_POLL_S = 0.5
 
 
@@ -40,6 +41,8 @@ class Stop:
     def __init__(self, leave: Callable[[int], None] = os._exit) -> None:
         self._leave = leave
         self.running = False
+        #: Whether the work has failed before it was asked to stop.
+        self.failed = False
         self.signal = ""
 
     def ask(self, number: int, frame: types.FrameType | None = None) -> None:
@@ -120,14 +123,11 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Return whether the JVM has ended: such a Py4JError is not about an exception in it, such a ConnectionError is
-    Py4J's."""
+    """Return whether the JVM has ended: such a Py4JError is about nothing in it, such a ConnectionError is Py4J's."""
     if isinstance(error, ConnectionError):
         frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(name.startswith("py4j.") for name in frames)
-    return isinstance(error, Py4JNetworkError) or (
-        isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
-    )
+    return isinstance(error, Py4JError) and not (isinstance(error, Py4JJavaError) or _REFUSED.search(str(error)))
 
 
 def _spark_text(error: BaseException, said: str) -> str:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, cast
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from jobs.runner.job import JobCommand, JobContext, Plan, carry_out, query_plan
+from jobs.runner.job import JobCommand, JobContext, Plan, carry_out, is_new, query_plan
 from jobs.runner.lines import BatchLines
 from jobs.runner.models import QueryJob
 from jobs.runner.query import Stop
@@ -102,6 +103,33 @@ def test_a_job_without_a_java_that_can_run_spark_says_so(tmp_path, monkeypatch, 
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n")
     _ask.cache_clear()
     assert spark_eos.reason(gone) is None
+
+
+@pytest.mark.parametrize(("before", "code"), [(False, 1), (True, 0)])
+def test_a_failure_is_told_if_the_job_is_stopped_while_it_ends(before, code, tmp_path, monkeypatch, capfd):
+    """As where a machine is shut down just then; an error that a stop has caused is none."""
+
+    def work(context: JobContext) -> None:
+        if before:
+            context.stop.ask(signal.SIGTERM)
+        raise stop("EOS_JAVA_NOT_FOUND", why="")
+
+    def of_plan(plan: Plan, asked: Stop, **_: object) -> None:
+        spark = MagicMock(stop=lambda: before or asked.ask(signal.SIGTERM))
+        for name, fake in {"check": lambda plan: None, "_session": lambda *_: spark, "JvmStderr": MagicMock()}.items():
+            monkeypatch.setattr(f"jobs.runner.job.{name}", fake)
+        carry_out(Plan("a job", [], {}, work), asked, name="job")
+
+    assert ended_by(of_plan, monkeypatch, tmp_path) == code
+    assert ("failed: " in capfd.readouterr().err) is bool(code)
+
+
+@pytest.mark.parametrize("default", ["file:///", "hdfs://nowhere:1"])
+def test_the_file_system_of_the_section_spark_says_whether_a_checkpoint_is_local(default, tmp_path):
+    """Else a folder of this disk would be taken for it, which may not even be writable."""
+    spark = {"spark.hadoop.fs.defaultFS": default}
+    config = QueryJob.model_validate({"checkpoint": str(tmp_path), "spark": spark})
+    assert is_new(config) is (True if default == "file:///" else None)
 
 
 @pytest.mark.parametrize("code", [0, None, "of the package"])

@@ -100,6 +100,14 @@ FAILURES = {
     "ours": (UNREACHABLE, 75, "exit code 75"),
     "no JVM": (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
     "none in mid-call": (Py4JError("An error occurred while calling o29.sc"), 75, "exit code 75"),
+    "no method": (
+        Py4JError(
+            "An error occurred while calling o2.x. Trace:\npy4j.Py4JException: Method x([]) does not exist\n\tat"
+        ),
+        1,
+        "exit code 1",
+    ),
+    "no class": (Py4JError("org.X does not exist in the JVM"), 1, "exit code 1"),
     "none any more": (no_jvm(), 75, "exit code 75"),
     "user's": (ConnectionRefusedError("of the user's function"), 1, "exit code 1"),
     "Spark's own": (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),
