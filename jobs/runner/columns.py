@@ -108,7 +108,9 @@ def _json(text: Column, schema: StructType, texts: Texts) -> tuple[Column, Colum
     mark = _mark()
     fields = [StructField(each.name, texts.parsed_as(each.dataType)) for each in schema.fields]
     values = ArrayType(StructType([*fields, StructField(mark, BooleanType())]))
-    text = F.when(~F.contains(F.regexp_replace(text, _WHOLE, ""), F.lit(r"\u")), text)  # else Spark makes it a ?
+    escape = F.lit(r"\u")
+    halves = F.contains(text, escape) & F.contains(F.regexp_replace(text, _WHOLE, ""), escape)
+    text = F.when(~halves, text)  # else Spark makes each a ?
     text = marked(text, texts.mark, texts.options)
     whole = F.concat(F.lit(f'{{"{_ALL}":[{{"{mark}":true}},'), text, F.lit(f',{{"{mark}":true}}]}}'))
     raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), texts.parser_options)

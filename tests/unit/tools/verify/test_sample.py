@@ -82,9 +82,8 @@ def test_many_fields_are_cut_short() -> None:
 
 def test_headers_that_cannot_be_read_are_left_out() -> None:
     """As confluent-kafka raises this for a name that is not UTF-8."""
-    message = Message(b"x")
-    message.headers = Mock(side_effect=SystemError)
-    message.topic, message.partition, message.offset = (lambda: "t"), (lambda: 0), (lambda: 0)
+    message = Mock(spec=Message, headers=Mock(side_effect=SystemError))
+    message.value.return_value, message.key.return_value = b"x", None
     assert described(message) == "Of the 1 looked at, keys are null, values are not JSON, and there are no headers"
 
 
