@@ -119,6 +119,10 @@ class ProtobufReader(_Message):
         """Return the fields of the messages; None where one message is damaged, lacks a required field, has several
         fields of a oneof, `is_malformed`, or has a map with a key twice, of which ptars reads all entries instead of
         the last."""
+        # Concatenated messages are one message, which Google's runtime reads at once. It has a limit of levels, without
+        # which ptars would overflow the stack, and ptars reads no message behind a damaged one.
+        if self._official(b"".join(messages.to_pylist())) is None:
+            return None
         try:
             batch = self._handler.array_to_record_batch(messages)
             if self._known is not None and is_malformed(self._known.array_to_record_batch(messages).to_struct_array()):
@@ -131,8 +135,7 @@ class ProtobufReader(_Message):
             return None
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         wrong = any(map(_has_a_key_twice, batch.columns)) or (self._has_rules and _breaks_rule(columns, self._message))
-        # Concatenated messages are one message, which Google's runtime reads at once.
-        return None if wrong or self._official(b"".join(messages.to_pylist())) is None else batch
+        return None if wrong else batch
 
 
 class ProtobufWriter(_Message):

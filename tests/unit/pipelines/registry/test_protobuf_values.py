@@ -222,6 +222,16 @@ KNOWN = Schema(
 )
 
 
+@pytest.mark.parametrize("before", [[], [b"\xa2\x06\xe0\xa7\x12"]])
+def test_a_value_of_many_levels_is_bad_alone(before):
+    """Groups of no known field within one another, which the library follows until the stack ends; also where a field
+    without its 300,000 bytes comes before them."""
+    values = [message({"id": 1}), *before, b"\x7b" * 300_000, message({"id": 3})]
+    found = decoded(values)
+    assert found.bad.keys() == set(range(1, len(values) - 1))
+    assert [row and row["id"] for row in found.rows.to_pylist()] == [1, *([None] * len(found.bad)), 3]
+
+
 def field(number: int, *values: bytes) -> bytes:
     """A field of wire type 2, once for each value, by its tag of one byte or two."""
     tag = number << 3 | 2
