@@ -5,6 +5,7 @@ A client has sockets and locks, so that each process makes its own with its firs
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +38,10 @@ _RETRIES = 1
 _UNKNOWN_S = 30.0
 #: The most unknown schemas that are noted: bytes that begin with 0 by chance seem to have another one each time.
 _MOST_UNKNOWN = 10_000
+#: Seconds for which a reader's schema that was there counts as there when another one is unknown.
+_CHECKED_S = 1.0
+#: Errors that may be about one schema alone; a registry without GUIDs answers as if their address were wrong, too.
+_OF_ONE = ("EOS_REGISTRY_NOT_FOUND", "EOS_REGISTRY_UNAUTHORIZED")
 #: Confluent's codes for a missing subject, version or schema, and for a version that cannot be, such as 0. A 404
 #: without one of them comes from something else.
 _MISSING = {40401: "subject", 40402: "version", 40403: "schema", 42202: "version"}
@@ -58,23 +63,33 @@ class Registry:
         self._client: SchemaRegistryClient | None = None
         self._schemas: dict[int | str, Schema] = {}
         self._unknown: dict[int | str, float] = {}
+        self._checked: dict[Registered, float] = {}
         self._versions: dict[tuple[str, int], frozenset[str]] = {}
 
     def schema(self, name: int | str, reader: Registered | None = None, *, anew: bool = False) -> Schema:
         """Return the schema of this id or GUID. ``anew``: look it up even if it was unknown less than 30 s ago.
 
         ``reader``: a version that this registry had. If it no longer has it, this is another registry, or an empty one,
-        and an unknown id proves nothing. Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and then EOS_REGISTRY_CHANGED.
+        whose ids prove nothing; if it has it, a schema that may not be read, or lacks what it refers to, is unknown.
+        Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and EOS_REGISTRY_CHANGED.
         """
         if name in self._schemas:
             return self._schemas[name]
         missing = stop("EOS_REGISTRY_NOT_FOUND.schema", schema=name, registry=self._settings.name)
         if not anew and self._unknown.get(name, 0.0) > time.monotonic():
             raise missing
-        schema = self._get(name)
+        try:
+            schema = self._get(name)
+        except EosError as error:
+            of_one = error.condition in _OF_ONE or (isinstance(name, str) and error.condition == "EOS_REGISTRY_ANSWER")
+            if reader is None or not of_one:
+                raise
+            schema = None
+            self._checked.clear()
+        if reader is not None and (schema is not None or self._checked.get(reader, 0.0) < time.monotonic()):
+            self._check_has(reader)
+            self._checked[reader] = time.monotonic() + _CHECKED_S
         if schema is None:
-            if reader is not None:
-                self._check_has(reader)
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = time.monotonic() + _UNKNOWN_S
@@ -103,10 +118,7 @@ class Registry:
                 registry=self._settings.name,
                 subject=reader.subject,
                 version=reader.version,
-                why=(
-                    f"its id {reader.id} is that of another schema, or of none, and the values have an id that is not "
-                    "known either"
-                ),
+                why=f"its id {reader.id} is that of another schema, or of none",
             )
 
     def version(self, subject: str, version: int | Literal["latest"]) -> Registered:
@@ -115,7 +127,8 @@ class Registry:
 
     def _version(self, subject: str, version: int | Literal["latest"], used: _Used) -> Registered:
         name, registry = self._settings.qualified(subject), self._settings.name
-        answer = self._find(lambda client: client.get_version(name, version))
+        # Of references, deleted ones, too, as Confluent's client does: other schemas still use them.
+        answer = self._find(lambda client: client.get_version(name, version, deleted=bool(used)))
         if answer is None:
             raise stop(
                 "EOS_REGISTRY_NOT_FOUND.answer",
@@ -299,8 +312,8 @@ def _refusal(status: int, code: int | None, reason: str, registry: str, subject:
 
 
 def _hidden(error: BaseException, settings: RegistrySettings) -> str:
-    """Return the error's text, cut to 300 characters, without secrets, which some servers repeat."""
-    text = str(error) or type(error).__name__
+    """Return the error's text, cut to 300 characters, without secrets and tokens, which some servers repeat."""
+    text = re.sub(r"(?i)(bearer\s+)[\w.~+/=-]+", r"\1***", str(error) or type(error).__name__)
     for secret in settings.secrets:
         text = text.replace(secret, "***")
     return text[:300].rstrip(".")

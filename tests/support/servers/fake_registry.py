@@ -24,7 +24,8 @@ class FakeRegistry:
     """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
     many questions about an id, behind the first ``prompt`` ones, are answered as if it were unknown, each when the next
     one has come, so that no task is done before another one asks; ``asked``: how often each id was asked for; ``more``:
-    what else is in each answer, or instead of what would be there."""
+    what else is in each answer, or instead of what would be there; ``refused``: ids that the user may not see;
+    ``deleted``: subjects that only a question for deleted ones finds; ``references``: those of a schema, by id."""
 
     def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
         self.schemas, self.versions = dict(schemas), dict(versions)
@@ -32,6 +33,9 @@ class FakeRegistry:
         self.prompt: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()
         self.more: dict[str, object] = {}
+        self.refused: set[int] = set()
+        self.deleted: set[str] = set()
+        self.references: dict[int, list[dict[str, object]]] = {}
         self._lock = threading.Lock()
         (self._port,) = free_ports(1)  # none that a connection gets while nobody listens there
         self._answering = ExitStack()
@@ -68,7 +72,7 @@ class FakeRegistry:
         finally:
             self.schemas, self.versions = before
 
-    def answer(self, path: str) -> tuple[int, object]:
+    def answer(self, path: str, query: str = "") -> tuple[int, object]:
         """Status and body."""
         if (found := _ID.fullmatch(path)) and int(found[1]) < 1 << 31:
             return self._by_id(int(found[1]))
@@ -76,7 +80,7 @@ class FakeRegistry:
             return 200, [1] if found[1] in self.versions else []
         if found := _VERSION.fullmatch(path):
             id_ = self.versions.get(found[1])
-            if id_ is None:
+            if id_ is None or (found[1] in self.deleted and "deleted=true" not in query.lower()):
                 return 404, {"error_code": 40401, "message": "Subject not found"}
             return 200, {"subject": found[1], "version": 1, "id": id_} | self._schema(id_)
         return 404, {}
@@ -89,19 +93,23 @@ class FakeRegistry:
             self.late[id_] -= late
         if late:
             wait_for(lambda: self.asked[id_] > number, f"the next question about schema {id_}")
+        if id_ in self.refused:
+            return 403, {"error_code": 40301, "message": "User is denied operation Read on Subject"}
         if late or id_ not in self.schemas:
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return 200, self._schema(id_)
 
     def _schema(self, id_: int) -> dict[str, object]:
-        return {"schema": self.schemas[id_], "schemaType": "JSON", **self.more}
+        references = self.references.get(id_, [])
+        return {"schema": self.schemas[id_], "schemaType": "JSON", "references": references, **self.more}
 
 
 class _Answers(Handler):
     registry: FakeRegistry
 
     def do_GET(self) -> None:
-        self.reply_json(*self.registry.answer(self.path.partition("?")[0]))
+        path, _, query = self.path.partition("?")
+        self.reply_json(*self.registry.answer(path, query))
 
     def do_POST(self) -> None:
         """Of what is registered: the only version of the subject has this schema."""

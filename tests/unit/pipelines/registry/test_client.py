@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, OptionError
-from spark_eos.pipelines.registry import schemas, wire
+from spark_eos.pipelines.registry import client, schemas, wire
 from spark_eos.pipelines.registry.client import _hidden, _refusal, registry_of
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
 from spark_eos.pipelines.registry.settings import registry_settings
 from tests.support.servers.fake_registry import FakeRegistry, fake_registry
+from tests.support.waiting import TIMEOUT
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
 
@@ -58,6 +59,12 @@ def test_what_a_server_repeats_shows_no_secret(registry, secret, kind):
                 shown = _hidden(ValueError(one), asked)
                 left = shown[shown.index("<") : shown.rindex(">") + 1].replace("***", "")
                 assert re.sub(r"(user|me)(:|%3A)|[\\\\\"]|s=", "", left) == "<>", (text, one)
+
+
+def test_a_token_that_a_server_repeats_is_not_shown():
+    """Though no setting has it, as another server gave it."""
+    shown = _hidden(ValueError("{'a': 'Bearer ey.J-w_t', \"b\": \"bearer x+/=\"}"), registry_settings("http://h"))
+    assert shown == "{'a': 'Bearer ***', \"b\": \"bearer ***\"}"
 
 
 def rules(mode: str, phase: str = "domainRules", **more: object) -> dict[str, object]:
@@ -104,6 +111,66 @@ def test_a_value_whose_writer_had_such_a_rule_is_bad(registry):
     registry.schemas[8], registry.more = ORDER, rules("WRITEREAD")
     found = decoding.decode(pa.array([wire.prefix(8) + b"{}"], pa.binary()))
     assert "rule 'pii'" in found.bad[0]
+
+
+GUID = b"\1" + bytes(16)
+
+
+@pytest.mark.parametrize("header", [None, wire.prefix(8), GUID])
+def test_what_the_registry_refuses_to_say_of_one_schema_says_nothing_of_the_registry(registry, header):
+    """Any producer may name a schema that this user may not see, or a GUID where the registry has none of them."""
+    decoding = reading(registry_settings(registry.url), "orders-value")
+    registry.schemas[8], registry.refused = ORDER, {8}
+    values = pa.array([wire.prefix(7) + b"{}", b"{}" if header else wire.prefix(8) + b"{}"], pa.binary())
+    pairs = [None, header and [{"key": wire.VALUE_HEADER, "value": header}]]
+    headers = pa.array(pairs, pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})))
+    assert "the registry does not know" in decoding.decode(values, headers).bad[1]
+    registry.refused = {7, 8}
+    registry_of.cache_clear()
+    with pytest.raises(EosError) as caught:
+        registry_of(decoding.settings).schema(8, decoding.registered)
+    assert caught.value.condition == "EOS_REGISTRY_UNAUTHORIZED"
+
+
+def test_a_registry_that_was_made_anew_is_noticed_by_a_schema_that_is_found(registry):
+    """Its id had another meaning when the values were written."""
+    asked = registry_of(registry_settings(registry.url))
+    reader = asked.version("orders-value", 1)
+    with registry.anew({7: ORDER.replace("id", "di"), 8: ORDER}):
+        for _ in range(2):
+            with pytest.raises(EosError) as caught:
+                asked.schema(8, reader)
+            assert caught.value.entry == "EOS_REGISTRY_CHANGED.version"
+    registry.schemas[8] = ORDER
+    assert asked.schema(8, reader).text == ORDER
+
+
+def test_many_unknown_ids_ask_for_the_reader_s_schema_rarely(registry, monkeypatch):
+    """A producer may write a new one with each record."""
+    monkeypatch.setattr(client, "_CHECKED_S", TIMEOUT)
+    asked = registry_of(registry_settings(registry.url))
+    reader = asked.version("orders-value", 1)
+    for id_ in range(100, 150):
+        with pytest.raises(EosError) as caught:
+            asked.schema(id_, reader)
+        assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.schema"
+    assert registry.asked[7] == 1
+
+
+def test_a_schema_refers_to_what_is_deleted(registry):
+    """As with Confluent's client, unless it is gone for good: then values that were written with it are malformed."""
+    asked = registry_of(registry_settings(registry.url))
+    reader = asked.version("orders-value", 1)
+    registry.schemas[8], registry.versions["used"], registry.deleted = ORDER, 8, {"used"}
+    registry.schemas[9], registry.references[9] = ORDER, [{"name": "used.json", "subject": "used", "version": 1}]
+    assert [one.subject for one in asked.schema(9, reader).references] == ["used"]
+    with pytest.raises(EosError, match="EOS_REGISTRY_NOT_FOUND"):
+        asked.version("used", 1)
+    registry_of.cache_clear()
+    del registry.versions["used"]
+    with pytest.raises(EosError) as caught:
+        registry_of(registry_settings(registry.url)).schema(9, reader)
+    assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.schema"
 
 
 def test_the_names_of_a_subject_s_schemas_are_asked_for_once_each(registry):
