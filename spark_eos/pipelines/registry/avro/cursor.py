@@ -119,9 +119,11 @@ class Cursor:
         verdicts = None if quiet else self.verdicts
         return Cursor(self.data, self.at[index], self.end[index], self.row[index], verdicts)
 
-    def join(self, index: np.ndarray, part: Cursor) -> None:
-        """Move the lanes with these numbers to the positions of ``part``, which `some` has made of them."""
-        self.at = self.at.copy()  # others may refer to it
+    def join(self, index: np.ndarray, part: Cursor, *, in_place: bool = False) -> None:
+        """Move the lanes with these numbers to the positions of ``part``, which `some` has made of them. ``in_place``:
+        no other refers to the positions here, so that a round of few lanes costs no copy of all."""
+        if not in_place:
+            self.at = self.at.copy()
         self.at[index] = part.at
         if part.failed is not None:
             self.drop(index[part.failed])

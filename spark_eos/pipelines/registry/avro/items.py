@@ -106,6 +106,7 @@ def _read_items(array: List, cursor: Cursor) -> tuple[np.ndarray, pa.Array]:
 def _find(array: List, cursor: Cursor) -> _Items:
     """Find the items of all lanes, and move the cursor to the ends of the arrays."""
     items = _Items()
+    cursor.at = cursor.at.copy()
     going = np.arange(len(cursor))
     first = True
     while going.size:
@@ -122,7 +123,7 @@ def _next_blocks(array: List, items: _Items, cursor: Cursor, going: np.ndarray) 
     part = cursor.some(going)
     count = part.long(path)
     if part.failed is None and not count.any():  # the end of every array
-        cursor.join(going, part)
+        cursor.join(going, part, in_place=True)
         return going[:0]
     behind = np.full(len(going), WRONG)
     sized = np.flatnonzero(count < 0)
@@ -146,7 +147,7 @@ def _next_blocks(array: List, items: _Items, cursor: Cursor, going: np.ndarray) 
         if part.failed is not None:
             strange &= ~part.failed
         part.fail(strange, f"{path}: a block does not end where it says")
-    cursor.join(going, part)
+    cursor.join(going, part, in_place=True)
     more = count > 0
     return going[more if part.failed is None else more & ~part.failed]
 
@@ -176,19 +177,20 @@ def _numbered(count: np.ndarray) -> np.ndarray:
 def _find_in_rounds(array: List, items: _Items, part: Cursor, count: np.ndarray, lane: np.ndarray) -> None:
     """Find the next item of all lanes that have one, round by round; walk through the last few lanes one by one."""
     going, left = np.flatnonzero(count > 0), count[count > 0]
+    part.at = part.at.copy()
     while going.size >= _FEW:
         some = part.some(going, quiet=True)
         start = some.at
         array.item.skip(some)
         end = some.at if some.failed is None else np.where(some.failed, WRONG, some.at)
         items.parts.append((lane[going], start, end))
-        part.join(going, some)
+        part.join(going, some, in_place=True)
         left = left - 1
         more = (left > 0) & (end >= 0)
         going, left = going[more], left[more]
     if not going.size:
         return
-    at, failed = part.at.copy(), []
+    at, failed = part.at, []
     data = part.data.bytes
     for one, n in zip(going.tolist(), left.tolist(), strict=True):
         position = _walk_items(array.item, items, data, int(at[one]), int(part.end[one]), int(lane[one]), n)
@@ -196,7 +198,6 @@ def _find_in_rounds(array: List, items: _Items, part: Cursor, count: np.ndarray,
             failed.append(one)
         else:
             at[one] = position
-    part.at = at
     if failed:
         part.drop(np.array(failed))
 
