@@ -42,6 +42,8 @@ _NOT_JSON = "it is not JSON"
 #: The most levels of arrays and objects within one another. Python's own limit depends on the depth of the call.
 _MOST_LEVELS = 128
 _TOO_DEEP = f"it has more than {_MOST_LEVELS} levels within one another"
+#: Digits beyond which a number has more than 64 bits, as a float too, and bytes below which Python reads any number.
+_MOST_DIGITS, _LONG_TEXT = 400, 640
 _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 #: By byte, how many levels more.
 _STEPS = np.zeros(256, np.int8)
@@ -86,7 +88,8 @@ class JsonReader:
         for number, text in enumerate(own_bytes(values, begin).to_pylist()):
             try:
                 _check_levels(text)
-                value = json.loads(text.decode(), parse_constant=_no_number, parse_float=_Real)
+                whole = _whole if len(text) > _LONG_TEXT else None
+                value = json.loads(text.decode(), parse_constant=_no_number, parse_float=_Real, parse_int=whole)
                 rows.append(_shaped(value, self._shape, ""))
             except _OtherShape as error:
                 rows.append(None)
@@ -147,7 +150,8 @@ def shape_of(schema: Schema) -> Shape:
 
 
 class _Real(str):
-    """The text of a number with a point or an exponent, of which a float would keep about 16 digits."""
+    """The text of a number with a point or an exponent, of which a float would keep about 16 digits, or with more
+    digits than Python reads."""
 
     __slots__ = ()
 
@@ -389,6 +393,10 @@ def _without_nulls(value: Any, shape: Shape) -> object:  # noqa: ANN401  # a row
     if shape.items is not None:
         return [_without_nulls(one, shape.items) for one in value]
     return value
+
+
+def _whole(digits: str) -> object:
+    return _Real(digits) if len(digits) > _MOST_DIGITS else int(digits)
 
 
 def _no_number(text: str) -> object:

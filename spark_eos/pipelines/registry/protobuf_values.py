@@ -167,7 +167,10 @@ class ProtobufWriter(_Message):
             given[field.name] = columns[-1][0].cast(_nullable(field.type))
         if self._has_rules:
             unfit = dict.fromkeys(self._rule_breakers(given), _RULES) | unfit
-        messages = self._handler.record_batch_to_array(pa.RecordBatch.from_pydict(given)).cast(pa.binary())
+        batch = pa.RecordBatch.from_pydict(given)  # without rows where the message has no fields
+        messages = (
+            self._handler.record_batch_to_array(batch).cast(pa.binary()) if given else pa.array([b""] * len(rows))
+        )
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))
         bad: dict[int, str] = {}
@@ -192,6 +195,8 @@ class ProtobufWriter(_Message):
         """Yield each column of the rows, cast to the type that its field has in Spark, with the indexes of values that
         do not fit, and the field as ptars has it."""
         fields = {field.name: field for field in self._handler.schema()}
+        if not pa.types.is_struct(rows.type):
+            raise stop("EOS_REGISTRY_SCHEMA.type", column="value", type=rows.type, wanted=self.type)
         for column in rows.type:
             if column.name not in fields:
                 known = ", ".join(fields)

@@ -20,6 +20,7 @@ _URL, _CONTEXT, _TIMEOUT, _SOURCE = "url", "context", "timeout.ms", "bearer.auth
 _TOKEN, _CLUSTER = "bearer.auth.token", "bearer.auth.logical.cluster"
 #: Milliseconds for one request, with all of its retries and addresses.
 _DEFAULT_TIMEOUT_MS = 10_000
+_MOST_TIMEOUT_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ class RegistrySettings(Settings):
         conf: dict[str, object] = {k: v for k, v in self._values.items() if k not in (_CONTEXT, _TIMEOUT)}
         conf |= {_URL: ",".join(self.urls), "timeout": self.timeout_s / tries, "max.retries": retries}
         conf |= {"retries.wait.ms": 100, "retries.max.wait.ms": 500}
+        if "ssl.certificate.location" in conf:
+            conf.setdefault("ssl.key.password", "")  # else OpenSSL asks for it on the terminal
         if _SOURCE in conf:
             conf.setdefault(_CLUSTER, "")
         return conf
@@ -135,10 +138,14 @@ def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:
     """Check the user's settings: addresses alone, or settings by name, with or without ``registry.``. Raises
     OptionError, which names settings and shows no value of a secret."""
     named = {_URL: given} if isinstance(given, str) else given
-    values = {name.lower().removeprefix(_PREFIX): str(value).strip() for name, value in named.items()}
-    for name in values:
+    values: dict[str, str] = {}
+    for given_name, value in named.items():
+        name = given_name.lower().removeprefix(_PREFIX)
         if name not in _BY_NAME:
             raise _unknown(name)
+        if value is not None:
+            # A password may begin or end with a space.
+            values[name] = str(value).strip("\r\n" if _BY_NAME[name].secret else None)
     if not values.get(_URL):
         raise missing_option(
             _PREFIX + _URL, "it names the schema registry", "the registry's address, such as http://localhost:8081"
@@ -147,8 +154,8 @@ def registry_settings(given: str | Mapping[str, object]) -> RegistrySettings:
         for address in values.get(name, "").split(",") if values.get(name) else ():
             _check_address(name, address.strip())
     timeout = values.get(_TIMEOUT, str(_DEFAULT_TIMEOUT_MS))
-    if not whole_number(timeout):
-        raise invalid_option(_PREFIX + _TIMEOUT, f"'{timeout}'", "a whole number of at least 1")
+    if not 0 < (whole_number(timeout) or 0) <= _MOST_TIMEOUT_MS:
+        raise invalid_option(_PREFIX + _TIMEOUT, f"'{timeout}'", f"a whole number from 1 to {_MOST_TIMEOUT_MS}")
     values[_CONTEXT] = values.get(_CONTEXT, "").strip(":").removeprefix(".")
     _check_credentials(values)
     return RegistrySettings({name: value for name, value in values.items() if value or name == _CLUSTER})

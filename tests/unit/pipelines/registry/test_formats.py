@@ -52,6 +52,7 @@ def test_rows_of_another_type_or_with_more_fields_are_refused(kind):
     if kind == "AVRO":
         entries = {"type": "EOS_AVRO_COLUMN.type", "unknown": "EOS_AVRO_COLUMN.unknown"}
     for row, entry, place in (
+        (1, "type", ""),
         ({"id": "x"}, "type", "id"),
         ({"id": 1, "lines": [{"what": 5}]}, "type", "lines[].what"),
         ({"id": 1, "unknown": 2}, "unknown", "unknown"),

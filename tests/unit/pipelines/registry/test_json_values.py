@@ -92,6 +92,8 @@ def test_a_value_of_the_shape_is_read():
         (b'{"id":4503599627370497.5}', "id is not of the type int64"),
         (b'{"id":1e400}', "id has more than 64 bits"),
         (b'{"id":1e99999999999999999999}', "id has an exponent that is too long"),
+        (b'{"id":' + b"1" * 5000 + b"}", "id has more than 64 bits"),
+        (b'{"id":1,"price":' + b"1" * 5000 + b"}", "price is larger than any number of 64 bits"),
         (b'{"id":1,"name":1.5}', "name is not of the type string"),
         (b'{"id":1,"paid":1.0}', "paid is not of the type bool"),
         (b'{"id":1,"price":1e400}', "price is larger than any number of 64 bits"),

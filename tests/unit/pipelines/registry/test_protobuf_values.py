@@ -517,6 +517,14 @@ def test_a_writer_knows_its_place():
         ProtobufWriter(ORDER, "acme.Order.Item")
 
 
+def test_a_message_without_fields_is_written():
+    """As no bytes."""
+    rows = pa.array([{}, None], pa.struct([]))
+    assert ProtobufWriter(Schema("PROTOBUF", 'syntax = "proto3"; message M {}')).encode(rows, b"x").values == pa.array(
+        [b"x", None]
+    )
+
+
 def test_a_row_that_a_message_cannot_hold_is_bad():
     """A null where a field has no presence, an enum value that it does not have; fields without a column are unset."""
     rows = pa.array([{"id": 1, "color": "RED"}, {"id": None, "color": "RED"}, {"id": 2, "color": "BLUE"}])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
+import ssl
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.settings import SETTINGS, registry_settings
 from spark_eos.pipelines.registry.subjects import subject_name
+from tests.support.servers.certificates import Authority
 
 SECRET = "a-secret"
 
@@ -53,7 +57,10 @@ def test_an_address_may_be_all_that_is_given(given):
             "EOS_OPTION_INVALID",
             "'registry.proxy' is an address with a user",
         ),
-        ({"url": "http://h", "timeout.ms": "soon"}, "EOS_OPTION_INVALID", "'registry.timeout.ms' is 'soon'"),
+        *[
+            ({"url": "http://h", "timeout.ms": given}, "EOS_OPTION_INVALID", f"'registry.timeout.ms' is '{given}'")
+            for given in ("soon", "0", "86400001", "99999999999999999999")
+        ],
         (
             {"url": "http://h", "basic.auth.user.info": SECRET},
             "EOS_OPTION_INVALID",
@@ -120,6 +127,24 @@ def test_a_token_needs_no_more_settings():
     """The client asks for a source and a cluster, which only one vendor has."""
     conf = registry_settings({"url": "http://a", "bearer.auth.token": SECRET}).client_conf(0)
     assert conf["bearer.auth.credentials.source"] == "STATIC_TOKEN" and conf["bearer.auth.logical.cluster"] == ""
+
+
+def test_what_is_none_is_not_set_and_a_secret_keeps_its_spaces():
+    """A password may end with one; a line's end, as of a file, is none of it."""
+    given = {"url": " http://a ", "context": None, "ssl.key.password": None, "basic.auth.user.info": "user: pw \n"}
+    conf = registry_settings(given).client_conf(0)
+    assert conf["basic.auth.user.info"] == "user: pw " and "ssl.key.password" not in conf
+    assert registry_settings(given).context == ""
+
+
+@pytest.mark.parametrize("password", [None, "pw"])
+def test_a_key_without_its_password_is_not_asked_for_on_the_terminal(tmp_path, password):
+    """OpenSSL would, and wait; a key that is not encrypted needs none."""
+    signed = Authority().sign("client")
+    (tmp_path / "key.pem").write_text(signed.key_pem(password) + signed.certificate_pem)
+    conf = registry_settings({"url": "https://h", "ssl.certificate.location": str(tmp_path / "key.pem")}).client_conf(0)
+    with pytest.raises(ssl.SSLError) if password else contextlib.nullcontext():
+        SchemaRegistryClient(conf)
 
 
 @pytest.mark.parametrize("context", ["test", ":.test:", ".test"])
