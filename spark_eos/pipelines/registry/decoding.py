@@ -150,10 +150,9 @@ def _in_order(pieces: list[pa.Array], places: list[np.ndarray], count: int, type
     """Put the rows of each piece at its row numbers, and null at all others. ``count``: rows of the result."""
     if not pieces:
         return pa.nulls(count, type_)
-    typed = [piece if piece.type == type_ else piece.cast(type_) for piece in pieces]
     if len(pieces) == 1 and len(places[0]) == count:
-        return typed[0]
+        return pieces[0]
     where = np.full(count, -1, np.int64)
     where[np.concatenate(places)] = np.arange(sum(map(len, places)))
-    rows = typed[0] if len(typed) == 1 else pa.concat_arrays(typed)
+    rows = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
     return rows.take(pa.array(where, mask=where < 0))

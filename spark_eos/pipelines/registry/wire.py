@@ -37,7 +37,7 @@ BAD_INDEXES = "its message indexes are not in the format"
 BAD_HEADER = "its header with the schema id is not in the format"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class WriterKey:
     """A writer's schema by its ``id`` or ``guid``; ``message``: the indexes of a Protobuf message, otherwise empty."""
 
