@@ -40,8 +40,6 @@ _UNKNOWN_S = 30.0
 _MOST_UNKNOWN = 10_000
 #: Seconds for which a reader's schema that was there counts as there when another one is unknown.
 _CHECKED_S = 1.0
-#: Errors that may be about one schema alone; a registry without GUIDs answers as if their address were wrong, too.
-_OF_ONE = ("EOS_REGISTRY_NOT_FOUND", "EOS_REGISTRY_UNAUTHORIZED")
 #: Confluent's codes for a missing subject, version or schema, and for a version that cannot be, such as 0. A 404
 #: without one of them comes from something else.
 _MISSING = {40401: "subject", 40402: "version", 40403: "schema", 42202: "version"}
@@ -70,7 +68,7 @@ class Registry:
         """Return the schema of this id or GUID. ``anew``: look it up even if it was unknown less than 30 s ago.
 
         ``reader``: a version that this registry had. If it no longer has it, this is another registry, or an empty one,
-        whose ids prove nothing; if it has it, a schema that may not be read, or lacks what it refers to, is unknown.
+        whose ids prove nothing; if it has it, a schema that may not be read, or lacks a reference, is unknown.
         Raises RegistryError: EOS_REGISTRY_NOT_FOUND, and EOS_REGISTRY_CHANGED.
         """
         if name in self._schemas:
@@ -81,8 +79,7 @@ class Registry:
         try:
             schema = self._get(name)
         except EosError as error:
-            of_one = error.condition in _OF_ONE or (isinstance(name, str) and error.condition == "EOS_REGISTRY_ANSWER")
-            if reader is None or not of_one:
+            if reader is None or not _is_of_one(error, name):
                 raise
             schema = None
             self._checked.clear()
@@ -254,6 +251,14 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
         ) from None
     bound_answers(client)
     return client
+
+
+def _is_of_one(error: EosError, name: int | str) -> bool:
+    """Tell whether an error may be about this schema alone: something that it refers to is gone, the user may not see
+    it, or the registry has no GUIDs, and answers as if their address were wrong."""
+    if error.condition == "EOS_REGISTRY_ANSWER":
+        return isinstance(name, str)
+    return error.condition == "EOS_REGISTRY_NOT_FOUND" or error.parameters.get("why") == "HTTP 403"
 
 
 def _are_numbers(*values: object) -> bool:
