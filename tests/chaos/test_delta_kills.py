@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from demo import processes
 from tests.support.judges.recorder import judged, of_topics
-from tests.support.kills.job_program import drained, held_at, started
+from tests.support.kills.job_program import drained, killed_at, started
 from tests.support.tables.delta import ToDelta, ToKafka, history, rows_of, settings
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
@@ -88,13 +88,6 @@ def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
     assert not (commits / f"{max(committed())}").exists()
 
 
-def killed_at(point: str, config: Path, folder: Path) -> None:
-    """Kill the job on the way back at a point of the sink's protocol, in a micro-batch with rows."""
-    with held_at(f"{point}=hold@2", "delta_to_kafka", config, folder) as job:
-        processes.kill(job.pid)
-        job.wait()
-
-
 #: What a job may say in good order.
 LINES = re.compile(
     r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
@@ -132,7 +125,7 @@ def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, vie
 
     source = ", readChangeFeed: true, startingVersion: 0, maxFilesPerTrigger: 2"
     config = back.config(CHANGES, source=source, more=spark())
-    killed_at(point, config, tmp_path)
+    killed_at(f"{point}=hold@2", "delta_to_kafka", config, tmp_path)  # in a micro-batch with rows
     drained("delta_to_kafka", config, tmp_path)
     feed = DeltaTable(str(there.table)).load_cdf(starting_version=0)
     changes = [

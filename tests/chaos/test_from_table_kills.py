@@ -13,15 +13,15 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from demo import processes
 from spark_eos.base.failpoints import IN_QUERIES
 from tests.support.kills import query
-from tests.support.kills.job_program import drained, held_at
+from tests.support.kills.job_program import drained, killed_at
 from tests.support.kills.killed_program import running
 from tests.support.kills.query import Spec, expected
 from tests.support.runs.case_cover import one_for_every_day
@@ -125,37 +125,27 @@ def killed_beside(others: Others | Changing, point: str, tasks: int, folder: Pat
         wait_for(lambda: others.versions > before, "what others write")
 
 
-def killer(spec: Spec) -> Kill:
-    """Of the query: driver, JVM and workers."""
+def killed_and_drained(
+    spark, view, name, others: Others | Changing, point: str, tasks: int, folder: Path, **spec: Any
+) -> None:
+    """Kill the query at the point, driver, JVM and workers, and drain it by a restart. ``spec``: see there."""
+    places = {"checkpoint": str(folder / "checkpoint"), "table": str(folder / "table")}
+    made = Spec(view.bootstrap_servers, "", name, group="", rows_per_batch=LIMIT, **places, **spec)
 
     def kill(armed: str, folder: Path) -> None:
-        with running(spec, armed, folder) as victim:
+        with running(made, armed, folder) as victim:
             victim.wait_at(armed.partition("=")[0])
             victim.kill()
 
-    return kill
-
-
-def killer_of_job(config: Path) -> Kill:
-    """The same of the job with this file."""
-
-    def kill(armed: str, folder: Path) -> None:
-        with held_at(armed, "delta_to_kafka", config, folder) as program:
-            processes.kill(program.pid)
-            program.wait()
-
-    return kill
+    killed_beside(others, point, tasks, folder, kill)
+    started = query.start(spark, made)
+    assert started.awaitTermination(TIMEOUT), "the query does not end"
 
 
 def strike(spark, view, name, folder: Path, point: str) -> None:
-    """Kill it at the point, driver, JVM and workers, drain it by a restart, and count."""
-    table = folder / "table"
+    """Kill the query, and count."""
     others = filled(folder)
-    spec = Spec(view.bootstrap_servers, "", name, str(folder / "checkpoint"), "", LIMIT, table=str(table))
-
-    killed_beside(others, point, TASKS, folder, killer(spec))
-    started = query.start(spark, spec)
-    assert started.awaitTermination(TIMEOUT), "the query does not end"
+    killed_and_drained(spark, view, name, others, point, TASKS, folder)
     assert written(view, name) == Counter(map(expected, others.values))
 
 
@@ -164,8 +154,7 @@ def strike_job(view, name, folder: Path, point: str) -> None:
     job = ToKafka(None, view.bootstrap_servers, name, folder)
     others = filled(folder)
     config = job.config(source=f", startingVersion: 0, maxFilesPerTrigger: {LIMIT}", more=SESSION)
-
-    killed_beside(others, point, TASKS, folder, killer_of_job(config))
+    killed_beside(others, point, TASKS, folder, lambda armed, marks: killed_at(armed, "delta_to_kafka", config, marks))
     drained("delta_to_kafka", config, folder)
     assert written(view, name) == Counter(others.values)
 
@@ -173,12 +162,7 @@ def strike_job(view, name, folder: Path, point: str) -> None:
 def strike_changes(spark, view, name, folder: Path, point: str) -> None:
     """The same of the table's changes."""
     others = Changing(folder)
-    table, checkpoint = str(folder / "table"), str(folder / "checkpoint")
-    spec = Spec(view.bootstrap_servers, "", name, checkpoint, "", LIMIT, table=table, changes=True)
-
-    killed_beside(others, point, TASKS_OF_CHANGES, folder, killer(spec))
-    started = query.start(spark, spec)
-    assert started.awaitTermination(TIMEOUT), "the query does not end"
+    killed_and_drained(spark, view, name, others, point, TASKS_OF_CHANGES, folder, changes=True)
     others.check(view, name, expected(""))
 
 

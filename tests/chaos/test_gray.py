@@ -37,66 +37,24 @@ CORES = 0.5
 ROWS_TO_COME, MIRRORED_ROWS_TO_COME = b"1.02", b"1.14"
 
 
-def cut(proxy: Proxy) -> None:
-    """Connections drop, and new ones are refused."""
-    proxy.cut()
-
-
-def delay(proxy: Proxy) -> None:
-    """Every answer takes 0.6 s."""
-    proxy.delay(0.3)
-
-
-def reset(proxy: Proxy) -> None:
-    """Answers break off, within fewer bytes than any has."""
-    proxy.reset_after(10)
-
-
-def requests_are_lost(proxy: Proxy) -> None:
-    proxy.lose(answers=False)
-
-
-def answers_are_lost(proxy: Proxy) -> None:
-    proxy.lose(answers=True)
-
-
-def a_trickle(proxy: Proxy) -> None:
-    proxy.trickle(1000)
-
-
-def stalls(proxy: Proxy) -> None:
-    proxy.stall(0.05, 3.0)
-
-
-def half_open(proxy: Proxy) -> None:
-    proxy.forget()
-
-
-def another_answer(proxy: Proxy) -> None:
-    """A bit of the correlation id."""
-    proxy.flip(at=HEADER - 1, chance=0.3)
-
-
-def a_size_that_is_too_large(proxy: Proxy) -> None:
-    """4 MiB that never come."""
-    proxy.flip(at=1, chance=0.3)
-
-
-def an_impossible_size(proxy: Proxy) -> None:
-    proxy.flip(at=0, chance=0.3)
-
-
-def damaged_rows(proxy: Proxy) -> None:
-    """In answers to Fetch."""
-    proxy.flip(within=ROWS_TO_COME)
-
-
-def damaged_rows_of_a_mirror(proxy: Proxy) -> None:
-    """The same."""
-    proxy.flip(within=MIRRORED_ROWS_TO_COME)
-
-
-ONLY_WAITING = (requests_are_lost, answers_are_lost, half_open)
+#: Of each fault, what it does to a proxy. The bit of `another_answer` is in the correlation id; the 4 MiB of
+#: `a_size_that_is_too_large` never come; rows are damaged in answers to Fetch.
+FAULTS: dict[str, Callable[[Proxy], None]] = {
+    "cut": Proxy.cut,  # connections drop, and new ones are refused
+    "delay": lambda proxy: proxy.delay(0.3),  # every answer takes 0.6 s
+    "reset": lambda proxy: proxy.reset_after(10),  # answers break off, within fewer bytes than any has
+    "requests_are_lost": lambda proxy: proxy.lose(answers=False),
+    "answers_are_lost": lambda proxy: proxy.lose(answers=True),
+    "a_trickle": lambda proxy: proxy.trickle(1000),
+    "stalls": lambda proxy: proxy.stall(0.05, 3.0),
+    "half_open": Proxy.forget,
+    "another_answer": lambda proxy: proxy.flip(at=HEADER - 1, chance=0.3),
+    "a_size_that_is_too_large": lambda proxy: proxy.flip(at=1, chance=0.3),
+    "an_impossible_size": lambda proxy: proxy.flip(at=0, chance=0.3),
+    "damaged_rows": lambda proxy: proxy.flip(within=ROWS_TO_COME),
+    "damaged_rows_of_a_mirror": lambda proxy: proxy.flip(within=MIRRORED_ROWS_TO_COME),
+}
+ONLY_WAITING = ("requests_are_lost", "answers_are_lost", "half_open")
 
 
 @pytest.fixture
@@ -114,14 +72,14 @@ def scene(brokers: DevCluster, view_of_three: KafkaView, network: list[Proxy], w
     return Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
 
 
-def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy], lasts: float | None) -> Course:
+def strike(scene: Scene, spark, point: str, fault: str, network: list[Proxy], lasts: float | None) -> Course:
     """``lasts``: seconds, or None: until the query has ended. Holds how soon it goes on, and that it does not spin."""
     load: list[Load] = []
     cores: list[float] = []
 
     def happens(started):
         for proxy in network:
-            fault(proxy)
+            FAULTS[fault](proxy)
         load.append(Load())
 
     def passes():
@@ -151,23 +109,23 @@ def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy
 
 @also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("fault", [cut, delay, reset, requests_are_lost, answers_are_lost])
+@pytest.mark.parametrize("fault", ["cut", "delay", "reset", "requests_are_lost", "answers_are_lost"])
 def test_the_network_fails_or_one_way_of_it_for_a_while(fault, point, scene, network, spark):
     """Where one way is lost, connections stay, and what was sent meanwhile arrives late: among it requests that were
     given up."""
     resets = sum(proxy.resets for proxy in network)
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
-    assert (sum(proxy.resets for proxy in network) > resets) == (fault is reset)
+    assert (sum(proxy.resets for proxy in network) > resets) == (fault == "reset")
 
 
 @also_by("transform", "mirror")
 @pytest.mark.parametrize(
     ("fault", "point"),
     [
-        (requests_are_lost, "prepare.wrote"),
-        (requests_are_lost, "commit.verified"),
-        (answers_are_lost, "commit.verified"),
-        (answers_are_lost, "commit.decided"),
+        ("requests_are_lost", "prepare.wrote"),
+        ("requests_are_lost", "commit.verified"),
+        ("answers_are_lost", "commit.verified"),
+        ("answers_are_lost", "commit.decided"),
     ],
 )
 def test_one_way_of_the_network_is_lost_for_good(fault, point, scene, network, spark):
@@ -176,7 +134,7 @@ def test_one_way_of_the_network_is_lost_for_good(fault, point, scene, network, s
 
 
 @also_by("copy", "transform", "mirror")
-@pytest.mark.parametrize("fault", [a_trickle, stalls])
+@pytest.mark.parametrize("fault", ["a_trickle", "stalls"])
 def test_a_network_that_lets_little_through(fault, scene, network, spark):
     """A kilobyte a second, or now and then nothing for three seconds: to the end, however long that takes."""
     strike(scene, spark, "prepare.wrote", fault, network, None)
@@ -186,7 +144,7 @@ def test_a_network_that_lets_little_through(fault, scene, network, spark):
 @pytest.mark.parametrize("point", POINTS)
 def test_connections_that_are_half_open(point, scene, network, spark):
     """A firewall has forgotten those that were there; whoever connects anew gets through."""
-    strike(scene, spark, point, half_open, network, FOR_A_WHILE_S)
+    strike(scene, spark, point, "half_open", network, FOR_A_WHILE_S)
 
 
 @also_by("copy", "transform", "mirror")
@@ -195,18 +153,18 @@ def test_connections_that_are_half_open(point, scene, network, spark):
     [
         *(
             (fault, point)
-            for fault in (another_answer, a_size_that_is_too_large, an_impossible_size)
+            for fault in ("another_answer", "a_size_that_is_too_large", "an_impossible_size")
             for point in POINTS
         ),
-        (damaged_rows, "commit.verified"),
+        ("damaged_rows", "commit.verified"),
     ],
 )
 def test_answers_with_flipped_bytes(fault, point, scene, network, spark):
     """In what says which request is answered and how long the answer is, or in rows, which have a checksum. The rest of
     an answer has none in Kafka: there only TLS helps."""
     flips = sum(proxy.flips for proxy in network)
-    if scene.spec.mirrors and fault is damaged_rows:
-        fault = damaged_rows_of_a_mirror
+    if scene.spec.mirrors and fault == "damaged_rows":
+        fault = "damaged_rows_of_a_mirror"
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
     assert sum(proxy.flips for proxy in network) > flips
 

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from demo import processes
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify
-from tests.support.kills.job_program import drained, held_at, log_of, started
+from tests.support.kills.job_program import drained, killed_at, log_of, started
 from tests.support.kills.registry_records import KNOWN, SCHEMA, record
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.fake_registry import fake_registry
@@ -48,13 +47,9 @@ SPARK = {
 }
 #: A task's only copy is started when the task has taken so long, however few others there are to compare it with.
 OVERTAKEN = SPECULATION | {"spark.speculation.task.duration.threshold": "2s", "spark.executor.memory": "512m"}
-#: Points, and what brings the job to each in its third micro-batch, the second one with rows.
-FAULTS = {
-    "table.written": "table.written=hold@3",
-    "table.entered": "table.entered=hold@3",
-    "table.asked": "table.asked=hold@3",
-    "table.committed": "table.committed=hold@3",
-}
+POINTS = ("table.written", "table.entered", "table.asked", "table.committed")
+#: What brings the job to each of these in its third micro-batch, the second one with rows.
+IN_BATCH_2 = "hold@3"
 FOREIGN = 9
 SQL = """SELECT topic, "partition", "offset", decode(value)::INT AS n FROM input"""
 #: The same, with a column that the table of `SQL` lacks.
@@ -93,6 +88,9 @@ class Job:
         named = {"target": target, "checkpoint": self.checkpoint, "topic": self.topic, "servers": self._servers}
         self.config.write_text(CONFIG.format(**named, limit=LIMIT, transform=transform, spark=self._spark))
 
+    def killed(self, fault: str) -> None:
+        killed_at(fault, self.name, self.config, self.folder)
+
     def drained(self) -> None:
         drained(self.name, self.config, self.folder)
 
@@ -127,17 +125,10 @@ class Others(OtherWriter):
         self.appended += 1
 
 
-def killed(job: Job, faults: str) -> None:
-    """Start it, and kill it at the point, driver, JVM and workers."""
-    with held_at(faults, job.name, job.config, job.folder) as program:
-        processes.kill(program.pid)
-        program.wait()
-
-
 def strike(job: Job, point: str) -> None:
     """Kill it at the point, drain it by a restart, and count."""
     with Others(job.table) as others:
-        killed(job, FAULTS[point])
+        job.killed(f"{point}={IN_BATCH_2}")
         found = job.table.places()
         committed = point == "table.committed"
         # Two micro-batches with rows are in the table, or one: Spark has noted only the first of them.
@@ -174,12 +165,12 @@ CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "tables"))
 @pytest.mark.parametrize("kind", one_for_every_day("a kill into a table", [*KINDS]))
 def test_a_kill_loses_and_doubles_nothing(job, kind) -> None:
     """One of the points with one of the transforms, into one kind of table for every day."""
-    strike(job(kind, CHANCE.choice(list(TRANSFORMS))), CHANCE.choice(list(FAULTS)))
+    strike(job(kind, CHANCE.choice(list(TRANSFORMS))), CHANCE.choice(POINTS))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("way", TRANSFORMS)
-@pytest.mark.parametrize("point", FAULTS)
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kill_at_every_point_loses_and_doubles_nothing(job, kind, point, way) -> None:
     """The whole set."""
@@ -192,10 +183,10 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(job, kind, point, way) 
 def test_a_kill_while_the_table_is_given_a_column_loses_and_doubles_nothing(job, kind, point) -> None:
     """The run before it was killed, too, after a commit that Spark has not noted; its rows are null in the column."""
     moving = job(kind, "sql")
-    killed(moving, FAULTS["table.committed"])
+    moving.killed(f"table.committed={IN_BATCH_2}")
     before = moving.table.places()
     moving.configure(TRANSFORMS["sql"].replace(SQL, MORE), schema="evolve")
-    killed(moving, f"{point}=hold@1")
+    moving.killed(f"{point}=hold@1")
     moving.drained()
     assert moving.table.places() == Counter({(p, offset): 1 for p in range(PARTITIONS) for offset in range(ROWS)})
     older = {(row["partition"], row["offset"]) for row in moving.table.rows() if row["more"] is None}

@@ -78,3 +78,10 @@ def held_at(fault: str, name: str, config: Path, folder: Path) -> Iterator[subpr
 
         wait_for(held, log_of(name, folder).read_text, PROGRAM_S)
         yield job
+
+
+def killed_at(fault: str, name: str, config: Path, folder: Path) -> None:
+    """The job, driver, JVM and workers, killed at the point of a ``fault``: see `held_at`."""
+    with held_at(fault, name, config, folder) as job:
+        processes.kill(job.pid)
+        job.wait()

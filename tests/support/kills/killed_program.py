@@ -34,7 +34,7 @@ class Zombie:
         wait_for(lambda: not alive([self.process]), "the end of the zombie", timeout)
 
     def kill(self) -> None:
-        _kill([self.process])
+        kill_all([self.process])
 
 
 class Killed:
@@ -123,14 +123,13 @@ class Killed:
         jvm = children([self._process.pid])
         # A daemon that sees its JVM end takes its workers with it.
         daemons = [process for process in family if spared and process not in jvm and children([process.pid])]
-        _kill(daemons)
-        _kill(jvm)
+        kill_all([*daemons, *jvm])
         self._process.kill()
         self._process.wait()
         others = [process for process in family if process not in spared]
         with contextlib.suppress(AssertionError):  # workers end by themselves when the JVM is gone, or else here
             wait_for(lambda: not alive(others), "the end of the workers", GONE_S)
-        _kill(alive(others))
+        kill_all(others)
 
     def stacks(self) -> str:
         """Where the driver's threads and the JVM's are, by their own account; the workers print theirs themselves."""
@@ -147,7 +146,8 @@ class Killed:
         return self._log.read_text(errors="replace")[-last if last else 0 :]
 
 
-def _kill(processes: Iterable[Process]) -> None:
+def kill_all(processes: Iterable[Process]) -> None:
+    """SIGKILL to those that still run."""
     for process in alive(list(processes)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ from pyspark.sql.connect.session import SparkSession
 from demo.processes import alive, descendants
 from spark_eos.tools.devcluster import watchdog
 from spark_eos.tools.devcluster.ports import free_ports
-from tests.support.kills.killed_program import ROOT
+from tests.support.kills.killed_program import ROOT, kill_all
 from tests.support.waiting import wait_for
 
 _ARMED = "armed"
@@ -90,9 +90,7 @@ class ConnectServer:
 
     def kill(self) -> None:
         family = descendants(self._process.pid)
-        for process in alive(family):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, 9)
+        kill_all(family)
         self._process.kill()
         self._process.wait()
         wait_for(lambda: not alive(family), "the end of the server")

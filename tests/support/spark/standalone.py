@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pyspark
 
-from demo.processes import Process, alive, descendants
+from demo.processes import Process, descendants
 from spark_eos.tools.devcluster import watchdog
 from spark_eos.tools.devcluster.ports import free_ports
+from tests.support.kills.killed_program import kill_all
 from tests.support.kills.query import FAST_JVM
 from tests.support.waiting import wait_for
 
@@ -76,14 +77,14 @@ class Standalone:
     def kill(self, host: str) -> None:
         """SIGKILL to the executor on this host and its Python workers. The worker starts another one."""
         executor = self.executors()[host]
-        _kill([executor, *descendants(executor.pid)])
+        kill_all([executor, *descendants(executor.pid)])
 
     def close(self) -> None:
         family = self._family()
         for process in self._processes:
             process.kill()
             process.wait()
-        _kill(family)
+        kill_all(family)
 
     def _family(self) -> list[Process]:
         return [process for root in self._processes for process in descendants(root.pid)]
@@ -108,12 +109,6 @@ class Standalone:
                 stderr=log,
             )
         self._processes.append(started)
-
-
-def _kill(processes: list[Process]) -> None:
-    for process in alive(processes):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, 9)
 
 
 @contextlib.contextmanager
