@@ -114,11 +114,11 @@ class Move:
         """Where the query ended: the newest file of the offset log, as the way back says to write it."""
         logs = {log: self.newest(log) for log in ("offsets", "commits")}
         assert logs["offsets"] == logs["commits"], "a micro-batch is under way"
-        line = (self._folder / "checkpoint" / "offsets" / str(logs["offsets"])).read_text().splitlines()[2]
+        line = (self.folder / "offsets" / str(logs["offsets"])).read_text().splitlines()[2]
         return json.dumps({topic: offsets for topic, offsets in json.loads(line).items() if not topic.startswith("#")})
 
     def newest(self, log: str) -> int:
-        names = (file.name for file in (self._folder / "checkpoint" / log).iterdir())
+        names = (file.name for file in (self.folder / log).iterdir())
         return max(int(name) for name in names if re.fullmatch(r"\d+", name))
 
     def check(self) -> None:
@@ -142,21 +142,9 @@ def twice(view: KafkaView, topic: Callable[..., str], tmp_path: Path, run: Calla
     return Move(view, topic, tmp_path, run)
 
 
-def test_source_and_sink_move_over_and_back(move):
-    """The checkpoint is taken over as it is; back goes a new one, as the built-in source cannot read topic ids."""
-    assert move(OWN, OWN) == ""
-    move.check()
-    assert "EOS_LEDGER_HEAD_MISSING" in move(EOS, EOS)
-    assert move(EOS, EOS, ledger__begin=str(move.newest("offsets"))) == ""
-    move.check()
-    assert move(EOS, EOS) == ""
-    move.check()
-    assert move(OWN, OWN, checkpoint="back", start=move.offsets()) == ""
-    move.check()
-
-
-def test_source_and_sink_move_over_where_status_says(move, capsys):
-    """The logs of the built-in source and sink are read as they are, and a micro-batch under way is told."""
+def test_source_and_sink_move_over_where_status_says_and_back(move, capsys):
+    """The checkpoint is taken over as it is: the logs of the built-in source and sink are read, and a micro-batch under
+    way is told. Back goes a new one, as the built-in source cannot read topic ids."""
     assert move(OWN, OWN) == ""
     move.check()
     last = move.newest("commits")
@@ -172,7 +160,12 @@ def test_source_and_sink_move_over_where_status_says(move, capsys):
         (log / name).write_bytes(data)
     assert move.status() == 2
     assert f"set the option 'ledger.begin' to {move.begin}" in capsys.readouterr().out
+    assert "EOS_LEDGER_HEAD_MISSING" in move(EOS, EOS)
     assert move(EOS, EOS, ledger__begin=move.begin) == ""
+    move.check()
+    assert move(EOS, EOS) == ""
+    move.check()
+    assert move(OWN, OWN, checkpoint="back", start=move.offsets()) == ""
     move.check()
 
 
@@ -199,7 +192,7 @@ def test_a_query_with_the_built_in_source_is_replayed(twice):
 def test_the_sink_moves_over_and_back(move):
     """The built-in source stays: both ways with one checkpoint."""
     assert move(OWN, OWN) == ""
-    assert move(OWN, EOS, ledger__begin=str(move.newest("commits") + 1)) == ""
+    assert move(OWN, EOS, ledger__begin=move.begin) == ""
     assert move(OWN, EOS) == ""
     move.check()
     assert move(OWN, OWN) == ""

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.judges.kafka_view import KafkaView, write
-from tests.support.judges.recorder import Recorded, judged
+from tests.support.judges.kafka_view import KafkaView
 from tests.support.kills import query
 from tests.support.kills.killed_program import Killed, running
-from tests.support.queries.data_paths import WAYS, also_by
+from tests.support.kills.scene import PARTITIONS, each_is_there_once, fed_query, nothing_is_open
+from tests.support.queries.data_paths import also_by
 from tests.support.spark.standalone import SPECULATION, Standalone, standalone
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 
-PARTITIONS = 4
-ROWS = 20  # in each partition
 IN_BATCH_2 = PARTITIONS + 2  # the n-th time that a task writes: micro-batch 0 is empty
 
 
 @pytest.fixture
 def spec(view, topic, way, tmp_path) -> Iterator[query.Spec]:
-    """What readers of the output see during the test is judged at its end."""
-    source, out = topic(PARTITIONS), topic(PARTITIONS)
-    rows = [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS)]
-    write(view.bootstrap_servers, source, rows, commit=True)
-    fields = WAYS[way]
-    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40, **fields)
-    with judged(view, Recorded(made, whole_parts=False)):  # one of the tests shuffles
+    with fed_query(view, topic, tmp_path, way, whole_parts=False) as made:  # one of the tests shuffles
         yield made
 
 
 def check(view: KafkaView, spec: query.Spec, query_id: str) -> None:
     """Every row once; those that nobody waits for any more are aborted, and visible to nobody."""
-    expected = Counter(spec.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS))
-    assert Counter(view.values(spec.output)) == expected
+    each_is_there_once(view, spec)
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
-    assert view.open_transactions(query_id) == set()
-    assert view.held(spec.output) == {}
+    nothing_is_open(view, spec, query_id)
 
 
 def held_host(run: Killed, cluster: Standalone, point: str) -> str:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import Distribution
@@ -17,9 +16,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.support.judges.kafka_view import write
-from tests.support.judges.recorder import Recorded, judged
 from tests.support.kills import query
+from tests.support.kills.scene import each_is_there_once, fed_query
 from tests.support.runs import installed_wheel as bare
 from tests.support.runs.installed_wheel import build_wheel, dependencies
 from tests.support.spark.standalone import standalone
@@ -27,16 +25,10 @@ from tests.support.waiting import PROGRAM_S
 
 pytestmark = pytest.mark.chaos
 
-ROWS = [(p, f"{p}.{i}") for p in (0, 1) for i in range(20)]
-
 
 @pytest.fixture
-def spec(view, topic, tmp_path: Path) -> Iterator[query.Spec]:
-    """What readers of the output see during the test is judged at its end."""
-    source, out = topic(2), topic(2)
-    write(view.bootstrap_servers, source, ROWS, commit=True)
-    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
-    with judged(view, Recorded(made)):
+def spec(view, topic, way, tmp_path: Path) -> Iterator[query.Spec]:
+    with fed_query(view, topic, tmp_path, way) as made:
         yield made
 
 
@@ -108,5 +100,5 @@ def test_the_package_comes_with_the_application(view, spec, tmp_path):
     with standalone(tmp_path / "spark") as cluster:
         done = submitted(replace(spec, master=cluster.master), archive)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert Counter(view.values(spec.output)) == Counter(query.expected(value) for _, value in ROWS)
+    each_is_there_once(view, spec)
     assert view.group(spec.group, spec.input) == view.ends(spec.input)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.support.judges.kafka_view import write
-from tests.support.judges.recorder import Recorded, judged
 from tests.support.kills import query
 from tests.support.kills.killed_program import running
-from tests.support.queries.data_paths import WAYS, also_by
+from tests.support.kills.scene import each_is_there_once, fed_query, nothing_is_open
+from tests.support.queries.data_paths import also_by
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
-
-PARTITIONS = 4
 
 
 def slow(*values: object):
@@ -28,17 +24,8 @@ def slow(*values: object):
 
 @pytest.fixture
 def spec(view, topic, way, tmp_path) -> Iterator[query.Spec]:
-    """What readers of the output see during the test is judged at its end."""
-    source, out = topic(PARTITIONS), topic(PARTITIONS)
-    write(view.bootstrap_servers, source, [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(20)], commit=True)
-    fields = WAYS[way]
-    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40, **fields)
-    with judged(view, Recorded(made)):
+    with fed_query(view, topic, tmp_path, way) as made:
         yield made
-
-
-def expected(spec: query.Spec) -> Counter:
-    return Counter(spec.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(20))
 
 
 @also_by("copy", "transform")
@@ -54,14 +41,13 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
             assert second.awaitTermination(TIMEOUT)
         finally:
             second.stop()
-        assert Counter(view.values(spec.output)) == expected(spec)
+        each_is_there_once(view, spec)
         ends = view.ends_at_rest(spec.output)
         first.release(point)
         text = first.wait_for_end()
     assert "EOS_SUPERSEDED" in text
-    assert Counter(view.values(spec.output)) == expected(spec)
-    assert view.open_transactions(second.id) == set()
-    assert view.held(spec.output) == {}
+    each_is_there_once(view, spec)
+    nothing_is_open(view, spec, second.id)
     if point == "commit.decided":  # its batch was settled by the second: there was nothing left to do
         assert view.ends(spec.output) == ends
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
@@ -85,9 +71,8 @@ def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, 
     error = str(early.exception() or "")
     assert ("EOS_SUPERSEDED" in error) == late_goes_on
     assert ("EOS_CHECKPOINT_BEHIND" in text) != late_goes_on
-    assert Counter(view.values(spec.output)) == expected(spec)
-    assert view.open_transactions(early.id) == set()
-    assert view.held(spec.output) == {}
+    each_is_there_once(view, spec)
+    nothing_is_open(view, spec, early.id)
 
 
 @also_by("copy", "transform")
@@ -96,7 +81,7 @@ def test_a_task_that_fails_is_tried_again(point, view, spec, tmp_path):
     """Under a name of its own; the first attempt's transaction is aborted, and no row is there twice."""
     with running(replace(spec, master="local[2,3]"), f"{point}=fail@6", tmp_path) as once:
         assert "fault injected" in once.wait_for_end(0)
-    assert Counter(view.values(spec.output)) == expected(spec)
-    assert view.held(spec.output) == {}
+    each_is_there_once(view, spec)
+    nothing_is_open(view, spec, once.query_id)
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
     assert len([name for name in view.transactions(once.query_id) if re.search(r"-1-\d-[01]-1$", name)]) == 1

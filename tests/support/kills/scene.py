@@ -7,9 +7,10 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 PARTITIONS = 4
 ROWS = 30  # in each partition
+FEW = 20  # likewise, in `fed_query`
 ROWS_PER_BATCH = 50
 #: So many times as many rows, and in a micro-batch: a mirror's task takes 512 offsets, whatever their partitions.
 MORE_OF_MIRRORS = 50
@@ -64,6 +66,33 @@ def topics_of(cluster: DevCluster) -> Callable[..., str]:
         return name
 
     return topic
+
+
+@contextmanager
+def fed_query(
+    view: KafkaView, topic: Callable[..., str], folder: Path, way: str, whole_parts: bool = True
+) -> Iterator[query.Spec]:
+    """A query of two micro-batches, whose input is there. What readers of the output see meanwhile is judged;
+    ``whole_parts``: see `Recorded`."""
+    source, out = topic(PARTITIONS), topic(PARTITIONS)
+    rows = [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(FEW)]
+    write(view.bootstrap_servers, source, rows, commit=True)
+    fields = WAYS[way]
+    made = query.Spec(view.bootstrap_servers, source, out, str(folder / "checkpoint"), f"group-{out}", 40, **fields)
+    with judged(view, Recorded(made, whole_parts=whole_parts)):
+        yield made
+
+
+def each_is_there_once(view: KafkaView, spec: query.Spec) -> None:
+    """Every row of `fed_query`."""
+    expected = Counter(spec.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(FEW))
+    assert Counter(view.values(spec.output)) == expected
+
+
+def nothing_is_open(view: KafkaView, spec: query.Spec, query_id: str) -> None:
+    """What nobody waits for any more is aborted, and keeps no reader back."""
+    assert view.open_transactions(query_id) == set()
+    assert view.held(spec.output) == {}
 
 
 class Scene:
