@@ -7,8 +7,6 @@ test_table_kills.py and test_from_table_kills.py.
 from __future__ import annotations
 
 import json
-import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +30,6 @@ MERGED = 40
 MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
 FEED = ", merge: [k], delta.enableChangeDataFeed: true"
 CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
-ALL = 'SELECT key, value, headers, timestamp, \\"partition\\" FROM input'
 
 
 @pytest.fixture
@@ -88,22 +85,6 @@ def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
     assert not (commits / f"{max(committed())}").exists()
 
 
-#: What a job may say in good order.
-LINES = re.compile(
-    r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
-    r"|starting Spark .+|Spark is up after .+|planning and running .+|batch \d+: .+|idle: .+|done: .+"
-    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|Spark downloads spark.jars.packages, once: it keeps them in \S+"
-)
-
-
-def strange(log: Path) -> list[str]:
-    return [line for line in log.read_text().splitlines() if not LINES.fullmatch(line)]
-
-
-def everything(rows) -> list[tuple]:
-    return sorted(((r.partition, r.key, r.value, r.timestamp, r.headers) for r in rows), key=repr)
-
-
 def spark() -> str:
     return f"spark: {json.dumps(settings())}"
 
@@ -136,32 +117,3 @@ def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, vie
     assert sorted((key, change) for key, all_ in found.items() for change in all_) == sorted(changes)
     for all_ in found.values():
         assert [version for version, _, _ in all_] == sorted(version for version, _, _ in all_)
-
-
-def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: ToKafka, view, tmp_path):
-    """SIGTERM while they wait for rows: exit code 0, their own lines and nothing else, no transaction is open, and the
-    next start goes on without a row lost or doubled."""
-    to_table, to_topic = there.config(more=spark()), back.config(ALL, more=spark())
-    for config in (to_table, to_topic):
-        text = config.read_text()
-        assert "trigger: availableNow" in text
-        config.write_text(text.replace("trigger: availableNow", "trigger: 100 milliseconds"))
-    for name, config in (("kafka_to_delta", to_table), ("delta_to_kafka", to_topic)) * 2:
-        log = tmp_path / f"{name}.log"
-        log.unlink(missing_ok=True)
-        if name == "kafka_to_delta":
-            producer = Producer({"bootstrap.servers": view.bootstrap_servers})
-            producer.produce(there.topic, "a row", "k", partition=0)
-            assert producer.flush(TIMEOUT) == 0
-        with started(name, config, tmp_path) as job:
-            wait_for(
-                lambda log=log: re.search("^batch .+ 1 in, 1 out", log.read_text(), re.M),
-                log.read_text,
-                PROGRAM_S,
-            )
-            wait_for(lambda log=log: "idle: " in log.read_text(), log.read_text, PROGRAM_S)
-            job.send_signal(signal.SIGTERM)
-            assert job.wait(PROGRAM_S) == 0, log.read_text()
-        assert strange(log) == [] and "stopped by SIGTERM" in log.read_text()
-    assert view.open_transactions("") == set()
-    assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))

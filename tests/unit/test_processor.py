@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,32 +17,18 @@ USED_S = 0.3
 SPINS = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); sys.stdin.read()"
 
 
-@pytest.fixture
-def query(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """``query(program)`` starts it under the name of the tests' queries."""
-    made: list[subprocess.Popen[bytes]] = []
-    file = tmp_path / "query.py"
-
-    def start(program: str) -> subprocess.Popen[bytes]:
-        file.write_text(program)
-        made.append(subprocess.Popen([sys.executable, str(file), ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        return made[-1]
-
-    yield start
-    for process in made:
-        with process:
-            process.kill()
-
-
-def test_a_process_that_spins_is_told(query, monkeypatch):
+def test_a_process_that_spins_is_told(tmp_path, monkeypatch):
     """It uses more than work explains, and more than half of the time that it is given."""
     monkeypatch.setattr(processor, "WORK_S", USED_S / 2)
     monkeypatch.setattr(processor, "CORES", 0.0)
+    query = tmp_path / "query.py"  # the name of the tests' queries
+    query.write_text("while True: pass")
     load = Load()
-    query("while True: pass")
-    wait_for(lambda: load.used_s() >= USED_S, "the processor time")
-    with pytest.raises(AssertionError, match="something spins"):
-        load.check()
+    with subprocess.Popen([sys.executable, str(query), ""]) as process:
+        wait_for(lambda: load.used_s() >= USED_S, "the processor time")
+        with pytest.raises(AssertionError, match="something spins"):
+            load.check()
+        process.kill()
 
 
 def test_a_broker_does_not_count(tmp_path):

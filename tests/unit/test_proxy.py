@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import socketserver
 import struct
 import threading
 from collections.abc import Iterator
@@ -18,40 +19,39 @@ FRAME = struct.pack(">ii", 4 + len(BODY), 7) + BODY
 SILENCE_S = 0.1
 
 
-class Echo:
-    """A broker that sends back what it gets."""
+class Echo(socketserver.ThreadingTCPServer):
+    """A broker that sends back what it ``got``."""
+
+    daemon_threads = True
 
     def __init__(self) -> None:
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listening.getsockname()[1]
+        super().__init__(("127.0.0.1", 0), Answer)
         self.got = b""
-        threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self) -> None:
+
+class Answer(socketserver.BaseRequestHandler):
+    """For each connection."""
+
+    def handle(self) -> None:
         with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=(self.listening.accept()[0],), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection:
-            while data := connection.recv(65536):
-                self.got += data
-                connection.sendall(data)
+            while data := self.request.recv(65536):
+                self.server.got += data
+                self.request.sendall(data)
 
 
 @pytest.fixture
 def echo() -> Iterator[Echo]:
-    broker = Echo()
-    yield broker
-    broker.listening.close()
+    with Echo() as broker:
+        threading.Thread(target=broker.serve_forever, daemon=True).start()
+        yield broker
+        broker.shutdown()
 
 
 @pytest.fixture
 def proxy(echo: Echo) -> Iterator[Proxy]:
-    made = Proxy()
-    made.upstream = echo.port
-    yield made
-    made.close()
+    with contextlib.closing(Proxy()) as made:
+        made.upstream = echo.server_address[1]
+        yield made
 
 
 @pytest.fixture

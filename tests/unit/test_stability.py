@@ -14,11 +14,10 @@ from jobs.runner.noted_schemas import FILE, NotedSchemas, SchemaNote
 from spark_eos.checkpoint.offset_log import OURS, source_line, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.ledger.record_forms import own_topic_of
-from spark_eos.ops.dead_letters import RECEIPT, DeadLetter
+from spark_eos.ops.dead_letters import RECEIPT
 from spark_eos.pipelines.files.notes import AllNotes, Taken
 from spark_eos.pipelines.mirror import entries, offset_map, owner
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.names import TaskId, owner_in, parse_task_name, task_name
 
 WRITTEN = json.loads((Path(__file__).parent / "written_by_0_1_0.json").read_text())
 QUERY = "0f2a7c1e-5b1d-4d8a-9a3e-7c0d1e2f3a4b"
@@ -94,40 +93,6 @@ def test_the_schemas_that_a_job_reads_with_are_read(tmp_path: Path):
     assert notes == [SchemaNote("value", 0, "flights-value", 3, "5d0c")]
 
 
-@pytest.mark.parametrize(
-    ("task", "name"),
-    [
-        (TaskId(2, 5, 1), f"spark-eos-{QUERY}-2-5-1"),
-        (TaskId(2, 5, 0, attempt=3), f"spark-eos-{QUERY}-2-5-0-3"),
-        (TaskId(2, 5, 0, rev=1), f"spark-eos-{QUERY}-2-5-0-r1"),
-        (TaskId(2, 5, 0, attempt=1, rev=2), f"spark-eos-{QUERY}-2-5-0-1-r2"),
-    ],
-)
-def test_transactional_ids_stay_as_they_are(task: TaskId, name: str):
-    """ACLs are written for them, and a start finds by them what another version has left open."""
-    assert task_name("spark-eos", QUERY, task) == name
-    assert parse_task_name("spark-eos", QUERY, name) == task
-    assert owner_in(f"spark-eos-{QUERY}-ledger") == ("spark-eos", QUERY)
-
-
-def test_dead_letters_are_read():
-    """Why each is one, and where it belongs; and which were sent again."""
-    refused = {
-        "__streams.errors.exception": "org.apache.kafka.common.errors.RecordTooLargeException",
-        "__spark_eos.target.topic": "copies",
-        "__spark_eos.target.partition": "3",
-    }
-    malformed = {
-        "__streams.errors.exception": "EOS_JOB_MALFORMED_ROW",
-        "__streams.errors.topic": "flights",
-        "__streams.errors.partition": "1",
-    }
-    letters = [
-        DeadLetter(0, 0, None, b"v", tuple((name, text.encode()) for name, text in headers.items()), 0)
-        for headers in (refused, malformed)
-    ]
-    assert [(letter.reason, letter.origin) for letter in letters] == [
-        ("RecordTooLargeException", ("copies", 3)),
-        ("EOS_JOB_MALFORMED_ROW", ("flights", 1)),
-    ]
+def test_receipts_of_dead_letters_keep_their_name():
+    """By it, letters that were sent again are left out the next time."""
     assert RECEIPT == "__spark_eos.resent"

@@ -75,7 +75,9 @@ def test_what_is_not_a_task_is_not_parsed(tail):
 
 
 def test_names_are_those_of_the_design():
-    """ACLs are granted by prefix, and people read the ids in the broker's tools."""
+    """ACLs are granted by prefix, people read the ids in the broker's tools, and a start finds by them what another
+    version has left open."""
+    assert ledger_name("spark-eos", QUERY) == f"spark-eos-{QUERY}-ledger"
     assert task_name("spark-eos", QUERY, TaskId(3, 12, 1)) == f"spark-eos-{QUERY}-3-12-1"
     assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, attempt=2)) == f"spark-eos-{QUERY}-3-12-1-2"
     assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, attempt=2, rev=4)) == f"spark-eos-{QUERY}-3-12-1-2-r4"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from release.archives import differences, in_wheel, normalize
+from release.archives import differences, normalize
 
 CONTENT = {"pkg-1/README.md": b"read me", "pkg-1/pkg/__init__.py": b"", "pkg-1/run.sh": b"#!/bin/sh"}
 TIME_S = 1_700_000_000
@@ -58,10 +58,3 @@ def test_the_files_in_which_two_wheels_differ_are_named(tmp_path, second, named)
     """Changed, missing or added ones."""
     first = wheel(tmp_path / "first.whl", {"a.py": b"1", "b.py": b"2"})
     assert differences(first, wheel(tmp_path / "second.whl", second)) == named
-
-
-def test_where_a_wheel_has_the_files_of_a_checkout():
-    """By the innermost folder that setup.cfg names; what is in none of them is not in the wheel."""
-    folders = {"lib": "lib", "lib/auto": "plugin_lib", "jobs": "lib/jobs"}
-    tracked = ["lib/a.py", "lib/auto/b.py", "jobs/c/d.py", "jobs.md", "library/e.py", "tests/f.py"]
-    assert in_wheel(tracked, folders) == {"lib/a.py", "plugin_lib/b.py", "lib/jobs/c/d.py"}

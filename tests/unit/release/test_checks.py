@@ -69,10 +69,12 @@ def test_an_sdist_has_no_tests():
 
 
 def test_where_setup_cfg_has_the_packages():
-    """The job's modules are in the package, and Spark finds the one that registers the format."""
+    """The jobs' modules are in the package, and Spark finds the one that registers the format. Of the folders that it
+    names, the innermost counts; what is in none of them is not in the wheel."""
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    files = ["spark_eos/py.typed", "spark_eos/datasource/autoload/__init__.py", "jobs/mirror.py", "bench/quix.py"]
+    files = ["spark_eos/py.typed", "spark_eos/datasource/autoload/__init__.py", "jobs/mirror.py", "jobs.md"]
+    files += ["jobs_of_others/a.py", "bench/quix.py"]
     assert in_wheel(files, folders_of(setup)) == {
         "spark_eos/py.typed",
         "pyspark_spark_eos/__init__.py",
