@@ -67,17 +67,12 @@ def test_rows_and_offsets_of_the_built_in_source(scene, view):
     slow = open_transaction(scene)
     scene.feed()  # committed, but behind the open one
     drained(scene, "first")
-    assert visible(scene) == seen
+    rows = view.rows(scene.output)
+    assert {p: [row.value.decode() for row in rows if row.partition == p] for p in range(PARTITIONS)} == seen
     assert view.group(scene.group, scene.input) == view.ends(scene.input, committed=True) == before
     slow.commit_transaction(TIMEOUT)
     wait_for(lambda: view.held(scene.input) == {}, "the markers of the input")
     scene.check(drained(scene, "second"))
-
-
-def visible(scene: Scene) -> dict[int, list[str]]:
-    """The output's values by partition, as a read_committed consumer sees them."""
-    rows = scene.view.rows(scene.output)
-    return {p: [row.value.decode() for row in rows if row.partition == p] for p in range(PARTITIONS)}
 
 
 @pytest.mark.parametrize("point", one_for_every_day("the built-in source", list(_IN_BATCH_1)))

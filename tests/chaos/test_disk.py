@@ -68,13 +68,7 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path)
                     wait_for(lambda: not started.isActive, "the end of the query")
                 finally:
                     started.stop()
-            assert_full(started)
-            (disk / "filler").unlink()
-            since = time.time()
-            scene.drain(spark)
-            scene.check(started.id)
-        assert scene.rewritten() == 0
-        tell(Course("EOS_SYSTEM_FULL", scene.went_on(since), scene.rewritten()))
+            check_when_there_is_room(scene, spark, disk, started)
 
 
 @also_by("copy", "transform", "mirror")
@@ -94,23 +88,23 @@ def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, way, spark, disk
                 wait_for(lambda: not started.isActive, "the end of the query")
             finally:
                 started.stop()
-            assert_full(started)
             assert set(view.values(scene.output, committed=False)) == {
                 scene.spec.expected(value) for values in scene.values.values() for value in values[:-1]
             }
-            (disk / "filler").unlink()
-            since = time.time()
-            scene.drain(spark)
-            scene.check(started.id)
-        assert scene.rewritten() == 0
-        tell(Course("EOS_SYSTEM_FULL", scene.went_on(since), scene.rewritten()))
+            check_when_there_is_room(scene, spark, disk, started)
 
 
-def assert_full(query: StreamingQuery) -> None:
-    """The query has ended by an error that says so, and after which a restart helps."""
-    found = spark_eos.reason(query.exception())
+def check_when_there_is_room(scene: Scene, spark, disk: Path, ended: StreamingQuery) -> None:
+    """The query has ended by an error that says so, and after which a restart helps: it goes on."""
+    found = spark_eos.reason(ended.exception())
     assert (found.condition, found.restart_helps) == ("EOS_SYSTEM_FULL", True)
     assert FULL in found.message
+    (disk / "filler").unlink()
+    since = time.time()
+    scene.drain(spark)
+    scene.check(ended.id)
+    assert scene.rewritten() == 0
+    tell(Course("EOS_SYSTEM_FULL", scene.went_on(since), scene.rewritten()))
 
 
 def numbers(log: Path) -> set[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
-from tests.support.judges.kafka_view import KafkaView
 from tests.support.kills.killed_program import running
 from tests.support.kills.scene import PARTITIONS, Scene
 from tests.support.queries.data_paths import also_by
-from tests.support.servers.object_store import SECRET_KEY, ObjectStore, object_store
+from tests.support.servers.object_store import SECRET_KEY, object_store
 
 pytestmark = pytest.mark.chaos
 
@@ -31,20 +29,16 @@ def test_a_query_is_killed_and_goes_on_with_its_checkpoint_in_an_object_store(st
     scene = Scene(view, topic, tmp_path, way=way, conf=store.spark_conf())
     scene.spec = replace(scene.spec, checkpoint=f"s3a://{store.bucket}/of/{scene.output}")
     with scene.recorded():
-        killed_and_started_again(scene, store, view, tmp_path)
-
-
-def killed_and_started_again(scene: Scene, store: ObjectStore, view: KafkaView, tmp_path: Path) -> None:
-    with running(scene.spec, "commit.decided=hold@3", tmp_path) as victim:
-        victim.wait_at("commit.decided")
-        victim.kill()
-    query_id = Checkpoint(scene.spec.checkpoint, HadoopSettings(store.settings)).query_id()
-    assert query_id is not None
-    assert len(view.open_transactions(query_id)) == PARTITIONS
-    there = {"spark.hadoop.fs.defaultFS": f"s3a://{store.bucket}"}
-    scene.spec = replace(scene.spec, checkpoint=f"/of/{scene.output}", conf=scene.spec.conf | there)
-    (tmp_path / "again").mkdir()
-    with running(scene.spec, "", tmp_path / "again") as again:
-        log = again.wait_for_end(0)
-    assert SECRET_KEY not in log
-    scene.check(query_id)
+        with running(scene.spec, "commit.decided=hold@3", tmp_path) as victim:
+            victim.wait_at("commit.decided")
+            victim.kill()
+        query_id = Checkpoint(scene.spec.checkpoint, HadoopSettings(store.settings)).query_id()
+        assert query_id is not None
+        assert len(view.open_transactions(query_id)) == PARTITIONS
+        there = {"spark.hadoop.fs.defaultFS": f"s3a://{store.bucket}"}
+        scene.spec = replace(scene.spec, checkpoint=f"/of/{scene.output}", conf=scene.spec.conf | there)
+        (tmp_path / "again").mkdir()
+        with running(scene.spec, "", tmp_path / "again") as again:
+            log = again.wait_for_end(0)
+        assert SECRET_KEY not in log
+        scene.check(query_id)

@@ -46,14 +46,17 @@ def view(changing: DevCluster) -> Iterator[KafkaView]:
         yield view
 
 
+def change_features(cluster: DevCluster, *words: str) -> None:
+    """By Kafka's own tool."""
+    tool = "org.apache.kafka.tools.FeatureCommand"
+    cluster.java_tool(tool, "--bootstrap-server", cluster.bootstrap_servers, *words)
+
+
 def set_level(cluster: DevCluster, view: KafkaView, wanted: int) -> None:
     if view.feature(FEATURE) == wanted:
         return
     way = "upgrade" if wanted > view.feature(FEATURE) else "downgrade"
-    tool = "org.apache.kafka.tools.FeatureCommand"
-    cluster.java_tool(
-        tool, "--bootstrap-server", cluster.bootstrap_servers, way, "--feature", f"{FEATURE}={wanted}"
-    )  # fmt: skip
+    change_features(cluster, way, "--feature", f"{FEATURE}={wanted}")
     wait_for(lambda: view.feature(FEATURE) == wanted, f"{FEATURE} {wanted}")
 
 
@@ -110,7 +113,8 @@ def _while_they_are_replaced(cluster: DevCluster, view: KafkaView, scene: Scene,
             heal(cluster)
             running = _going_on(running, scene, spark)
         assert view.feature(FEATURE) == 0
-        _finalize(cluster, view)
+        change_features(cluster, "upgrade", "--release-version", RELEASE)  # as after an upgrade that is to stay
+        wait_for(lambda: view.feature(FEATURE) == 2, "transaction.version 2")
         scene.feed()
         running = _going_on(running, scene, spark)
         running.processAllAvailable()
@@ -126,10 +130,3 @@ def _going_on(running, scene: Scene, spark: SparkSession):
         running = query.start(spark, scene.spec)
     scene.wait_for_the_end_of_the_input(running)
     return running
-
-
-def _finalize(cluster: DevCluster, view: KafkaView) -> None:
-    """As after an upgrade that is to stay: features of the new version, transaction.version 2 among them."""
-    tool, servers = "org.apache.kafka.tools.FeatureCommand", cluster.bootstrap_servers
-    cluster.java_tool(tool, "--bootstrap-server", servers, "upgrade", "--release-version", RELEASE)
-    wait_for(lambda: view.feature(FEATURE) == 2, "transaction.version 2")

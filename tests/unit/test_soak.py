@@ -73,22 +73,19 @@ def test_a_program_says_by_which_error_its_query_has_ended(error, name, capsys):
     assert ending.told_by(log_of(error, capsys)) == name
 
 
-def stops(log: str, workers_killed: int = 0) -> dict[str, int]:
-    """What the soak notes."""
+@pytest.mark.parametrize(
+    ("error", "workers_killed", "name"),
+    [
+        (OURS, 0, "EOS_WORKER_DIED"),
+        (CRASH, 1, "no name: java.lang.IllegalStateException: no"),
+        (None, 0, "no name: it does not say"),
+        (END_OF_FILE, 1, "java.io.EOFException"),
+        (END_OF_FILE, 0, "no name: java.io.EOFException"),
+    ],
+)
+def test_a_stop_has_a_name_by_its_condition(error, workers_killed, name, capsys):
+    """A crash has none, nor has the end of a program that says nothing. What Spark says of a worker that was killed
+    passes where one was: it only knows that the connection has ended."""
     soak = SimpleNamespace(stops=Counter(), workers_killed=workers_killed)
-    Soak._name_stop(soak, log)
-    return dict(soak.stops)
-
-
-def test_only_a_condition_is_a_name(capsys):
-    """A crash is none, and neither is the end of a program that says nothing."""
-    assert stops(log_of(OURS, capsys)) == {"EOS_WORKER_DIED": 1}
-    assert stops(log_of(CRASH, capsys), workers_killed=1) == {"no name: java.lang.IllegalStateException: no": 1}
-    assert stops("EOS_SOURCE_DATA_LOSS warned earlier\nKilled") == {"no name: it does not say": 1}
-
-
-def test_what_spark_says_of_a_worker_that_was_killed_passes_where_one_was(capsys):
-    """It only knows that the connection has ended."""
-    log = log_of(END_OF_FILE, capsys)
-    assert stops(log, workers_killed=1) == {"java.io.EOFException": 1}
-    assert stops(log) == {"no name: java.io.EOFException": 1}
+    Soak._name_stop(soak, "EOS_SOURCE_DATA_LOSS warned earlier\nKilled" if error is None else log_of(error, capsys))
+    assert soak.stops == {name: 1}
