@@ -1,14 +1,44 @@
-"""The share of the kills that `make chaos` runs has every value of every parameter, whatever the seed."""
+"""How tests are dealt out to processes, which of the kills a run has, and what the tables of docs/versions.md note."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests import matrix, sparks
+from tests.cells import PAGE, ROOT, Cells
 from tests.support.runs.case_cover import covering, one_for_every_day, values
+from tests.support.runs.file_shares import SHARES
+
+
+@pytest.mark.parametrize("begin", [begin for share in SHARES for begin in share])
+def test_what_is_named_is_there(begin: str):
+    """A file that is moved or renamed would be dealt out on its own again, and nobody would notice."""
+    assert any(str(file.relative_to(ROOT)).startswith(begin) for file in (ROOT / "tests").rglob("test_*.py"))
+
+
+TABLES = pytest.mark.parametrize("cells", [matrix.CELLS, sparks.CELLS], ids=["brokers", "Sparks"])
+
+
+@TABLES
+def test_the_tests_of_each_cell_are_there(cells: Cells) -> None:
+    """A file or a test that was renamed would leave its cells without a result, and nobody runs them every day."""
+    chosen = [test for tests in cells.scenarios.values() for test in tests if test.startswith("tests/")]
+    assert len(chosen) >= len(cells.scenarios)
+    for test in chosen:
+        path, _, function = test.partition("::")
+        text = (ROOT / path).read_text()
+        assert re.search(rf"^def {re.escape(function.partition('[')[0])}", text, re.MULTILINE), test
+
+
+@TABLES
+def test_the_page_has_the_table(cells: Cells) -> None:
+    """As the notes have it, with a column for each suite."""
+    assert cells.table(cells.noted()) in PAGE.read_text()
 
 
 def case(test: str, **params: object) -> Any:
