@@ -14,7 +14,7 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import open_view
 from tests.support.judges.processor import Load
 from tests.support.kills.killed_program import running
-from tests.support.kills.scene import Course, Scene, tell, topics_of
+from tests.support.kills.scene import Course, Scene, in_batch_2, tell, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.servers.clock import Clock
 from tests.support.waiting import TIMEOUT, wait_for
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.chaos
 
 MINUTE = 60
 LONGER_THAN_TRANSACTIONS_LIVE = 20 * MINUTE  # they live for 15 minutes
-IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
 CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 #: Where the broker's clock is set, by how much, and how the query takes it.
 JUMPS = [
@@ -61,7 +60,7 @@ def test_a_broker_whose_clock_is_minutes_off(off, shifted, clock, way, spark, tm
     clock.set(off)
     with open_view(shifted.bootstrap_servers) as view:
         scene = Scene(view, topics_of(shifted), tmp_path, way=way)
-        course = scene.strike(spark, f"commit.verified={IN_BATCH_2}", lambda started: None, within=TIMEOUT)
+        course = scene.strike(spark, in_batch_2("commit.verified"), lambda started: None, within=TIMEOUT)
     assert (course.sees, course.rewritten) == ("waits", 0)
 
 
@@ -73,8 +72,7 @@ def strike_at_a_jump(scene: Scene, spark, clock: Clock, point: str, jump: int, s
         if sees != "waits":
             scene.wait_for_the_time_out(started.id)
 
-    nth = "hold@7" if point.startswith("prepare") else IN_BATCH_2
-    assert scene.strike(spark, f"{point}={nth}", happens, within=TIMEOUT).sees == sees
+    assert scene.strike(spark, in_batch_2(point), happens, within=TIMEOUT).sees == sees
 
 
 @also_by("copy")
@@ -104,10 +102,9 @@ def test_a_drivers_clock_that_is_set_while_transactions_are_open(
 ):
     """With that of its JVM and of its tasks. Ahead, it looks as if the machine had slept, until there is a decision."""
     scene = Scene(view, topic, tmp_path, way=way)
-    nth = "hold@7" if point.startswith("prepare") else IN_BATCH_2
     clock.set(0)
     with scene.recorded():
-        with clock.for_programs(), running(scene.spec, f"{point}={nth}", tmp_path) as program:
+        with clock.for_programs(), running(scene.spec, in_batch_2(point), tmp_path) as program:
             program.wait_at(point)
             clock.set(jump)
             load = Load()

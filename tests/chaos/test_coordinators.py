@@ -12,14 +12,13 @@ import pytest
 
 from spark_eos.protocol.names import ledger_name
 from tests.support.judges.kafka_view import KafkaView
-from tests.support.kills.scene import Scene, topics_of
+from tests.support.kills.scene import Scene, in_batch_2, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.servers.healed_brokers import heal
 from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.chaos
 
-WROTE, ENTERED, BETWEEN = "hold@7", "hold@3", "hold@2"  # each in micro-batch 2
 REQUEST_MS, TIMEOUT_MS = 6_000, 12_000
 PAUSE_S = 16.0  # longer than both
 
@@ -62,21 +61,21 @@ def _home(view: KafkaView, name: str) -> int:
 
 @also_by("transform", "mirror")
 @pytest.mark.parametrize(
-    ("aim", "point", "nth"),
+    ("aim", "point"),
     [
-        (coordinator_of_a_task, "prepare.wrote", WROTE),
-        (coordinator_of_the_ledger, "commit.verified", ENTERED),
-        (coordinator_of_a_task, "commit.between", BETWEEN),
-        (coordinator_of_the_group, "commit.verified", ENTERED),
-        (leader_of_the_output, "prepare.wrote", WROTE),
+        (coordinator_of_a_task, "prepare.wrote"),
+        (coordinator_of_the_ledger, "commit.verified"),
+        (coordinator_of_a_task, "commit.between"),
+        (coordinator_of_the_group, "commit.verified"),
+        (leader_of_the_output, "prepare.wrote"),
     ],
 )
-def test_a_broker_dies_where_it_matters_most(aim: Aim, point, nth, brokers, view_of_three, way, spark, tmp_path):
+def test_a_broker_dies_where_it_matters_most(aim: Aim, point, brokers, view_of_three, way, spark, tmp_path):
     """Killed for good, as far as the query is concerned: the other two go on with it."""
     scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)
     scene.strike(
         spark,
-        f"{point}={nth}",
+        in_batch_2(point),
         lambda started: brokers.kill(aim(view_of_three, scene, started.id)),
         heals=lambda: heal(brokers),
     )
@@ -94,20 +93,20 @@ def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, way, spark
             brokers.start(i, wait=False)
         brokers.wait_ready()
 
-    scene.strike(spark, f"commit.decided={ENTERED}", happens, heals=lambda: heal(brokers))
+    scene.strike(spark, in_batch_2("commit.decided"), happens, heals=lambda: heal(brokers))
 
 
 @also_by("copy", "mirror")
 @pytest.mark.parametrize(
-    ("aim", "point", "nth"),
+    ("aim", "point"),
     [
-        (leader_of_the_output, "prepare.wrote", WROTE),
-        (coordinator_of_the_ledger, "commit.verified", ENTERED),
-        (coordinator_of_a_task, "commit.decided", ENTERED),
+        (leader_of_the_output, "prepare.wrote"),
+        (coordinator_of_the_ledger, "commit.verified"),
+        (coordinator_of_a_task, "commit.decided"),
     ],
 )
 def test_a_broker_sleeps_longer_than_requests_and_transactions_live(
-    aim: Aim, point, nth, brokers, view_of_three, way, spark, tmp_path
+    aim: Aim, point, brokers, view_of_three, way, spark, tmp_path
 ):
     """Its connections stay open and nobody answers; when it wakes up it still believes to lead."""
     scene = Scene(
@@ -126,7 +125,7 @@ def test_a_broker_sleeps_longer_than_requests_and_transactions_live(
 
     scene.strike(
         spark,
-        f"{point}={nth}",
+        in_batch_2(point),
         happens,
         lasts=PAUSE_S,
         passes=lambda: brokers.resume(*asleep),

@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from tests.support.judges.kafka_view import open_view
 from tests.support.kills import query
-from tests.support.kills.scene import Course, Scene, tell, topics_of
+from tests.support.kills.scene import Course, Scene, in_batch_2, tell, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import wait_for
@@ -58,7 +58,7 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path)
     with open_view(cluster.bootstrap_servers) as view:
         scene = Scene(view, topics_of(cluster), tmp_path, way=way, checkpoint=str(disk / "checkpoint"))
         with scene.recorded():
-            with armed(spark, f"{point}=hold@{7 if point.startswith('prepare') else 3}", tmp_path / "faults") as fault:
+            with armed(spark, in_batch_2(point), tmp_path / "faults") as fault:
                 started = query.start(spark, scene.spec)
                 try:
                     fault.wait()

@@ -129,8 +129,8 @@ def killed_and_drained(
     spark, view, name, others: Others | Changing, point: str, tasks: int, folder: Path, **spec: Any
 ) -> None:
     """Kill the query at the point, driver, JVM and workers, and drain it by a restart. ``spec``: see there."""
-    places = {"checkpoint": str(folder / "checkpoint"), "table": str(folder / "table")}
-    made = Spec(view.bootstrap_servers, "", name, group="", rows_per_batch=LIMIT, **places, **spec)
+    table, checkpoint = str(folder / "table"), str(folder / "checkpoint")
+    made = Spec(view.bootstrap_servers, "", name, checkpoint, "", LIMIT, table=table, **spec)
 
     def kill(armed: str, folder: Path) -> None:
         with running(made, armed, folder) as victim:

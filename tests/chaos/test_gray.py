@@ -18,14 +18,14 @@ import pytest
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
 from tests.support.judges.processor import Load
-from tests.support.kills.scene import Course, Scene, topics_of
+from tests.support.kills.scene import Course, Scene, in_batch_2, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.servers.healed_brokers import heal
 from tests.support.servers.proxy import HEADER, Proxy
 
 pytestmark = pytest.mark.chaos
 
-POINTS = {"prepare.wrote": "hold@7", "commit.verified": "hold@3", "commit.decided": "hold@3"}  # in micro-batch 2
+POINTS = ("prepare.wrote", "commit.verified", "commit.decided")
 FOR_A_WHILE_S = 10.0
 #: From the fault to the end of the query, by the end of its input or by an error.
 ENDS_WITHIN_S = 300.0
@@ -94,7 +94,7 @@ def strike(scene: Scene, spark, point: str, fault: str, network: list[Proxy], la
     seconds = FOR_A_WHILE_S if lasts is None else lasts
     course = scene.strike(
         spark,
-        f"{point}={POINTS[point]}",
+        in_batch_2(point),
         happens,
         lasts=seconds,
         passes=passes,
@@ -174,9 +174,7 @@ def test_one_slow_follower(brokers, view_of_three, way, spark, tmp_path):
     """It stays in sync, and what every replica has to have waits for it each time."""
     scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)
     with slow(brokers, make_follower(brokers)):
-        course = scene.strike(
-            spark, f"prepare.wrote={POINTS['prepare.wrote']}", lambda started: None, within=ENDS_WITHIN_S
-        )
+        course = scene.strike(spark, in_batch_2("prepare.wrote"), lambda started: None, within=ENDS_WITHIN_S)
         assert course.seconds <= GOES_ON_WITHIN_S
 
 

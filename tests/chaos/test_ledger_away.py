@@ -9,7 +9,7 @@ import pytest
 from spark_eos.ledger.ledger import WRITE_S
 from spark_eos.ledger.log import READ_S
 from tests.support.judges.kafka_view import KafkaView
-from tests.support.kills.scene import Scene, topics_of
+from tests.support.kills.scene import Scene, in_batch_2, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.servers.healed_brokers import BROKERS, heal
 from tests.support.waiting import TIMEOUT, wait_for
@@ -62,7 +62,7 @@ def test_a_ledger_without_a_leader_at_the_decision(lasts, sees, brokers, view_of
 
     course = scene.strike(
         spark,
-        "commit.verified=hold@3",
+        in_batch_2("commit.verified"),
         dies,
         lasts=lasts or 0.0,
         passes=bring_back,
@@ -88,7 +88,7 @@ def test_a_ledger_below_its_replicas_in_sync_at_the_decision(lasts, brokers, vie
     _, (victim, *_) = leader_and_others(view_of_three, ledger)
     course = scene.strike(
         spark,
-        "commit.verified=hold@3",
+        in_batch_2("commit.verified"),
         lambda started: brokers.kill(victim),
         lasts=lasts or 0.0,
         passes=lambda: None if lasts is None else brokers.start(victim, wait=False),

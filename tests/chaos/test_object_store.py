@@ -9,7 +9,7 @@ import pytest
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
 from tests.support.kills.killed_program import running
-from tests.support.kills.scene import PARTITIONS, Scene
+from tests.support.kills.scene import PARTITIONS, Scene, in_batch_2
 from tests.support.queries.data_paths import also_by
 from tests.support.servers.object_store import SECRET_KEY, object_store
 
@@ -29,7 +29,7 @@ def test_a_query_is_killed_and_goes_on_with_its_checkpoint_in_an_object_store(st
     scene = Scene(view, topic, tmp_path, way=way, conf=store.spark_conf())
     scene.spec = replace(scene.spec, checkpoint=f"s3a://{store.bucket}/of/{scene.output}")
     with scene.recorded():
-        with running(scene.spec, "commit.decided=hold@3", tmp_path) as victim:
+        with running(scene.spec, in_batch_2("commit.decided"), tmp_path) as victim:
             victim.wait_at("commit.decided")
             victim.kill()
         query_id = Checkpoint(scene.spec.checkpoint, HadoopSettings(store.settings)).query_id()

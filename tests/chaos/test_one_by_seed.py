@@ -21,7 +21,7 @@ from tests.support.servers.proxy import Proxy
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "of the day"))
 #: Those that are over soon, also when nothing goes on meanwhile.
 FAULT = CHANCE.choice(["requests_are_lost", "answers_are_lost", "another_answer", "an_impossible_size"])
-POINT = CHANCE.choice(list(test_gray.POINTS))
+POINT = CHANCE.choice(test_gray.POINTS)
 JUMP = CHANCE.choice(test_clocks.JUMPS)
 LASTS_S = 3.0
 

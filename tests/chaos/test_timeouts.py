@@ -12,15 +12,13 @@ from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import open_view
 from tests.support.kills import query
 from tests.support.kills.killed_program import running
-from tests.support.kills.scene import PARTITIONS, Course, Scene, tell, topics_of
+from tests.support.kills.scene import PARTITIONS, Course, Scene, in_batch_2, tell, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.waiting import wait_for
 
 TIMEOUT_MS = 30_000  # no micro-batch may take half of it
-IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
 #: Of each partition in a micro-batch.
 ROWS = 12
-SECOND_HALF = "hold@2"  # micro-batch 0 has no transaction
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lo
             assert len(view.open_transactions(started.id)) == lost
             wait_for(lambda: not view.open_transactions(started.id), "the time-out")
 
-        course = scene.strike(spark, f"{point}={SECOND_HALF if point == 'commit.between' else IN_BATCH_2}", sleep)
+        course = scene.strike(spark, in_batch_2(point), sleep)
         assert course.sees == condition
         assert course.rewritten == lost * ROWS
 
@@ -75,7 +73,7 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
         scene = Scene(view, topics_of(forgetful), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
         scene.spec = replace(scene.spec, rows_per_batch=PARTITIONS * ROWS)
         with scene.recorded():
-            with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
+            with running(scene.spec, in_batch_2(point), tmp_path) as killed:
                 killed.wait_at(point)
                 query_id = killed.query_id
                 assert len(view.open_transactions(query_id)) == lost

@@ -16,18 +16,16 @@ from pyspark.errors import StreamingQueryException
 import spark_eos
 from tests.support.kills import query
 from tests.support.kills.killed_program import running
-from tests.support.kills.scene import Scene
+from tests.support.kills.scene import Scene, in_batch_2
 from tests.support.queries.data_paths import also_by
 from tests.support.waiting import TIMEOUT
 
 pytestmark = pytest.mark.chaos
 
-IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
-
 
 def kill(scene: Scene, point: str) -> None:
     """The query dies in micro-batch 2, before its decision or after it."""
-    with running(scene.spec, f"{point}={IN_BATCH_2}", scene.folder) as victim:
+    with running(scene.spec, in_batch_2(point), scene.folder) as victim:
         victim.wait_at(point)
         victim.kill()
 

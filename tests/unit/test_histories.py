@@ -93,15 +93,6 @@ def plus(read: Reading, *more: Seen) -> Reading:
     return replace(read, polls=[replace(poll, rows=sorted([*poll.rows, *more]))])
 
 
-def aborted_read() -> History:
-    return with_reading(plus(reading("odd", 6.0, END), Seen(*OUT[0], ABORTED_AT, b"1.x")))
-
-
-def gone_for_good() -> History:
-    """Seen in the log, which later has nothing there."""
-    return with_reading(plus(reading("odd", 6.0, END + 2, False), Seen(*OUT[1], END, b"5.0")))
-
-
 def skipped() -> History:
     """Nobody has seen the row before; it appears where this reader was already."""
     history = clean()
@@ -130,19 +121,16 @@ def halves() -> History:
     return with_reading(reading("odd", 4.05, middle))
 
 
-def ahead_of_the_visible() -> History:
-    """The group was past micro-batch 4, and micro-batch 2 was not visible."""
-    return with_reading(reading("odd", 6.0, end_of(1)))
-
-
 PLANTED: dict[str, Callable[[], History]] = {
-    ABORTED: aborted_read,
-    GONE: gone_for_good,
+    ABORTED: lambda: with_reading(plus(reading("odd", 6.0, END), Seen(*OUT[0], ABORTED_AT, b"1.x"))),
+    # Seen in the log, which later has nothing there.
+    GONE: lambda: with_reading(plus(reading("odd", 6.0, END + 2, False), Seen(*OUT[1], END, b"5.0"))),
     SKIPPED: skipped,
     BACK: went_back,
     DOUBLED: doubled,
     HALVES: halves,
-    AHEAD: ahead_of_the_visible,
+    # The group was past micro-batch 4, and micro-batch 2 was not visible.
+    AHEAD: lambda: with_reading(reading("odd", 6.0, end_of(1))),
 }
 
 

@@ -57,6 +57,14 @@ class Course:
         return f"{self.sees} | {self.seconds:.1f} s | {rows} | {self.used_s:.1f} s of processor time"
 
 
+def in_batch_2(point: str) -> str:
+    """The fault that holds the query at a point of its tasks or of the commit in micro-batch 2. Micro-batch 0 is empty,
+    and has no transaction; 1 has a task for each partition."""
+    if point.startswith("prepare."):
+        return f"{point}=hold@{PARTITIONS + 3}"
+    return f"{point}=hold@{2 if point == 'commit.between' else 3}"
+
+
 def topics_of(cluster: DevCluster) -> Callable[..., str]:
     """``topic(partitions)`` makes a new one."""
 
