@@ -32,6 +32,8 @@ class Echo(socketserver.ThreadingTCPServer):
 class Answer(socketserver.BaseRequestHandler):
     """For each connection."""
 
+    server: Echo
+
     def handle(self) -> None:
         with contextlib.suppress(OSError):
             while data := self.request.recv(65536):

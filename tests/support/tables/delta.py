@@ -173,11 +173,6 @@ def noted(path: Path | str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(note["spark-eos"], metrics) for note, metrics in found if "spark-eos" in note]
 
 
-def versions_of(path: Path | str) -> int:
-    """The table's newest version, by delta-rs."""
-    return DeltaTable(str(path)).version()
-
-
 _TO_KAFKA = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{path: "{table}"{source}}}
