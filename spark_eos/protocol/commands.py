@@ -469,7 +469,7 @@ def hand_over(ports: Ports, successor: Successor, seen: Decision | None, prefix:
             if not as_seen:
                 return False
             verdicts: dict[Pair, Verdict] = {}
-            if seen is not None:  # what had no verdict, as others hold its rows, is settled and looked at here
+            if seen is not None:  # transactions without a verdict, whose rows others hold, are looked at here
                 verdicts = {w.pair: w.verdict for w in seen.written if w.verdict} | settle(ports, seen.written)
             judged = head_with_verdicts(ports, head, verdicts, wait_for_others=True)
             marks = replace(head.marks, successor=successor)
