@@ -6,18 +6,18 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
 from spark_eos.base.retry import retrying
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import log as log_module
-from spark_eos.ledger.ledger import KafkaLedger
+from spark_eos.ledger.ledger import KafkaLedger, ledger_partition
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.ports import NotPublished
@@ -43,8 +43,8 @@ def ledger(cluster: DevCluster, ledger_topic: str, query: str) -> Callable[..., 
     """``ledger()``: the query's ledger as another process would open it."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
-    def make(of: str = query, group: str | None = None) -> KafkaLedger:
-        return KafkaLedger(broker_client(kafka), ledger_topic, 1, PREFIX, of, group)
+    def make(of: str = query, group: str | None = None, partitions: int = 1) -> KafkaLedger:
+        return KafkaLedger(broker_client(kafka), ledger_topic, partitions, PREFIX, of, group)
 
     return make
 
@@ -126,38 +126,26 @@ def test_what_is_published_is_read_by_another_process(ledger):
         assert early.read() == ledger().read() == head(n)
 
 
-def test_a_head_is_found_under_thousands_of_other_records(cluster, ledger, ledger_topic, monkeypatch):
-    """Searched for from the end, each record is read about once."""
-    ledger().take().publish(head(1))
+def test_a_head_is_searched_for_from_the_end(cluster, ledger, ledger_topic, view, monkeypatch):
+    """Under thousands of other records, up to the first one; near the end, as for every query that runs, without a walk
+    through the ledger. By key, to the letter. A look at a quiet ledger asks for its end only."""
+    asked, writer = count_fetches(monkeypatch), ledger()
+    writer.take().publish(head(1))
     others(cluster, ledger_topic, 5000)
-    reading = ledger()
-    asked = count_fetches(monkeypatch)
-    assert reading.read() == head(1)
+    asked.clear()
+    assert ledger().read() == head(1)
     assert min(asked) == 0
-
-
-def test_a_head_near_the_end_costs_no_walk_through_the_ledger(cluster, ledger, ledger_topic, view, monkeypatch):
-    """As for every query that runs."""
-    others(cluster, ledger_topic, 5000)
-    ledger().take().publish(head(1))
+    writer.take().publish(head(2))
     wait_for(lambda: not view.held(ledger_topic), "the marker")  # else it may come after the first look
     others(cluster, ledger_topic, 10)
+    asked.clear()
     reading = ledger()
-    asked = count_fetches(monkeypatch)
-    assert reading.read() == head(1)
+    assert reading.read() == head(2)
     assert min(asked) > 4900
     asked.clear()
-    assert reading.read() == head(1)
-    assert asked == []  # a look at a quiet ledger asks for its end only
-
-
-def test_queries_in_one_partition_do_not_see_each_other(ledger):
-    """By key, to the letter."""
-    ids = [str(uuid.uuid4()), str(uuid.uuid4())]
-    for n, of in enumerate(ids):
-        ledger(of).take().publish(head(n + 1))
-    assert [ledger(of).read() for of in ids] == [head(1), head(2)]
-    assert ledger(ids[0][:-1]).read() is None
+    assert reading.read() == head(2)
+    assert asked == []
+    assert ledger(reading._reader.query[:-1]).read() is None
 
 
 def test_a_read_waits_while_another_querys_transaction_hides_our_head(ledger, foreign, monkeypatch):
@@ -213,12 +201,13 @@ def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_t
     assert view.held(ledger_topic) == {}
 
 
-def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topic, view):
-    """By the transaction that decides."""
+def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topic, view, caplog):
+    """By the transaction that decides; but for those of topics and partitions that the cluster does not have."""
     source, group = topic(2), f"group-{uuid.uuid4()}"
     write(cluster.bootstrap_servers, source, [(0, "a"), (1, "b")])
-    ledger(group=group).take().publish(head(1), {source: {"0": 1, "1": 0}})
+    ledger(group=group).take().publish(head(1), {source: {"0": 1, "1": 0, "7": 3, "10": 4}, "not-here": {"0": 9}})
     wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 0}, "the group's offsets")
+    assert f"not-here, {source}-10, {source}-7: the sink's" in caplog.text
     fenced = ledger(group=group).take()
     living = ledger(group=group).take()
     living.read()
@@ -229,24 +218,6 @@ def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topi
     assert ledger().read() == head(2)
 
 
-def test_offsets_of_topics_that_the_cluster_does_not_have_are_left_out(cluster, ledger, topic, view, caplog):
-    """A deleted topic, one of another cluster, or one with fewer partitions than before, is told of once in a run."""
-    source, group = topic(1), f"group-{uuid.uuid4()}"
-    writer = ledger(group=group)
-    first, second, third = (replace(head(n), run="one") for n in (1, 2, 3))
-    writer.take().publish(first, {source: {"0": 1, "7": 3, "10": 4}, "not-here": {"0": 9}})
-    wait_for(lambda: view.group(group, source) == {(source, 0): 1}, "the group's offsets")
-    assert caplog.text.count(f"not-here, {source}-10, {source}-7: the sink's") == caplog.text.count("not-here") == 1
-    writer.take().publish(second, {source: {"0": 2}, "not-here": {"0": 10}})
-    writer.take().publish(third, {"not-here": {"0": 11}})
-    assert writer.read() == third
-    assert view.group(group, source) == {(source, 0): 2}
-    assert caplog.text.count("not-here") == 1
-    writer.take().publish(head(4), {source: {"0": 3}, "not-here": {"0": 12}})
-    wait_for(lambda: view.group(group, source) == {(source, 0): 3}, "the group's offsets")
-    assert caplog.text.count("not-here") == 2
-
-
 def test_a_decision_on_very_many_transactions_fits(ledger):
     """More tasks than anybody has: the head is larger than a producer's usual limit, but it is compressed."""
     one = Written(7, Pair(f"spark-eos-{uuid.uuid4()}-3-7-1", 4711, 9), 10, 2**40, Probe("t", 1, 9))
@@ -254,3 +225,52 @@ def test_a_decision_on_very_many_transactions_fits(ledger):
     assert len(encode(large)) > 2_000_000
     ledger().take().publish(large)
     assert ledger().read() == large
+
+
+# The topic
+
+
+def test_queries_are_spread_over_the_partitions():
+    """Or else one query's open transaction would hide every head."""
+    taken = {ledger_partition(str(uuid.UUID(int=i)), 8) for i in range(200)}
+    assert taken == set(range(8))
+
+
+def test_a_ledger_that_is_given_partitions(cluster, ledger, ledger_topic, view):
+    """A head is found where it was, and the next one is written beside it. Heads of one query in two partitions are not
+    chosen among: the older one would double what came after it."""
+    query = next(q for q in map(str, range(1000)) if ledger_partition(q, 5) == 2)
+    ledger(query).take().publish(head(1))
+    view.admin.create_partitions([NewPartitions(ledger_topic, 5)])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: len(view.partitions(ledger_topic)) == 5, "the partitions")
+    term = ledger(query, partitions=5).take()
+    assert term.read() == head(1)
+    term.publish(head(2))
+    assert ledger(query, partitions=5).read() == head(2)
+    assert ledger("a-new-query", partitions=5).read() is None
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    producer.produce(ledger_topic, encode(head(3)), query, partition=1)
+    assert producer.flush(TIMEOUT) == 0
+    with pytest.raises(LedgerError, match="EOS_LEDGER_AMBIGUOUS"):
+        ledger(query, partitions=5).read()
+
+
+def test_what_was_read_of_a_ledger_that_is_lost_is_forgotten(cluster, ledger, ledger_topic, view):
+    """The topic is deleted and created anew, and as long as it was before: its end alone would not tell. A run asks at
+    its begin, and whenever it takes the ledger, where it is an error: there may be a decision in the new one, or have
+    been one in the old one, that this run does not know."""
+    begins, takes, another = ledger(), ledger(), ledger()
+    for read in (begins, takes):
+        read.read()
+        read.take().publish(head(1))
+    assert begins.read() == takes.read() == head(1)
+    view.admin.delete_topics([ledger_topic])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: ledger_topic not in view.admin.list_topics(timeout=TIMEOUT).topics, "the deletion")
+    cluster.create_topic(ledger_topic, 1, cleanup_policy="compact")
+    for _ in range(2):
+        another.take().publish(head(7))
+    assert begins.read() == takes.read() == head(1)  # which may not be gone on from
+    begins.check_topic()
+    with pytest.raises(LedgerError, match="EOS_LEDGER_TRUNCATED"):
+        takes.take()
+    assert begins.read() == takes.read() == head(7)

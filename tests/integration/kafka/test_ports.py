@@ -9,22 +9,17 @@ from confluent_kafka import TopicPartition
 
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS_BY_PATTERN
-from spark_eos.ledger import lookup as lookup_module
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Probe
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import EndTxnAnswer, State, Visibility
+from spark_eos.protocol.ports import State, Visibility
 from tests.support.waiting import TIMEOUT, wait_for
 
 
 @pytest.fixture
 def coordinator(client: BrokerClient) -> TransactionCoordinator:
     return TransactionCoordinator(client, "contract.", str(uuid.uuid4()))
-
-
-def lookup(client: BrokerClient) -> RecordLookup:
-    return RecordLookup(client)
 
 
 def named(coordinator: TransactionCoordinator, **task: int) -> str:
@@ -77,28 +72,9 @@ def test_the_newest_generations_of_a_query(client, coordinator, begin, end):
     assert (told(since=10), told(since=11), told(since=12)) == ((11, 10, 0), (11, 0, 0), (0, 0, 0))
 
 
-def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
-    """A lost one does not hide what became of the others."""
-    done, lost, silent = (begin(named(coordinator, partition=p)) for p in range(3))
-    end(lost.asked, False)
-    end(silent.asked, True)
-    begin(silent.pair.id, out=silent.topic)
-    pairs = dict.fromkeys([done.pair, lost.pair, silent.pair], coordinator.endtxn_version())
-
-    def answered():
-        answers = coordinator.end(pairs, commit=True)
-        return None if EndTxnAnswer.PENDING in answers.values() else answers
-
-    assert wait_for(answered, "answers") == {
-        done.pair: EndTxnAnswer.DONE,
-        lost.pair: EndTxnAnswer.INCONCLUSIVE,
-        silent.pair: EndTxnAnswer.INCONCLUSIVE,
-    }
-
-
 def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(client, coordinator, begin, end):
     """None while it is open; then what readers see."""
-    look = lookup(client).look
+    look = RecordLookup(client).look
     out = begin(rows=5)  # something before it, so that offsets are not all 0
     end(out.asked, True)
     for commit, found in ((True, Visibility.VISIBLE), (False, Visibility.ABORTED)):
@@ -107,17 +83,6 @@ def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(client, 
         assert look(transaction.pair, probe) is None
         end(transaction.asked, commit)
         assert wait_for(lambda t=transaction, p=probe: look(t.pair, p), "a verdict") is found
-
-
-def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, view):
-    """Neither there nor missing."""
-    transaction = begin(rows=2)
-    probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
-    end(transaction.asked, True)
-    wait_for(lambda: not view.held(transaction.topic), "the marker")
-    place = TopicPartition(transaction.topic, 0, 3)
-    assert view.admin.delete_records([place])[TopicPartition(transaction.topic, 0)].result(TIMEOUT).low_watermark == 3
-    assert lookup(client).look(transaction.pair, probe) is Visibility.EXPIRED
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -132,28 +97,16 @@ def test_an_abort_after_retention_is_told_as_long_as_its_marker_is_there(commit,
         assert view.admin.delete_records([place])[place].result(TIMEOUT).low_watermark == offset
 
     delete(2)
-    assert lookup(client).look(transaction.pair, probe) is None
+    assert RecordLookup(client).look(transaction.pair, probe) is None
     end(transaction.asked, commit)
-    found = wait_for(lambda: lookup(client).look(transaction.pair, probe), "a verdict")
+    found = wait_for(lambda: RecordLookup(client).look(transaction.pair, probe), "a verdict")
     assert found is (Visibility.EXPIRED if commit else Visibility.ABORTED)
     delete(4)
-    assert lookup(client).look(transaction.pair, probe) is Visibility.EXPIRED
+    assert RecordLookup(client).look(transaction.pair, probe) is Visibility.EXPIRED
 
 
 def test_a_place_that_is_not_in_the_log_any_more_is_gone(client, begin):
     """What was acknowledged there was truncated, or the topic was created anew; one at the end is, too."""
     transaction = begin()
     for offset in (1, 2, 99):
-        assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, offset)) is Visibility.EXPIRED
-
-
-def test_a_place_in_a_topic_that_was_deleted_is_gone_after_a_while(client, begin, view, monkeypatch):
-    """Not at once, since a broker that has just started knows no topic."""
-    transaction = begin()
-    probe = Probe(transaction.topic, 0, 0)
-    view.admin.delete_topics([transaction.topic])[transaction.topic].result(TIMEOUT)
-    wait_for(lambda: transaction.topic not in view.admin.list_topics(timeout=TIMEOUT).topics, "the deletion")
-    monkeypatch.setattr(lookup_module, "MISSING_S", 0.5)
-    look = lookup(client).look
-    assert look(transaction.pair, probe) is None
-    assert wait_for(lambda: look(transaction.pair, probe), "a verdict") is Visibility.EXPIRED
+        assert RecordLookup(client).look(transaction.pair, Probe(transaction.topic, 0, offset)) is Visibility.EXPIRED

@@ -1,11 +1,8 @@
-"""Transactions of the producer that takes Arrow columns, on a real broker, as other clients see them; and what happens
-when that broker is restarted.
-"""
+"""Transactions of the producer that takes Arrow columns, on a real broker, as other clients see them."""
 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
@@ -21,37 +17,13 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
-from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
-from spark_eos.source.raw import read_batches, read_raw
-from spark_eos.tools.devcluster import DevCluster
-from tests.support.judges.kafka_view import KafkaView, Row
+from spark_eos.source.raw import read_raw
 from tests.support.queries.transactions import arrow_producers
 from tests.support.runs.case_cover import one_for_every_day
-from tests.support.servers.proxy import Proxy
-from tests.support.waiting import TIMEOUT, wait_for
+from tests.support.waiting import wait_for
 
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
-
-
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[Proxy]:
-    made = Proxy()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(proxy: Proxy) -> Iterator[DevCluster]:
-    """One broker of this module's own, which it may restart, with a proxy before it."""
-    with DevCluster(proxies=[proxy.port]) as running:
-        proxy.upstream = running.broker(0).proxied_port
-        yield running
-
-
-@pytest.fixture(scope="module")
-def proxied(cluster: DevCluster, proxy: Proxy) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": proxy.address})
 
 
 @pytest.fixture
@@ -73,13 +45,8 @@ def end(client: BrokerClient) -> Callable[..., None]:
     return send
 
 
-def numbers(first: int, count: int, size: int = 8) -> pa.Array:
-    return pa.array([b"%0*d" % (size, i) for i in range(first, first + count)], pa.binary())
-
-
-def values_in_order(view: KafkaView, topic: str) -> list[int]:
-    """The numbers in a topic of one partition."""
-    return [int(row.value) for row in view.rows(topic)]
+def numbers(first: int, count: int) -> pa.Array:
+    return pa.array([b"%08d" % i for i in range(first, first + count)], pa.binary())
 
 
 def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None]:
@@ -157,107 +124,12 @@ def test_a_transaction_without_rows(begin, client, topic):
     assert (state.transaction_state, state.producer_epoch) == ("Empty", producer.identity().epoch)
 
 
-def test_nothing_is_seen_of_what_is_aborted(begin, topic, view, proxied, proxy):
+def test_nothing_is_seen_of_what_is_aborted(begin, topic, view):
     """Also when the abort comes while answers are awaited; nobody is held back by it."""
-    name, producer = topic(2), begin(kafka=proxied)
-    proxy.delay(0.2)
+    name, producer = topic(2), begin()
     producer.write(name, 2, value=numbers(10, 200_000))
     producer.abort()
-    proxy.delay(0)
     wait_for(lambda: not view.held(name), "the markers")
     assert view.ends(name) != {(name, 0): 0, (name, 1): 0}
     assert view.rows(name) == []
     assert view.open_transactions(producer.name) == set()
-
-
-def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
-    """What waits to be sealed is bounded over all topics, and all of it is written."""
-    monkeypatch.setattr("spark_eos.kafka.producer.arrow._MOST_HELD", 1000)
-    names, producer = [topic() for _ in range(3)], begin()
-    for first in range(0, 300, 10):
-        producer.write(names[first % 3], 1, value=numbers(first, 10))
-        assert producer._held_bytes <= 1000
-    producer.flush()
-    end(producer, commit=True)
-    wait_for(lambda: not any(map(view.held, names)), "the markers")
-    assert sorted(row.value for name in names for row in view.rows(name)) == sorted(numbers(0, 300).to_pylist())
-
-
-def test_rows_with_keys_fill_batches(begin, end, topic, view, kafka):
-    """They go to all partitions, and wait until there is about a batch for each, however few come at once."""
-    name, most = topic(4), 50_000
-    producer = begin(batch__size=most)
-    for first in range(0, 8_000, 100):
-        producer.write(name, 4, key=numbers(first, 100), value=numbers(first, 100, 92))
-    producer.flush()
-    end(producer, commit=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    for (_, partition), last in producer.lasts().items():
-        range_ = OffsetRange(name, partition, 0, last + 1)
-        batches = [
-            batch for fetched in read_batches(Fetching(broker_client(kafka)), range_) for batch in fetched.batches
-        ]
-        sizes = [batch.size for batch in batches]
-        assert max(sizes) <= most and min(sizes[:-1]) > most / 2
-    assert sorted(values_in_order(view, name)) == list(range(8_000))
-
-
-# Memory and connections
-
-
-def test_what_is_in_flight_is_bounded(begin, topic, view, end, proxied, proxy):
-    """By the bytes that were asked for, and one batch more."""
-    name, producer = topic(), begin(kafka=proxied, in_flight_bytes=60_000, batch__size=20_000)
-    sizes, add = [], producer._sender.add
-
-    def watched(*batch: object) -> None:
-        add(*batch)
-        sizes.append(producer._sender.size)
-
-    producer._sender.add = watched
-    proxy.delay(0.01)
-    producer.write(name, 1, value=numbers(0, 20_000, size=100))
-    producer.flush()
-    proxy.delay(0)
-    assert 40_000 < max(sizes) <= 80_000
-    end(producer, commit=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    assert values_in_order(view, name) == list(range(20_000))
-
-
-# Failures on the way
-
-
-def test_a_broker_that_is_restarted(begin, end, topic, view, cluster, kafka):
-    """Killed with answers outstanding, between two of the transaction's batches."""
-    name, producer = topic(), begin(batch__size=50_000)
-    producer.write(name, 1, value=numbers(0, 10_000, size=100))
-    producer.flush()
-    producer.write(name, 1, value=numbers(10_000, 20_000, size=100))
-    cluster.kill(0)
-    starting = threading.Thread(target=cluster.start, args=(0,))
-    starting.start()
-    producer.write(name, 1, value=numbers(30_000, 10_000, size=100))
-    producer.flush()
-    starting.join()
-    end(producer, commit=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    assert values_in_order(view, name) == list(range(40_000))
-    assert isinstance(view.rows(name)[0], Row)
-
-
-def test_a_read_goes_on_with_the_leader_that_comes_back(begin, end, topic, cluster, client, monkeypatch):
-    """Each record once, in order; its partitions have a new leader epoch, by which their ends are told again."""
-    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    name, producer = topic(), begin(batch__size=10_000)
-    producer.write(name, 1, value=numbers(0, 3_000, size=100))
-    producer.flush()
-    end(producer, commit=True)
-    stable = wait_for(lambda: end_offsets(client, {name: [0]})[name][0], "the marker")
-    reading = read_raw(Fetching(client), OffsetRange(name, 0, 0, 3_000))
-    first = next(reading)
-    cluster.stop(0)
-    cluster.start(0)
-    assert first.num_rows < 3_000
-    assert pa.Table.from_batches([first, *reading])["offset"].to_pylist() == list(range(3_000))
-    assert end_offsets(client, {name: [0]}, timeout_s=TIMEOUT) == {name: {0: stable}}

@@ -28,10 +28,11 @@ from tests.support.waiting import TIMEOUT, wait_for
 
 
 def test_a_transactions_pair_is_the_same_by_statistics_and_by_description(client, begin):
-    """What the producer says of itself is what the coordinator holds."""
+    """What the producer says of itself is what the coordinator holds. An id that nobody knows has a code, 105."""
     transaction = begin()
-    (state,) = describe_transactions(client, [transaction.pair.id])
-    assert state.error_code == OK
+    states = {found.transactional_id: found for found in describe_transactions(client, ["nobody", transaction.pair.id])}
+    assert {name: found.error_code for name, found in states.items()} == {"nobody": 105, transaction.pair.id: OK}
+    state = states[transaction.pair.id]
     assert (state.transactional_id, state.producer_id, state.producer_epoch) == transaction.asked
     assert state.transaction_state == State.ONGOING.value
     assert state.transaction_timeout_ms == LIFE_MS
@@ -57,13 +58,6 @@ def _inited(client: BrokerClient, name: str) -> tuple[int, int] | None:
     error, *pair = ask_init(client, name, LIFE_MS) or (15,)
     assert error in (OK, 14, 15, 16, 51)
     return tuple(pair) if error == OK else None
-
-
-def test_ids_that_nobody_knows_are_told_apart(client, begin):
-    """Error 105, not an exception; known ones beside it are described."""
-    known = begin().pair.id
-    states = describe_transactions(client, ["nobody-knows-this-id", known])
-    assert {state.transactional_id: state.error_code for state in states} == {"nobody-knows-this-id": 105, known: OK}
 
 
 def test_listing_finds_open_transactions_by_pattern(client, begin, end):
@@ -170,14 +164,3 @@ def test_an_end_by_another_producer_or_epoch_says_nothing(begin, end):
     for other in {epoch + 1, max(0, epoch - 1)} - {epoch}:
         assert end((name, producer_id, other), True) in (47, 90)
     assert end(transaction.asked, True) == OK
-
-
-def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(client, begin, view):
-    """51 while the markers are under way, in any number; then 0. Nothing else."""
-    transaction = begin()
-    seen = {end_txn.end_txns(client, [transaction.asked], True, FENCING_END)[transaction.pair.id]}
-    deadline = time.monotonic() + TIMEOUT
-    while view.transactions(transaction.pair.id) != {transaction.pair.id: "CompleteCommit"}:
-        seen.add(end_txn.end_txns(client, [transaction.asked], True, FENCING_END)[transaction.pair.id])
-        assert time.monotonic() < deadline
-    assert seen <= {0, 51}

@@ -1,4 +1,4 @@
-"""Which partition the rows of a producer go to."""
+"""What a producer makes of rows: where they go, how many wait, and how large batches are."""
 
 from __future__ import annotations
 
@@ -18,45 +18,91 @@ from spark_eos.kafka.records.rows import read_rows
 
 
 class Sender:
-    """Keeps what is sent."""
-
-    size = 0
+    """Keeps what is sent. ``sizes``: of what was without an answer, after each batch; all is answered when somebody
+    waits."""
 
     def __init__(self) -> None:
+        self.size = 0
+        self.sizes: list[int] = []
         self.sent: list[tuple[TopicPartition, Sealed]] = []
 
     def add(self, target: TopicPartition, sealed: Sealed) -> None:
         self.sent.append((target, sealed))
+        self.size += len(sealed.data)
+        self.sizes.append(self.size)
 
     def advance(self) -> None: ...
 
+    def wait_until_below(self, bound: int) -> None:
+        self.size = 0
 
-def producer_with(encoder: Encoder) -> ArrowProducer:
-    producer = ArrowProducer(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), "name", 60_000)
+
+def producer_with(batch_size: int = 1 << 20, **more: int) -> ArrowProducer:
+    kafka = KafkaProperties({"bootstrap.servers": "h:1", "batch.size": str(batch_size)})
+    producer, encoder = ArrowProducer(BrokerClient(kafka), "name", 60_000, **more), Encoder(1, 0, max_bytes=batch_size)
     producer._sender, producer._encoder, producer._refusals = Sender(), encoder, Splitting(encoder)
     return producer
+
+
+def numbers(first: int, count: int, size: int = 8) -> pa.Array:
+    return pa.array([b"%0*d" % (size, i) for i in range(first, first + count)], pa.binary())
+
+
+def written(producer: ArrowProducer) -> list[tuple[TopicPartition, bytes | None]]:
+    """Where each row has gone, and its value, in order."""
+    producer.flush()
+    found = []
+    for target, sealed in producer._sender.sent:
+        data = bytes(sealed.data)
+        for batch in walk_batches(data, len(data), ()):
+            found += [(target, value) for _, _, value in read_rows(data, batch)]
+    return found
 
 
 @pytest.mark.parametrize("count", [70, 65_536, 65_537, 70_000])
 def test_each_row_goes_to_the_partition_that_it_names(count):
     """Also where a topic has more partitions than 16 bits can tell."""
-    producer = producer_with(Encoder(1, 0))
+    producer = producer_with()
     wanted = [count - 1, 3, count - 2, 1, count - 1, 0]
     values = pa.array([b"%d" % partition for partition in wanted])
     producer.write("t", count, value=values, partition=pa.array(wanted, pa.int32()))
-    producer._encode_all()
-    found = []
-    for (_, partition), sealed in producer._sender.sent:
-        data = bytes(sealed.data)
-        for batch in walk_batches(data, len(data), ()):
-            found += [(partition, value) for _, _, value in read_rows(data, batch)]
-    assert sorted(found) == sorted((partition, b"%d" % partition) for partition in wanted)
+    assert sorted(written(producer)) == sorted((("t", partition), b"%d" % partition) for partition in wanted)
+
+
+def test_rows_of_many_topics_are_held_together_within_bounds(monkeypatch):
+    """What waits to be sealed is bounded over all topics, and all of it is written."""
+    monkeypatch.setattr(arrow, "_MOST_HELD", 1000)
+    producer = producer_with()
+    for first in range(0, 300, 10):
+        producer.write("abc"[first % 3], 1, value=numbers(first, 10))
+        assert producer._held_bytes <= 1000
+    assert sorted(value for _, value in written(producer)) == numbers(0, 300).to_pylist()
+
+
+def test_rows_with_keys_fill_batches():
+    """They go to all partitions, and wait until there is about a batch for each, however few come at once."""
+    most = 50_000
+    producer = producer_with(most)
+    for first in range(0, 8_000, 100):
+        producer.write("t", 4, key=numbers(first, 100), value=numbers(first, 100, 92))
+    assert sorted(value for _, value in written(producer)) == numbers(0, 8_000, 92).to_pylist()
+    for partition in range(4):
+        sizes = [len(sealed.data) for (_, number), sealed in producer._sender.sent if number == partition]
+        assert max(sizes) <= most and min(sizes[:-1]) > most / 2
+
+
+def test_what_is_in_flight_is_bounded():
+    """By the bytes that were asked for, and one batch more."""
+    producer = producer_with(20_000, in_flight_bytes=60_000)
+    producer.write("t", 1, value=numbers(0, 20_000, 100))
+    assert [value for _, value in written(producer)] == numbers(0, 20_000, 100).to_pylist()
+    assert 40_000 < max(producer._sender.sizes) <= 80_000
 
 
 def test_what_no_request_has_room_for_is_refused_as_what_it_is(monkeypatch):
     """No broker was asked, and no setting of the topic changes it."""
     monkeypatch.setattr(arrow, "_LARGEST_REQUEST", arrow.IN_FLIGHT_BYTES + 500)
-    producer = producer_with(Encoder(1, 0))
+    producer = producer_with()
     producer.write("t", 1, value=pa.array([b"x" * 1_000]))
     with pytest.raises(RowError, match=r"EOS_ROW_TOO_LARGE.*1 row\(s\) and 1,[0-9]{3} bytes.*at most 500") as caught:
         producer._encode_all()
