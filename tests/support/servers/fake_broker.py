@@ -79,6 +79,11 @@ class FakeBroker:
             thread.join(10)
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Host and port, as the cluster tells them."""
+        return self.advertised or ("127.0.0.1", self.port)
+
+    @property
     def held(self) -> int:
         """Connections that neither side has closed."""
         return sum(connection.fileno() != -1 for connection in self._open)
@@ -150,9 +155,7 @@ class FakeBroker:
         return MetadataResponse(
             throttle_time_ms=0,
             brokers=[
-                broker(node_id=n, host=host, port=port, rack=None)
-                for n, b in self.cluster.items()
-                for host, port in [b.advertised or ("127.0.0.1", b.port)]
+                broker(node_id=n, host=each.place[0], port=each.place[1], rack=None) for n, each in self.cluster.items()
             ],
             cluster_id="fake",
             controller_id=min(self.cluster),
@@ -180,19 +183,13 @@ class FakeBroker:
         )
 
     def _coordinator_of(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        row = FindCoordinatorResponse.Coordinator
-        places = {n: b.advertised or ("127.0.0.1", b.port) for n, b in self.cluster.items()} | {-1: ("127.0.0.1", -1)}
-        return FindCoordinatorResponse(
-            throttle_time_ms=0,
-            coordinators=[
-                row(
-                    key=key,
-                    node_id=self.coordinators.get(key, -1),
-                    host=places[self.coordinators.get(key, -1)][0],
-                    port=places[self.coordinators.get(key, -1)][1],
-                    error_code=0 if key in self.coordinators else 15,
-                    error_message=None,
-                )
-                for key in request.coordinator_keys
-            ],
-        )
+        found = []
+        for key in request.coordinator_keys:
+            node = self.coordinators.get(key, -1)
+            host, port = self.cluster[node].place if node >= 0 else ("", -1)
+            error = 0 if node >= 0 else 15
+            row = FindCoordinatorResponse.Coordinator(
+                key=key, node_id=node, host=host, port=port, error_code=error, error_message=None
+            )
+            found.append(row)
+        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=found)

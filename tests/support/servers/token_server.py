@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import math
 import time
@@ -22,15 +23,21 @@ def _encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
+@functools.cache
+def _key() -> rsa.RSAPrivateKey:
+    """That of all token servers of this process, as it takes a while to make one."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 class TokenServer:
     """Issues tokens to one client; ``life_s``: for how long they are good. ``asked``: the form of each request, and
-    ``issued`` the tokens. Close it."""
+    ``issued`` the tokens. ``answer``: what the client gets instead. Close it."""
 
     def __init__(self) -> None:
         self.life_s = 3600.0
+        self.answer: bytes | None = None
         self.asked: list[dict[str, str]] = []
         self.issued: list[str] = []
-        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self._answering = ExitStack()
         port = self._answering.enter_context(answering(type("Tokens", (_Tokens,), {"issuer": self})))
         self.url, self.close = f"http://127.0.0.1:{port}/token", self._answering.close
@@ -47,7 +54,7 @@ class TokenServer:
 
     def write_keys(self, file: Path) -> Path:
         """The public key as a set of JSON web keys."""
-        numbers = self._key.public_key().public_numbers()
+        numbers = _key().public_key().public_numbers()
         n, e = (_encoded(i.to_bytes((i.bit_length() + 7) // 8, "big")) for i in (numbers.n, numbers.e))
         key = {"kty": "RSA", "kid": "test", "use": "sig", "alg": "RS256", "n": n, "e": e}
         file.write_text(json.dumps({"keys": [key]}))
@@ -59,7 +66,7 @@ class TokenServer:
         claims["exp"] = math.ceil(now + self.life_s)
         head = {"alg": "RS256", "typ": "JWT", "kid": "test"}
         signed = ".".join(_encoded(json.dumps(part).encode()) for part in (head, claims))
-        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        signature = _key().sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
         self.issued.append(f"{signed}.{_encoded(signature)}")
         return self.issued[-1]
 
@@ -71,8 +78,10 @@ class _Tokens(Handler):
         issuer = self.issuer
         issuer.asked.append(dict(urllib.parse.parse_qsl(self.body().decode())))
         expected = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
-        if self.headers["Authorization"] == expected:
+        if self.headers["Authorization"] != expected:
+            self.reply_json(401, {"error": "invalid_client"})
+        elif issuer.answer is not None:
+            self.reply(200, issuer.answer)
+        else:
             token = {"access_token": issuer.token(), "token_type": "Bearer", "expires_in": int(issuer.life_s)}
             self.reply_json(200, token)
-        else:
-            self.reply_json(401, {"error": "invalid_client"})

@@ -14,6 +14,7 @@ import pytest
 
 from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.admin.topics import end_offsets, topic_partitions
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
@@ -267,15 +268,6 @@ def test_what_is_left_of_a_round_that_cannot_be_asked_is_closed(brokers):
     wait_for(lambda: sum(broker.held for broker in first.cluster.values()) == 0, lambda: f"the end of all {caught}")
 
 
-def test_a_connection_that_the_broker_has_closed_is_not_used(brokers):
-    """As it does after ten idle minutes: the question goes over a new one."""
-    (first,) = brokers(1)
-    client = client_of(first)
-    client.brokers()
-    first.cut()
-    assert client.brokers() == [0]
-
-
 def test_all_addresses_of_a_name_are_tried(brokers, monkeypatch):
     """Also where packets to the first ones are dropped: no one of them takes all of the time."""
     monkeypatch.setattr(handshake, "_LEAST_TRY_S", 0.05)
@@ -304,6 +296,20 @@ def test_a_broker_that_is_not_known_takes_no_more_time_than_there_is(brokers, cl
     with pytest.raises(OSError):
         client.connect(7, 0.5)
     assert clock.now - began <= 1.0
+
+
+def test_a_cluster_that_is_away_is_waited_for_as_long_as_was_said(brokers, monkeypatch):
+    """Longer than one try takes: a restart of a broker does not end a query."""
+    monkeypatch.setattr(module, "_FIRST_TRY_S", 0.05)
+    (first,) = brokers(1)
+    first.topics, client = {"t": [0]}, client_of(first)
+    assert topic_partitions(client, ["t"]) == {"t": 1}
+    first.fate = "silent"
+    with pytest.raises(ConnectionFailed) as caught:
+        end_offsets(client, {"t": [0]}, timeout_s=0.2)
+    assert caught.value.parameters["waited_s"] >= 0.15
+    threading.Timer(0.2, lambda: setattr(first, "fate", "works")).start()
+    assert topic_partitions(client, ["t"], timeout_s=TIMEOUT) == {"t": 1}
 
 
 def test_a_cluster_that_is_gone_is_an_error_with_its_reason(clock):
@@ -446,20 +452,12 @@ def test_coordinators_are_remembered_until_they_are_forgotten(brokers):
         broker.coordinators = {"a": 0, "b": 1}
     client = client_of(first)
     assert client.coordinators(["a", "b", "c"], TIMEOUT) == ({0: ["a"], 1: ["b"]}, {"c": 15})
+    assert (client.coordinator("a", TIMEOUT), client.coordinator("c", TIMEOUT)) == ((0, None), (None, 15))
     for broker in first.cluster.values():
         broker.coordinators = {"a": 1, "b": 1}
     assert client.coordinators(["a"], TIMEOUT) == ({0: ["a"]}, {})
     client.forget(["a"])
     assert client.coordinators(["a"], TIMEOUT) == ({1: ["a"]}, {})
-
-
-def test_one_coordinator_is_a_broker_or_a_code(brokers):
-    """Also the broker with the number 0."""
-    (first,) = brokers(1)
-    first.coordinators = {"a": 0}
-    client = client_of(first)
-    assert client.coordinator("a", TIMEOUT) == (0, None)
-    assert client.coordinator("c", TIMEOUT) == (None, 15)
 
 
 def test_questions_of_several_threads_do_not_mix(brokers):

@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from spark_eos.kafka.config.client import Sasl
 from spark_eos.kafka.net import sasl as module
 from spark_eos.kafka.net.sasl import Refused, conversation
-from tests.support.servers.http_server import answering
+from tests.support.servers.token_server import CLIENT, SECRET, TokenServer
 from tests.support.servers.unused_hosts import nobody
 
 #: RFC 7677, section 3.
@@ -126,38 +125,17 @@ def test_a_refused_token_is_told_with_the_brokers_reason():
         talk.send(b"")
 
 
-class Tokens(BaseHTTPRequestHandler):
-    """Issues a new token to one client, and refuses all others."""
-
-    asked: list[str]
-    #: Instead of what else would be answered.
-    answer: bytes | None = None
-
-    def do_POST(self) -> None:
-        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.asked.append(form)
-        known = base64.b64encode(b"me:hunter2").decode() in self.headers["Authorization"]
-        body = json.dumps({"access_token": f"token-{len(self.asked)}", "expires_in": 100}).encode()
-        self.send_response(200 if known else 401)
-        self.end_headers()
-        self.wfile.write((body if self.answer is None else self.answer) if known else b"")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def token_server() -> Iterator[str]:
-    """Its address."""
-    Tokens.asked, Tokens.answer = [], None
-    with answering(Tokens) as port:
-        yield f"127.0.0.1:{port}"
+def token_server() -> Iterator[TokenServer]:
+    server = TokenServer()
+    yield server
+    server.close()
 
 
-def oidc(server: str, secret: str) -> Sasl:
+def oidc(url: str, secret: str = SECRET) -> Sasl:
     settings = {
-        "sasl.oauthbearer.token.endpoint.url": f"http://{server}/token",
-        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.id": CLIENT,
         "sasl.oauthbearer.client.secret": secret,
         "sasl.oauthbearer.scope": "kafka",
     }
@@ -166,9 +144,9 @@ def oidc(server: str, secret: str) -> Sasl:
 
 def test_a_token_is_issued_once_for_many_connections(token_server):
     """By client credentials, until most of its life is over."""
-    messages = {next(conversation(oidc(token_server, "hunter2"), "broker")) for _ in range(3)}
-    assert messages == {b"n,,\x01auth=Bearer token-1\x01\x01"}
-    assert Tokens.asked == ["grant_type=client_credentials&scope=kafka"]
+    messages = {next(conversation(oidc(token_server.url), "broker")) for _ in range(3)}
+    assert messages == {f"n,,\x01auth=Bearer {token}\x01\x01".encode() for token in token_server.issued}
+    assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
 
 
 @pytest.mark.parametrize(
@@ -194,32 +172,32 @@ def test_a_token_is_issued_once_for_many_connections(token_server):
 )
 def test_an_answer_that_is_no_token_is_told_as_that(token_server, answer, why):
     """Whatever a token server sends, it is an error that may go away, and it names the server."""
-    Tokens.answer = answer
+    token_server.answer = answer
     with pytest.raises(OSError, match=f"no token from http://127.0.0.1:.*{why}") as caught:
-        next(conversation(oidc(token_server, "hunter2"), "broker"))
+        next(conversation(oidc(token_server.url), "broker"))
     assert not isinstance(caught.value, Refused)
 
 
 @pytest.mark.parametrize("life", ["100", '"100"', "100.5", "1e300", "9" * 400])
 def test_a_life_is_a_number_in_any_form(token_server, life):
     """Also as a text, as some servers write it; a life without an end has one."""
-    Tokens.answer = b'{"access_token": "a", "expires_in": %b, "token_type": "BEARER"}' % life.encode()
-    assert next(conversation(oidc(token_server, "hunter2"), "broker")) == b"n,,\x01auth=Bearer a\x01\x01"
+    token_server.answer = b'{"access_token": "a", "expires_in": %b, "token_type": "BEARER"}' % life.encode()
+    assert next(conversation(oidc(token_server.url), "broker")) == b"n,,\x01auth=Bearer a\x01\x01"
 
 
 @pytest.mark.parametrize("exp", ["null", "true", "-1", "NaN", "Infinity", "9" * 400, '"x"', "[]"])
 def test_a_token_may_claim_any_time(token_server, exp):
     """It is used as one whose time is not known."""
     part = base64.urlsafe_b64encode(b'{"sub": "ann", "exp": %b}' % exp.encode()).rstrip(b"=")
-    Tokens.answer = b'{"access_token": "h.%b.s"}' % part
-    assert next(conversation(oidc(token_server, "hunter2"), "broker")).startswith(b"n,,\x01auth=Bearer h.")
+    token_server.answer = b'{"access_token": "h.%b.s"}' % part
+    assert next(conversation(oidc(token_server.url), "broker")).startswith(b"n,,\x01auth=Bearer h.")
 
 
 def test_a_client_without_a_token_is_told_why(token_server):
     """Final where the server says no, not final where it cannot be reached; without the secret."""
     with pytest.raises(Refused, match="401") as caught:
-        next(conversation(oidc(token_server, "wrong-hunter"), "broker"))
+        next(conversation(oidc(token_server.url, "wrong-hunter"), "broker"))
     assert "wrong-hunter" not in str(caught.value)
     with nobody() as address, pytest.raises(OSError, match="no token") as unreachable:
-        next(conversation(oidc(address, "other-hunter"), "broker"))
+        next(conversation(oidc(f"http://{address}/token", "other-hunter"), "broker"))
     assert not isinstance(unreachable.value, Refused)

@@ -228,17 +228,19 @@ def test_halves_have_the_codec_of_the_batch(codec):
     assert {half.data[22] & 7 for half in halves(sealed, ENCODER)} == {sealed.data[22] & 7}
 
 
-def test_a_refusal_of_what_was_sent_before():
-    """The first copy may be in the log, as the limit was lowered after it: nobody can tell."""
+@pytest.mark.parametrize(
+    ("fates", "batches", "free"),
+    [
+        ([("silent", 0)], [(0, [True])], 1),
+        ([("works", 0), ("works", 0), ("never", 0)], [(0, [False]), (0, [True, False]), (0, [False, False])], 0),
+    ],
+    ids=["sent before", "behind a refused one"],
+)
+def test_a_refusal_that_leaves_a_doubt(fates, batches, free):
+    """The first copy may be in the log, as the limit was lowered after it: nobody can tell. A copy of what comes behind
+    could be taken later, under a sequence number that another row has by then."""
     with pytest.raises(EosError, match="EOS_DELIVERY_FAILED"):
-        deliver([("silent", 0)], [(0, [True])], frees=[1, 0, 0])
-
-
-def test_a_batch_behind_a_refused_one_without_an_answer():
-    """Its copy could be taken later, under a sequence number that another row has by then."""
-    behind = [(0, [False]), (0, [True, False]), (0, [False, False])]
-    with pytest.raises(EosError, match="EOS_DELIVERY_FAILED"):
-        deliver([("works", 0), ("works", 0), ("never", 0)], behind, frees=[0, 0, 0])
+        deliver(fates, batches, frees=[free, 0, 0])
 
 
 def test_a_retry_that_leaves_no_doubt(monkeypatch):

@@ -122,16 +122,6 @@ def test_an_answer_is_read_to_its_end(pair, aborted, records):
         assert fetching.idle
 
 
-@pytest.mark.parametrize("cut", [3, 30, 80, -1])
-def test_answers_that_are_cut_off(pair, cut):
-    """Wherever it is."""
-    fetching, broker = pair
-    broker.sendall(about_one(asked(pair))[:cut])
-    broker.shutdown(socket.SHUT_WR)
-    with pytest.raises(OSError, match="closed"):
-        fetching.receive_one(5)
-
-
 @pytest.mark.parametrize("more", [-1, 1, 8, -(1 << 13), -(1 << 20)])
 def test_an_answer_of_another_size_than_it_says(pair, more):
     """Its parts must fill it."""
