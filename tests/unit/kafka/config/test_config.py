@@ -179,17 +179,19 @@ def test_connections_follow_the_properties():
 
 
 @pytest.mark.parametrize(
-    ("servers", "addresses"),
+    ("servers", "protocol", "addresses"),
     [
-        ("a:1", [("a", 1)]),
-        (" a , b:2 ,", [("a", 9092), ("b", 2)]),
-        ("PLAINTEXT://a.example:9093", [("a.example", 9093)]),
-        ("[::1]:5,[fe80::1]", [("::1", 5), ("fe80::1", 9092)]),
+        ("a:1", "SSL", [("a", 1)]),
+        (" a , b:2 ,", "PLAINTEXT", [("a", 9092), ("b", 2)]),
+        ("PLAINTEXT://a.example:9093", "plaintext", [("a.example", 9093)]),
+        ("ssl://h", "SSL", [("h", 9092)]),
+        ("[::1]:5,[fe80::1]", "PLAINTEXT", [("::1", 5), ("fe80::1", 9092)]),
     ],
 )
-def test_addresses_are_read_in_every_form(servers, addresses):
-    """Several, with the protocol before them, of IP version 6, and without a port."""
-    assert list(client.client_config(KafkaProperties({"bootstrap.servers": servers})).servers) == addresses
+def test_addresses_are_read_in_every_form(servers, protocol, addresses):
+    """Several, with the protocol before them in any case, of IP version 6, and without a port."""
+    config = client.client_config(KafkaProperties({"bootstrap.servers": servers, "security.protocol": protocol}))
+    assert list(config.servers) == addresses and (config.tls is not None) == (protocol == "SSL")
 
 
 @pytest.mark.parametrize(
@@ -367,10 +369,3 @@ def test_an_address_of_another_protocol_is_refused(server, protocol):
     for call in (client.client_config, lambda kafka: librdkafka.check(kafka, "producer")):
         with pytest.raises(OptionError, match="EOS_OPTION_CONFLICT"):
             call(KafkaProperties(given))
-
-
-def test_an_address_of_the_same_protocol_is_taken():
-    """As in Java, in any case."""
-    config = client.client_config(KafkaProperties({"bootstrap.servers": "ssl://h:9093", "security.protocol": "SSL"}))
-    assert config.servers == (("h", 9093),) and config.tls is not None
-    assert client.client_config(KafkaProperties({"bootstrap.servers": "PLAINTEXT://h"})).servers == (("h", 9092),)

@@ -109,16 +109,22 @@ def test_a_request_has_the_id_in_place_of_the_name(pair):
 @pytest.mark.parametrize("records", [RECORDS, b"x" * 100, b"", None])
 @pytest.mark.parametrize("aborted", [None, [], [(5, 70), (6, 71)], [(i, i) for i in range(200)]])
 def test_an_answer_is_read_to_its_end(pair, aborted, records):
-    """Numbers of one byte and of several; newer brokers say behind the records who leads. Twice, on one connection."""
+    """Numbers of one byte and of several; newer brokers say behind the records who leads. One after the other on one
+    connection, in small pieces; an error of the partition, such as that there is no topic of this id; a long one after
+    a short one."""
     fetching, broker = pair
-    for _ in range(2):
-        broker.sendall(about_one(asked(pair), aborted=aborted, records=records))
-        wanted = FetchResponse(
-            0, len(records or b""), tuple(aborted or ()), 700, 800, 900, 2, lists_aborted=aborted is not None
-        )
+    for error, own in ((0, records), (100, records), (0, RECORDS)):
+        whole = about_one(asked(pair), aborted=aborted, records=own, error=error)
+        pieces = [whole[i : i + 97] for i in range(0, len(whole), 97)]
+        sending = threading.Thread(target=lambda some=pieces: [broker.sendall(piece) for piece in some])
+        sending.start()
         found = fetching.receive_one(5)
+        sending.join()
+        wanted = FetchResponse(
+            error, len(own or b""), tuple(aborted or ()), 700, 800, 900, 2, lists_aborted=aborted is not None
+        )
         assert found == wanted
-        assert found.records == (records or b"")
+        assert found.records == (own or b"")
         assert fetching.idle
 
 
@@ -133,20 +139,9 @@ def test_an_answer_of_another_size_than_it_says(pair, more):
         fetching.receive_one(1)
 
 
-def test_answers_one_after_the_other(pair):
-    """A short one after a long one, in small pieces; an error of the partition, such as that there is no topic of this
-    id; no records at all; and one without a word of the partition, as the user is throttled, which is no error."""
+def test_an_answer_without_a_word_of_the_partition(pair):
+    """As the user is throttled, which is no error."""
     fetching, broker = pair
-    aborted = [(5, 70), (6, 71)]
-    for records, error in [(RECORDS, 0), (b"abc", 0), (None, 100), (b"", 0)]:
-        whole = about_one(asked(pair), records=records, error=error, aborted=aborted)
-        pieces = [whole[i : i + 97] for i in range(0, len(whole), 97)]
-        sending = threading.Thread(target=lambda some=pieces: [broker.sendall(piece) for piece in some])
-        sending.start()
-        found = fetching.receive_one(5)
-        sending.join()
-        assert found == FetchResponse(error, len(records or b""), tuple(aborted), 700, 800, 900, 2)
-        assert found.records == (records or b"") and fetching.idle
     throttled = BY_ID.FetchResponse(throttle_time=codec.milliseconds(900), error_code=codec.error(0), responses=())
     broker.sendall(codec.write(asked(pair), throttled))
     assert fetching.receive_one(5) == FetchResponse(0, 0, throttle_ms=900)
