@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
-from spark_eos.base.retry import retrying
-from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger import log as log_module
@@ -49,37 +47,8 @@ def ledger(cluster: DevCluster, ledger_topic: str, query: str) -> Callable[..., 
     return make
 
 
-class Foreign:
-    """Another query's open transaction in the ledger."""
-
-    def __init__(self, cluster: DevCluster, topic: str) -> None:
-        config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 0}
-        own = {"transactional.id": f"foreign-{uuid.uuid4()}", "transaction.timeout.ms": LIFE_MS}
-        self._producer = Producer(config | own)
-        self._producer.init_transactions(TIMEOUT)
-        self._producer.begin_transaction()
-        self._producer.produce(topic, b"theirs", b"another-query", partition=0)
-        assert self._producer.flush(TIMEOUT) == 0
-
-    def end(self, commit: bool) -> None:
-        (self._producer.commit_transaction if commit else self._producer.abort_transaction)(TIMEOUT)
-
-
-@pytest.fixture
-def foreign(cluster: DevCluster, ledger_topic: str) -> Iterator[Callable[[], Foreign]]:
-    yield lambda: Foreign(cluster, ledger_topic)
-
-
 def head(n: int, decision: Decision | None = None) -> Head:
     return Head(f"run-{n}", n, (), 5, decision)
-
-
-def published_beside(writer: KafkaLedger, newest: Head) -> None:
-    """Without a look at what others have written meanwhile, which would wait for their transactions."""
-    term = writer.take()
-    term.reader.follows = lambda *_: True
-    term.publish(newest)
-    del term.reader.follows
 
 
 def others(cluster: DevCluster, topic: str, count: int) -> None:
@@ -90,14 +59,6 @@ def others(cluster: DevCluster, topic: str, count: int) -> None:
         if i % 1000 == 0:  # so that there are many batches, as with many queries
             producer.flush(TIMEOUT)
     assert producer.flush(TIMEOUT) == 0
-
-
-@contextmanager
-def impatient() -> Iterator[None]:
-    """What cannot be read is not tried for long; each request has all its time, as a machine may be busy."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_module, "retrying", lambda _: retrying(0.3))
-        yield
 
 
 def count_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -148,33 +109,29 @@ def test_a_head_is_searched_for_from_the_end(cluster, ledger, ledger_topic, view
     assert ledger(reading._reader.query[:-1]).read() is None
 
 
-def test_a_read_waits_while_another_querys_transaction_hides_our_head(ledger, foreign, monkeypatch):
+def test_a_read_waits_while_another_querys_transaction_hides_our_head(cluster, ledger, ledger_topic, monkeypatch):
     """Below an open transaction nobody sees our newer head: the older one must not be taken for the newest."""
     writer, reading = ledger(), ledger()
     writer.take().publish(head(1))
     assert reading.read() == head(1)
-    theirs = foreign()
-    published_beside(writer, head(2))
+    own = {"transactional.id": f"foreign-{uuid.uuid4()}", "transaction.timeout.ms": LIFE_MS}
+    theirs = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 0, **own})
+    theirs.init_transactions(TIMEOUT)
+    theirs.begin_transaction()
+    theirs.produce(ledger_topic, b"theirs", b"another-query", partition=0)
+    assert theirs.flush(TIMEOUT) == 0
+    term = writer.take()
+    term.reader.follows = lambda *_: True  # a look at what others have written meanwhile would wait for them
+    term.publish(head(2))
     asked = count_fetches(monkeypatch)
     found: list[Head | None] = []
     thread = threading.Thread(target=lambda: found.append(reading.read()))
     thread.start()
     wait_for(lambda: len(asked) >= 5, "several looks")
     assert found == []
-    theirs.end(True)
+    theirs.commit_transaction(TIMEOUT)
     thread.join(TIMEOUT)
     assert found == [head(2)]
-
-
-def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign):
-    """Bounded, and with the tool that finds the culprit."""
-    ledger().take().publish(head(1))
-    theirs = foreign()
-    with impatient(), pytest.raises(KafkaError, match="spark-eos status") as caught:
-        ledger().read()
-    assert caught.value.condition == "EOS_LEDGER_HELD"
-    theirs.end(False)
-    assert ledger().read() == head(1)
 
 
 def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic, query):
@@ -189,16 +146,6 @@ def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic,
 
 
 # Taking and publishing
-
-
-def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_topic, view):
-    """Or else every query in the partition would wait for its time-out."""
-    dead = ledger().take()
-    dead._write(head(1), None, None)
-    assert view.held(ledger_topic) != {}
-    term = ledger().take()
-    assert term.read() is None
-    assert view.held(ledger_topic) == {}
 
 
 def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topic, view, caplog):

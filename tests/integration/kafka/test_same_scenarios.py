@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos.base.retry import retrying
-from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK
+from spark_eos.kafka.codes import COORDINATOR_RETRIES
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE
@@ -24,7 +24,7 @@ from tests.wire.judge import judge_rows
 from tests.wire.play import staged
 from tests.wire.query import Progress, start
 from tests.wire.same import SCENARIOS, TWO_PHASE_SCENARIOS, Wire
-from tests.wire.scenarios import Scene, read_back, write_and_commit
+from tests.wire.scenarios import Scene, read_back
 from tests.wire.two_phase import TwoPhase
 
 PARTITIONS = 3
@@ -102,20 +102,8 @@ def test_the_same_first_number(scene: Callable[..., Scene], topic: Callable[...,
         assert first_number(Wire(stage.scene)) == real
 
 
-def test_transactions_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str], view: KafkaView) -> None:
-    """The first scenario of the schedules, without faults: all is committed, and read back in order."""
-    real = scene(topic(PARTITIONS))
-    attempts = write_and_commit(real)
-    assert [(attempt.error, attempt.code) for attempt in attempts] == [(None, OK)] * len(attempts)
-    wait_for(lambda: not view.held(real.topic), "the markers")
-    for partition in range(PARTITIONS):
-        expected = [row for attempt in attempts for row in attempt.rows.get(partition, [])]
-        read = read_back(real, partition)
-        assert (read.rows, read.whole) == (expected, True)
-
-
 def test_a_query_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str], view: KafkaView) -> None:
-    """The second scenario, without faults: it is done at its first start, and every row is there once."""
+    """The scenario of a query, without faults: it is done at its first start, and every row is there once."""
     real, progress = scene(topic(PARTITIONS), topic(2, cleanup_policy="compact")), Progress(batches=3)
     start(real, progress)
     assert (progress.done, progress.stops) == (3, [])
