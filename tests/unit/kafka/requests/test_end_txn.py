@@ -40,7 +40,7 @@ class Brokers:
     """A client, and what stands behind it: coordinators by number, each connection with a thread of its own.
 
     ``most``: connections that can be had. ``deaf``: how many of the first do not answer. ``silent``: our ends of those
-    on which an answer has not come.
+    on which an answer has not come. ``withheld``: why nobody says who coordinates, by id.
     """
 
     def __init__(self, homes: dict[str, int], answers: Answers) -> None:
@@ -49,6 +49,7 @@ class Brokers:
         self.connections: list[int] = []
         self.unreachable: set[int] = set()
         self.forgotten: list[str] = []
+        self.withheld: dict[str, int] = {}
         self.most: int | None = None
         self.deaf = 0
         self.silent: set[socket.socket] = set()
@@ -60,7 +61,7 @@ class Brokers:
         for name in ids:
             if name in self._coordinators:
                 found.setdefault(self._coordinators[name], []).append(name)
-        return found, {}
+        return found, {name: code for name, code in self.withheld.items() if name in ids}
 
     def forget(self, ids: list[str]) -> None:
         self.forgotten += ids
@@ -149,20 +150,14 @@ def test_each_is_answered_by_itself(brokers):
     assert end_txns(client, [], True, VERSION) == {}
 
 
-def test_few_are_worked_on_side_by_side(brokers):
-    """Five transactions of one coordinator go over three connections at once."""
-    client = brokers(dict.fromkeys("abcde", 0), dict.fromkeys("abcde", 0))
-    assert end_txns(client, [(name, 1, 1) for name in "abcde"], True, VERSION) == dict.fromkeys("abcde", 0)
-    assert client.connections == [0, 0, 0]
-
-
-def test_all_are_asked_for_on_the_connections_that_can_be_had(brokers):
-    """A broker may allow no more of them."""
-    codes = {f"t{i}": 0 for i in range(50)}
+@pytest.mark.parametrize(("ends", "most", "connections"), [(5, None, 3), (50, 2, 2)], ids=["few", "no more to be had"])
+def test_ends_of_one_coordinator_share_connections(brokers, ends, most, connections):
+    """Several at once; all are asked for on those that can be had, as a broker may allow no more of them."""
+    codes = {f"t{i}": 0 for i in range(ends)}
     client = brokers(dict.fromkeys(codes, 0), codes)
-    client.most = 2
+    client.most = most
     assert end_txns(client, [(name, 1, 1) for name in codes], True, VERSION) == codes
-    assert client.connections == [0, 0]
+    assert client.connections == [0] * connections
 
 
 @pytest.mark.parametrize("what", ["closes", "silent"])
@@ -217,15 +212,9 @@ def test_connections_that_died_in_silence_cost_one_wait(brokers):
     assert len(client.asked) == len(names) + 2
 
 
-class Withheld(Brokers):
-    """Nobody says who coordinates, and why: codes by id."""
-
-    def coordinators(self, ids: list[str], seconds: float) -> tuple[dict[int, list[str]], dict[str, int]]:
-        return {}, {name: code for name, code in {"a": 53, "b": 15}.items() if name in ids}
-
-
-def test_a_coordinator_that_may_not_be_looked_up_is_a_refusal():
+def test_a_coordinator_that_may_not_be_looked_up_is_a_refusal(brokers):
     """So that nobody waits for an answer; other errors of the look-up may pass, and say nothing of the transaction."""
-    client = Withheld({}, {})
-    assert end_txns(client, [("a", 1, 1), ("b", 2, 1)], True, VERSION) == {"a": 53, "b": None}  # type: ignore[arg-type]
-    assert end_own_txn(client, ("a", 1, 1), True, 5.0, VERSION) == 53  # type: ignore[arg-type]
+    client = brokers({}, {})
+    client.withheld = {"a": 53, "b": 15}
+    assert end_txns(client, [("a", 1, 1), ("b", 2, 1)], True, VERSION) == {"a": 53, "b": None}
+    assert end_own_txn(client, ("a", 1, 1), True, 5.0, VERSION) == 53
