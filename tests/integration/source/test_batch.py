@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyspark.errors import PySparkException
 
 from tests.support.queries.source_calls import until_stable
 from tests.support.waiting import TIMEOUT
@@ -76,23 +75,3 @@ def test_an_empty_topic_and_headers(spark, read, cluster, topic, write):
     batch = spark.read.format("eos-kafka").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     (row,) = batch.option("subscribe", name).option("includeHeaders", True).load().collect()
     assert [(header.key, bytes(header.value)) for header in row.headers] == [("k", b"v")]
-
-
-def test_an_end_before_the_start(read, topic, write):
-    """By name, before any task."""
-    name = topic()
-    write(name, "a", timestamp=NOON)
-    write(name, "b", timestamp=NOON + 5)
-    with pytest.raises(PySparkException, match=f"offset 0 for {name}-0, before the start, which is 1"):
-        read(name, startingTimestamp=NOON + 5, endingOffsets=json.dumps({name: {"0": 0}}))
-
-
-def test_an_end_within_an_open_transaction(read, topic, write, transactions):
-    """Its rows may yet be aborted: the batch does not wait for it, and does not leave it out silently."""
-    name = topic()
-    write(name, "a")
-    transactions.producer.begin_transaction()
-    transactions.put(name, *"bc")
-    with pytest.raises(PySparkException, match="whose last stable offset is 1"):
-        read(name, endingOffsets=json.dumps({name: {"0": 2}}))
-    assert read(name, endingOffsets=json.dumps({name: {"0": 1}})) == ["a"]

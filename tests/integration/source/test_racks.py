@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
-from spark_eos.kafka.requests import fetch
 from spark_eos.source import nearest_replica, raw
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.task import read_range
@@ -101,25 +99,22 @@ def most(sent: list[int], others: float = 20_000) -> int:
     return best
 
 
-def test_rows_come_from_the_replica_in_the_readers_rack(racks):
-    """From whichever it is; and a second read does not ask the leader again."""
+def test_rows_come_from_the_replica_in_the_readers_rack(racks, monkeypatch):
+    """From whichever it is; and a second read does not ask the leader again. The property may name a variable of the
+    executor's environment."""
     for broker in range(BROKERS):
         assert most(racks.read(racks.fetching(f"rack-{broker}"))) == broker
     again = racks.read(racks.fetching(f"rack-{racks.follower}"))
     assert most(again) == racks.follower
     assert again[racks.leader] == 0
+    monkeypatch.setenv("AZ_OF_THIS_TEST", f"{racks.follower}")
+    assert most(racks.read(racks.fetching("rack-${env:AZ_OF_THIS_TEST}"))) == racks.follower
 
 
 @pytest.mark.parametrize("rack", ["another", "${env:NO_SUCH_VARIABLE}"])
 def test_without_a_replica_in_the_rack_the_leader_is_read(racks, rack):
     """As without the property."""
     assert most(racks.read(racks.fetching(rack))) == racks.leader
-
-
-def test_the_rack_of_each_executor(racks, monkeypatch):
-    """By a variable of its environment, which the property names: in a copy."""
-    monkeypatch.setenv("AZ_OF_THIS_TEST", f"{racks.follower}")
-    assert most(racks.read(racks.fetching("rack-${env:AZ_OF_THIS_TEST}"))) == racks.follower
 
 
 @contextmanager
@@ -151,56 +146,3 @@ def test_a_replica_that_is_gone_is_left_for_the_leader(racks, monkeypatch, fault
         # What was on its way when the replica fell silent may still be counted.
         assert most(racks.read(fetching), ROWS * SIZE / 10) == racks.leader
     wait_for(lambda: racks.read(fetching)[follower] > ROWS * SIZE, "the nearest replica to be read again")
-
-
-@pytest.mark.parametrize(
-    "code",
-    [Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER],
-)
-def test_a_replica_that_refuses_is_left_for_the_leader(racks, monkeypatch, code):
-    """What is out of its range may be in the leader's; it is not data loss."""
-    receive = fetch.FetchConnection.receive_one
-    refused = []
-
-    def refuses(connection: fetch.FetchConnection, timeout_s: float) -> fetch.FetchResponse:
-        answer = receive(connection, timeout_s)
-        if connection.node != racks.leader:
-            refused.append(connection.node)
-            return fetch.FetchResponse(code, 0)
-        return answer
-
-    monkeypatch.setattr(fetch.FetchConnection, "receive_one", refuses)
-    racks.read(racks.fetching(f"rack-{racks.follower}"))
-    assert refused == [racks.follower]
-
-
-def test_a_replica_that_has_less_than_the_leader_is_left(racks, monkeypatch):
-    """Its high watermark follows the leader's; a reader waits for that a second, and no longer."""
-    monkeypatch.setattr(raw, "_REPLICA_BEHIND_S", 0.2)
-    receive = fetch.FetchConnection.receive_one
-
-    def behind(connection: fetch.FetchConnection, timeout_s: float) -> fetch.FetchResponse:
-        answer = receive(connection, timeout_s)
-        return answer if connection.node == racks.leader else fetch.FetchResponse(0, 0, (), 0, 0, 0)
-
-    monkeypatch.setattr(fetch.FetchConnection, "receive_one", behind)
-    assert racks.read(racks.fetching(f"rack-{racks.follower}"))[racks.leader] > ROWS * SIZE
-
-
-def test_the_leader_is_asked_again_after_a_while(racks, monkeypatch):
-    """There may be a nearer one by then; also in the middle of a range."""
-    named = []
-    prefer = nearest_replica.NearestReplica.prefer
-    monkeypatch.setattr(
-        nearest_replica.NearestReplica, "prefer", lambda self, node: named.append(node) or prefer(self, node)
-    )
-    monkeypatch.setattr(nearest_replica.NearestReplica, "leave", lambda self: pytest.fail("nothing is wrong with it"))
-    fetching = racks.fetching(f"rack-{racks.follower}")
-    monkeypatch.setattr(nearest_replica, "_PREFERRED_S", 0.05)
-    for _ in range(2):
-        racks.read(fetching)
-        wait_for(
-            lambda: nearest_replica.NearestReplica(fetching.client.properties, racks.topic, 0).node is None, "the time"
-        )
-    assert len(named) >= 2
-    assert set(named) == {racks.follower}

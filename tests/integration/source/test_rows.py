@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 
-from confluent_kafka import Producer
-
+from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.source import raw
-from spark_eos.spark.versions import ReadAllAvailable
+from spark_eos.source.fetching import Fetching
+from spark_eos.source.raw import read_raw
+from tests.support.judges.consumer_rows import by_consumer
 from tests.support.queries.source_calls import rows, run, topics, until_stable, values
-from tests.support.waiting import PROGRAM_S, TIMEOUT
-
-
-def test_columns(reader, topic, cluster):
-    """Null and empty keys and values, large ones, the timestamp of the record and its type, from two topics."""
-    created, appended = topic(2), topic(1, message_timestamp_type="LogAppendTime")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    large = bytes(range(256)) * 3000
-    for key, value in [(None, None), (b"", b""), (b"k", None), (None, b"v"), (b"k" * 70_000, large)]:
-        producer.produce(created, value, key, partition=1, timestamp=1_700_000_000_123)
-    producer.produce(appended, b"x", timestamp=1)
-    assert producer.flush(TIMEOUT) == 0
-    (_, batch), _ = run(reader(f"{created},{appended}"))
-    rows = sorted(batch, key=lambda row: (row["topic"] == appended, row["offset"]))
-    assert [(r["key"], r["value"]) for r in rows[:5]] == [
-        (None, None),
-        (b"", b""),
-        (b"k", None),
-        (None, b"v"),
-        (b"k" * 70_000, large),
-    ]
-    assert [(r["topic"], r["partition"], r["offset"]) for r in rows] == [(created, 1, i) for i in range(5)] + [
-        (appended, 0, 0)
-    ]
-    stamp = datetime.datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=datetime.UTC)
-    assert {(r["timestamp"], r["timestampType"]) for r in rows[:5]} == {(stamp, 0)}
-    assert rows[5]["timestampType"] == 1
-    assert rows[5]["timestamp"].year > 2023
+from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
 
 def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, monkeypatch):
@@ -55,10 +30,31 @@ def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, 
     assert time.monotonic() - began < TIMEOUT
 
 
-def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):
-    """As Trigger.Once does: one micro-batch, whatever the limit."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name, maxOffsetsPerTrigger=1)
-    start = source.initialOffset()
-    assert values([rows(source, start, source.latestOffset(start, ReadAllAvailable()))]) == list("abc")
+def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin, cluster):
+    """Offsets that compaction took are simply not there; a range may begin and end among them."""
+    name = topic(
+        1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100"
+    )
+    for i in range(60):
+        write(name, f"v{i}", key=b"same" if i % 10 else f"k{i}".encode())
+    source = reader(name)
+
+    def compacted() -> bool:
+        write(name, "roll", key=b"roll")  # an active segment is never compacted
+        return len(rows(source, {name: {"0": 0}}, {name: {"0": 60}})) < 30
+
+    wait_for(compacted, "the compaction")
+    got = rows(source, {name: {"0": 0}}, {name: {"0": 60}})
+    offsets = [row["offset"] for row in got]
+    assert offsets == sorted(set(offsets))
+    assert {row["value"].decode() for row in got} >= {f"v{i}" for i in range(0, 60, 10)}
+    gap = next(i for i in range(60) if i not in offsets)
+    assert rows(source, {name: {"0": gap}}, {name: {"0": gap + 1}}) == []
+
+    def same_as_by_a_consumer() -> bool:
+        range_ = OffsetRange(name, 0, 0, 60)
+        own = [row for b in read_raw(Fetching(broker_client(kafka)), range_) for row in b.to_pylist()]
+        return own == by_consumer(kafka, range_).to_pylist() != []
+
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    wait_for(same_as_by_a_consumer, "the same rows in both ways")  # the broker may compact between the two

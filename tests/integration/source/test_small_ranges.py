@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import ConnectionFailed, DataLossError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -21,10 +19,8 @@ from spark_eos.source import small_ranges
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import RangeTask
 from spark_eos.source.schema import arrow_schema
-from spark_eos.source.small_ranges import gather, take
 from spark_eos.source.task import read_range, read_task
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.queries.source_calls import delete_before
 from tests.support.queries.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT
 
@@ -117,61 +113,6 @@ def test_what_does_not_fit_is_read_alone(kafka, topic, producer, asked):
         assert len(asked) == 1 + alone
 
 
-def test_rows_that_are_gone(kafka, topic, producer, admin, asked):
-    """In one of the partitions: the same error as alone, and the same rows where that is to be none."""
-    name = topic(PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(producer(), name, partition, 10)
-    ranges = ranges_of(kafka, name)
-    delete_before(admin, name, 6, partition=5)
-    with pytest.raises(DataLossError) as caught:
-        list(read_task(Fetching(broker_client(kafka)), RangeTask(ranges)))
-    assert caught.value.parameters["found"] == 6
-    with compared(Fetching(broker_client(kafka), fail_on_data_loss=False), ranges, asked) as batches:
-        assert sum(batch.num_rows for batch in batches) == 10 * PARTITIONS - 6
-
-
-@pytest.mark.parametrize("broken", ["damaged", "cut off"])
-def test_answers_that_are_wrong_are_not_used(kafka, topic, producer, monkeypatch, broken):
-    """Whatever comes for a range alone is then for that reading to judge."""
-    name = topic(PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(producer(), name, partition, 10)
-    ranges = ranges_of(kafka, name)
-    receive: Callable = FetchConnection.receive_many
-
-    def wrong(self: FetchConnection, timeout_s: float) -> dict:
-        found = receive(self, timeout_s)
-        data = found[name, 3].records
-        data = data[:-1] if broken == "cut off" else data[:-1] + bytes([data[-1] ^ 1])
-        found[name, 3] = replace(found[name, 3], data=data, size=len(data), at=0)
-        return found
-
-    monkeypatch.setattr(FetchConnection, "receive_many", wrong)
-    fetching = Fetching(broker_client(kafka))
-    answers = gather(fetching, ranges)
-    assert [r.partition for r in ranges if take(fetching, r, answers) is None] == [3]
-    assert answers == {}
-    assert table(read_task(Fetching(broker_client(kafka)), RangeTask(ranges))).num_rows == 10 * PARTITIONS
-
-
-def test_a_broker_that_goes_away(kafka, topic, producer, monkeypatch):
-    """In the middle of the answer: the ranges are read alone, by a new connection."""
-    name = topic(PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(producer(), name, partition, 10)
-
-    def gone(self: FetchConnection, timeout_s: float) -> dict:
-        self.close()
-        raise OSError("the broker has closed the connection")
-
-    monkeypatch.setattr(FetchConnection, "receive_many", gone)
-    assert gather(Fetching(broker_client(kafka)), ranges_of(kafka, name)) == {}
-    assert (
-        table(read_task(Fetching(broker_client(kafka)), RangeTask(ranges_of(kafka, name)))).num_rows == 10 * PARTITIONS
-    )
-
-
 def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):
     """Of each partition about as much is asked for as is wanted, so that there is room for all of them.
 
@@ -186,21 +127,3 @@ def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):
     with compared(Fetching(broker_client(kafka)), ranges, asked) as batches:
         assert asked == [PARTITIONS]
         assert len(batches) == 1
-
-
-def test_no_broker_answers(kafka, monkeypatch):
-    """Nothing is gathered; the reading of a range alone knows for how long to try."""
-
-    def nobody(*_: object, **__: object) -> None:
-        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
-
-    monkeypatch.setattr(small_ranges, "fetch_many", nobody)
-    assert gather(Fetching(broker_client(kafka)), [OffsetRange("any", 0, 0, 1)]) == {}
-
-
-def test_two_ranges_of_a_partition_are_read_alone(kafka, topic, producer, asked):
-    """An answer is known by its partition."""
-    name = topic(PARTITIONS)
-    write(producer(), name, 0, 10)
-    with compared(Fetching(broker_client(kafka)), (OffsetRange(name, 0, 0, 4), OffsetRange(name, 0, 4, 10)), asked):
-        assert asked == [1, 1]

@@ -82,11 +82,6 @@ def fresh(reader: EosKafkaStreamReader) -> EosKafkaStreamReader:
 # Waiting: markers and metadata follow within milliseconds, but they follow
 
 
-def until_new(reader: EosKafkaStreamReader, at: dict) -> None:
-    """Until the reader sees more than ``at``, or that it stops."""
-    wait_for(lambda: reader.latestOffset(at, reader.getDefaultReadLimit()) != at, "something new to read")
-
-
 def until_topic_is_gone(admin: AdminClient, name: str) -> None:
     """Until brokers do not know a deleted topic any more."""
     wait_for(lambda: name not in admin.list_topics(timeout=TIMEOUT).topics, f"the end of topic {name}")

@@ -91,3 +91,20 @@ def test_one_transaction_in_many_partitions_is_looked_up_in_a_few_of_them(monkey
         watch.watch({"t": dict.fromkeys(range(1000), 0)})
     assert asked == [0, 1, 2] and len(caplog.messages) == 4
     assert "997 more partitions" in caplog.text
+
+
+def test_a_partition_is_held_while_its_end_stands_still_below_the_high_watermark(monkeypatch):
+    """For as long as a transaction is open the time grows, and begins anew behind it; an idle one is not held."""
+    now, high, ends = [100.0], {"t": {0: 9, 1: 4}}, {"t": {0: 6, 1: 4}}
+    monkeypatch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    topics: Any = SimpleNamespace(high_watermarks=lambda _: high)
+    client: Any = None
+    watch = lag.LagWatch(client, topics, 60.0)
+    for seconds, end, held_ms in ((0, 6, 0), (2, 6, 2000), (2, 7, 0), (2, 7, 2000), (2, 9, 0)):
+        now[0] += seconds
+        ends["t"][0] = end
+        watch.watch(ends)
+        report = watch.report({"t": {0: 2, 1: 4}}, ends, losses=5)
+        assert report["lag"]["t"]["0"] == {"stable": end - 2, "high": 7, "heldMs": held_ms}
+        assert report["lag"]["t"]["1"] == {"stable": 0, "high": 0, "heldMs": 0}
+        assert report["losses"] == 5

@@ -95,6 +95,23 @@ def test_the_first_micro_batch_records_where_the_query_begins():
         assert (once.end and once.end.offsets) == end
 
 
+@pytest.mark.parametrize(
+    ("reached", "after_s", "pinned", "planned"),
+    [(7, 0.9, False, False), (7, 1.0, False, True), (6, 0.9, False, True), (7, 0.9, True, True)],
+    ids=["two rows", "for long", "three rows", "pinned"],
+)
+def test_a_minimum_waits_for_more_and_not_for_ever(reached, after_s, pinned, planned):
+    """Nor where there will be no more."""
+    world, patient = (
+        World({"t": "id"}, {("t", 0): Log(0, 9, 9)}),
+        {"minOffsetsPerTrigger": "3", "maxTriggerDelay": "1s"},
+    )
+    run = replace(BEGUN, last_batch_s=1000.0 - after_s)
+    found = world.next(Position({"t": {0: reached}}, {"t": "id"}), options(**patient), run=run, pinned=pinned)
+    assert (found.end is not None) == planned
+    assert found.run.last_batch_s == (1000.0 if planned else run.last_batch_s)
+
+
 @pytest.mark.parametrize("lags", [0, 1, 2, 3])
 def test_a_leader_that_lags_is_asked_again_before_anything_is_lost(lags):
     """For a new micro-batch and for a replay; three times, as fetchOffset.numRetries says."""

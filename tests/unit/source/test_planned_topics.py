@@ -10,11 +10,17 @@ import pytest
 from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.kafka.admin.groups import ConsumerGroup
 from spark_eos.kafka.admin.topics import Topic
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
+from spark_eos.options.selection import parse_subscribe
 from spark_eos.source import plan, watch
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.source.watch import TopicWatch
+from spark_eos.spark.versions import ReadAllAvailable
 
+NOBODY = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 HERE = {"#cluster": {"id": "c"}, "#ids": {"t": "id1"}, "t": {"0": 100}}
 SOON = {"#cluster": {"id": "c"}, "#ids": {"t": "id1"}, "t": {"0": 200}}
 
@@ -170,3 +176,24 @@ def test_the_end_of_a_topic_that_grows_is_not_beyond_it(cluster, monkeypatch):
     monkeypatch.setattr(watch, "ends_and_epochs", growing)
     initial = cluster.reader(fail=True, subscribe="t", startingOffsets='{"t": {"0": -1}}').initialOffset()
     assert initial["t"]["0"] > 200
+
+
+def test_an_idle_stream_asks_for_its_ends_at_most_every_50_ms(cluster, monkeypatch):
+    """Spark asks the reader every 10 ms."""
+    watched, asked = TopicWatch(BrokerClient(NOBODY), parse_subscribe("subscribe", "t")), []
+    monkeypatch.setattr(watch, "ends_and_epochs", lambda *given: (asked.append(cluster.now) or {"t": {0: 200}}, {}))
+    for _ in range(100):
+        watched.look()
+        cluster.now += 0.01
+    assert 17 <= len(asked) <= 21
+
+
+def test_the_users_limit_holds_unless_the_engine_asks_for_everything(cluster):
+    """A Spark without admission control passes neither start nor limit: it says where the last run has ended by a
+    micro-batch without rows, and asks twice. Trigger.Once asks for everything."""
+    reader = cluster.reader(fail=True, subscribe="t", maxOffsetsPerTrigger="30")
+    reader._sizes = SimpleNamespace(within=lambda at, end, most: end)
+    assert reader.partitions(HERE, HERE) == []
+    assert [reader.latestOffset()["t"] for _ in range(2)] == [{"0": 130}] * 2
+    assert reader.latestOffset(HERE, reader.getDefaultReadLimit())["t"] == {"0": 130}
+    assert reader.latestOffset(HERE, ReadAllAvailable())["t"] == {"0": 200}

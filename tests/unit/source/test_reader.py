@@ -150,6 +150,21 @@ def test_a_pattern_matches_neither_ledgers_nor_what_only_looks_like_it():
 
 
 @pytest.mark.parametrize(
+    ("given", "lacking"),
+    [
+        ({"subscribe": "a,b"}, ["b"]),
+        ({"subscribePattern": "^no-such"}, []),
+        ({"assign": '{"a":[0,7]}'}, ["a-7"]),
+    ],
+)
+def test_what_a_new_query_lacks(given, lacking):
+    """The built-in source leaves out partitions that are not there. A pattern has to match something."""
+    selection = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1"} | given).selection
+    assert selection.lacking({"a": [0, 1]}) == lacking
+    assert selection.lacking({}) != []
+
+
+@pytest.mark.parametrize(
     "line",
     [
         {"logOffset": 0},

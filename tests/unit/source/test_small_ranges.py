@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
+from spark_eos.errors import ConnectionFailed
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.fetch import FetchResponse
@@ -14,6 +16,7 @@ from spark_eos.source.small_ranges import take
 from tests.support.judges.record_batches import Batch, encode, plain
 
 FETCHING = Fetching(broker_client(KafkaProperties({"bootstrap.servers": "nobody"})))
+WHOLE = encode(plain(0, b"a"))
 
 
 @pytest.mark.parametrize(("batches", "rows"), [(3, 3), (40, None)])
@@ -36,8 +39,41 @@ def test_only_what_is_of_the_log_for_which_the_range_was_planned_is_used(last_ep
     assert rows == (None if taken is None else sum(batch.num_rows for batch in taken))
 
 
-def test_topics_are_named_in_one_way(monkeypatch):
-    """Those of an old line of the offset log have no ids: with others that have, each range is read alone."""
+@pytest.mark.parametrize(
+    ("answer", "data"),
+    [
+        (FetchResponse(0, len(WHOLE)), WHOLE[:-1] + bytes([WHOLE[-1] ^ 1])),
+        (FetchResponse(0, len(WHOLE) - 1), WHOLE[:-1]),
+        (FetchResponse(Code.OFFSET_OUT_OF_RANGE, len(WHOLE)), WHOLE),
+        (FetchResponse(0, 0), b""),
+    ],
+    ids=["damaged", "cut off", "refused", "empty"],
+)
+def test_answers_that_are_wrong_are_not_used(answer, data):
+    """Whatever comes for a range alone is then for that reading to judge."""
+    assert take(FETCHING, OffsetRange("t", 3, 0, 1), {("t", 3): (answer, data)}) is None
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [OffsetRange("t", 0, 0, 3, "AAAAAAAAAAAAAAAAAAAAAQ"), OffsetRange("u", 0, 0, 3)],
+        [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 4, 10)],
+    ],
+    ids=["one has an id", "of one partition"],
+)
+def test_what_one_request_cannot_name_is_read_alone(ranges, monkeypatch):
+    """Topics are named in one way, and those of an old line of the offset log have no ids; an answer is known by its
+    partition."""
     monkeypatch.setattr(small_ranges, "fetch_many", lambda *_, **__: pytest.fail("leaders were asked"))
-    id_ = "AAAAAAAAAAAAAAAAAAAAAQ"
-    assert small_ranges.gather(FETCHING, [OffsetRange("t", 0, 0, 3, id_), OffsetRange("u", 0, 0, 3)]) == {}
+    assert small_ranges.gather(FETCHING, ranges) == {}
+
+
+def test_where_no_leader_answers_nothing_is_gathered(monkeypatch):
+    """The reading of a range alone knows for how long to try."""
+
+    def nobody(*_: object, **__: object) -> None:
+        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
+
+    monkeypatch.setattr(small_ranges, "fetch_many", nobody)
+    assert small_ranges.gather(FETCHING, [OffsetRange("t", 0, 0, 1)]) == {}

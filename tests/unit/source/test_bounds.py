@@ -1,0 +1,75 @@
+"""Which offsets a start or an end stands for, by answers that are put in place of the cluster's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.admin.groups import ConsumerGroup
+from spark_eos.options.parse import batch_options, stream_options
+from spark_eos.source import batch
+from spark_eos.source.batch import EosKafkaBatchReader
+from spark_eos.source.bounds import resolve_end, resolve_start
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "kafka.group.id": "g"}
+#: Topic t, whose partition 0 has lost its first three records, and has an open transaction at its end.
+WATCH: Any = SimpleNamespace(
+    client=None,
+    expect_all=lambda: None,
+    topics=lambda: SimpleNamespace(partitions={"t": [0, 1]}, ids={"t": "id"}),
+    begins=lambda *_: {"t": {0: 3, 1: 0}},
+    ends=lambda: {"t": {0: 8, 1: 5}},
+    high_watermarks=lambda _: {"t": {0: 9, 1: 5}},
+    at_times=lambda times: {topic: dict.fromkeys(partitions, 4) for topic, partitions in times.items()},
+)
+
+
+def start(given: dict[str, str], committed: dict[int, int], members: list[str]) -> dict[str, dict[int, int]]:
+    """The start by these options, where the group has committed so, and has these members."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsumerGroup, "active_members", lambda *_, **__: members)
+        patch.setattr(ConsumerGroup, "committed", lambda *_: {"t": committed})
+        return resolve_start(stream_options(OPTIONS | {"startingOffsets": "group"} | given), WATCH)
+
+
+@pytest.mark.parametrize(
+    ("given", "committed", "members", "condition", "says"),
+    [
+        ({}, {}, [], "EOS_GROUP_UNSUITABLE", "has no committed offsets for t-0, t-1"),
+        ({}, {0: 5}, [], "EOS_GROUP_UNSUITABLE", "has no committed offsets for t-1"),
+        ({}, {0: 5, 1: 0}, ["somebody"], "EOS_GROUP_ACTIVE", "1 active member"),
+        ({}, {0: 1, 1: 0}, [], "EOS_SOURCE_DATA_LOSS", "Expected offset 1 of t-0, but its log now starts at 3"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":7}}'}, {}, [], "EOS_OPTION_INVALID", "without t-1"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":7,"1":7,"2":7}}'}, {}, [], "EOS_OPTION_INVALID", "set for t-2"),
+    ],
+    ids=["no offsets", "one offset", "at work", "offsets are gone", "a time less", "a time more"],
+)
+def test_starts_that_are_refused(given, committed, members, condition, says):
+    """A group's that would read rows twice, or leave some out, and times of other partitions than there are."""
+    with pytest.raises(EosError) as caught:
+        start(given, committed, members)
+    assert caught.value.condition == condition
+    assert says in caught.value.message
+
+
+def test_offsets_of_a_group_that_are_gone_begin_with_the_log():
+    """Where data loss is not to fail."""
+    assert start({"failOnDataLoss": "false"}, {0: 1, 1: 2}, []) == {"t": {0: 3, 1: 2}}
+
+
+def test_an_end_within_an_open_transaction():
+    """Its rows may yet be aborted: the batch does not wait for it, and does not leave it out silently."""
+    assert resolve_end("endingOffsets", {"t": {0: 8, 1: -1}}, WATCH) == {"t": {0: 8, 1: 5}}
+    with pytest.raises(EosError, match=r"EOS_OPTION_INVALID.*9 for t-0, whose last stable offset is 8"):
+        resolve_end("endingOffsets", {"t": {0: 9, 1: -1}}, WATCH)
+
+
+def test_an_end_before_the_start(monkeypatch):
+    """By name, before any task."""
+    monkeypatch.setattr(batch, "TopicWatch", lambda *_, **__: WATCH)
+    given = {"startingTimestamp": "5", "endingOffsets": '{"t":{"0":3,"1":5}}'}
+    with pytest.raises(EosError, match=r"EOS_OPTION_INVALID.*offset 3 for t-0, before the start, which is 4"):
+        EosKafkaBatchReader(batch_options(OPTIONS | given)).partitions()
