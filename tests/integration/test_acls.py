@@ -25,13 +25,12 @@ from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ops.acls import Acl, Query, needed
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
-from spark_eos.sink import two_phase
+from spark_eos.sink import preflight, two_phase
 from spark_eos.sink.job import SinkJob
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.judges.kafka_view import KafkaView, open_view, write
-from tests.support.models.fresh_preflight import forget_checks
 from tests.support.queries.sink_queries import Sink
 from tests.support.queries.transactions import LIFE_MS
 from tests.support.servers.secure_cluster import LIMITED, Secure
@@ -148,8 +147,8 @@ def start(secure: Secure, query: Sink) -> None:
     kafka = {f"kafka.{key}": value for key, value in secure.limited().items()}
     source = stream_options({**kafka, "subscribe": "acl-in", "startingOffsets": "earliest"})
     options = sink_options(query.options | {"checkpointLocation": str(query.checkpoint)})
-    forget_checks()
-    for cached in (two_phase._check_brokers, two_phase._try_out):
+    of_preflight = preflight._of_cluster, preflight._is_readable, preflight._check_checkpoint
+    for cached in (*of_preflight, two_phase._check_brokers, two_phase._try_out):
         cached.cache_clear()
     client = broker_client(options.kafka)
     client.forget([ledger_name(PREFIX, query.id)])

@@ -5,19 +5,13 @@ tests/chaos/test_builtin_moving.py does the same with Spark's own source and sin
 
 from __future__ import annotations
 
-import json
-import logging
-import uuid
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame
 
-from spark_eos import cli
 from tests.support.judges.kafka_view import KafkaView, write
-from tests.support.models.fresh_preflight import forget_checks
-from tests.support.models.open_query import Opening
 from tests.support.queries.sink_queries import Sink
 from tests.support.waiting import TIMEOUT
 
@@ -25,9 +19,8 @@ from tests.support.waiting import TIMEOUT
 class Move:
     """A query from a topic, with one checkpoint, that ends in files or in our sink."""
 
-    def __init__(self, spark, cluster, topic, sink, view: KafkaView, folder: Path, capsys) -> None:
+    def __init__(self, spark, cluster, topic, sink, view: KafkaView, folder: Path) -> None:
         self._spark, self._servers, self._sink, self._view = spark, cluster.bootstrap_servers, sink, view
-        self._capsys = capsys
         self._files = folder / "files"
         self.source, self.out = topic(), topic()
         self.expected: list[str] = []
@@ -49,14 +42,6 @@ class Move:
     def checkpoint(self) -> Path:
         return self.ours().checkpoint
 
-    def next(self) -> str:
-        """What `spark-eos status` says that a start would do, if it is one with our sink."""
-        self._capsys.readouterr()
-        words = ["status", str(self.checkpoint), "--watch", "0", "--format", "json"]
-        assert cli.main(["--bootstrap-servers", self._servers, *words]) == 2
-        (state,) = json.loads(self._capsys.readouterr().out)
-        return str(state["unknown"])
-
     def to_files(self) -> None:
         """The other sink, until the input is drained."""
         writer = self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
@@ -77,8 +62,8 @@ class Move:
 
 
 @pytest.fixture
-def move(spark, cluster, topic, sink, view, tmp_path, capsys) -> Move:
-    return Move(spark, cluster, topic, sink, view, tmp_path, capsys)
+def move(spark, cluster, topic, sink, view, tmp_path) -> Move:
+    return Move(spark, cluster, topic, sink, view, tmp_path)
 
 
 def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
@@ -100,42 +85,3 @@ def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
     move.feed("again ours")
     move.ours().run(move.frame())
     assert move.visible() == sorted(move.expected)
-
-
-def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, caplog):
-    """Not for the one that the query began with, and not where the user has none of their own."""
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "5"}
-    query = str(uuid.uuid4())
-    chosen = [{"kafka.partitioner": name} for name in ("fnv1a", "fnv1a", "murmur2")]
-    each = [given, *[given | choice for choice in chosen], given]
-    text = "began with the partitioner 'murmur2_random', and 'kafka.partitioner' is"
-    assert [warnings(own, query, f"run-{n}", text, caplog) for n, own in enumerate(each)] == [0, 1, 1, 1, 0]
-
-
-def test_a_beginning_that_is_still_set_is_told_once_an_application(cluster, topic, tmp_path, caplog, monkeypatch):
-    """On the driver, which looks for every micro-batch. The application that needs the option is not told."""
-    query = str(uuid.uuid4())
-    (tmp_path / "commits").mkdir()
-    (tmp_path / "commits" / "4").touch()
-    (tmp_path / "metadata").write_text(json.dumps({"id": query}))
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "5"}
-    given["checkpointLocation"] = str(tmp_path)
-    for n, application in enumerate(("first", "second")):
-        monkeypatch.setenv("SPARK_LOCAL_DIRS", application)
-        for _ in range(3):
-            forget_checks()
-            Opening(given, query).open(f"run-{application}", 0, batch=5)
-        said = [record.getMessage() for record in caplog.records if "'ledger.begin'" in record.getMessage()]
-        assert len(said) == n
-    assert said == [
-        f"query={query} is in its ledger already: option 'ledger.begin' (5) has no effect any more, and can be removed."
-    ]
-
-
-def warnings(given: dict[str, str], query: str, run: str, text: str, caplog: pytest.LogCaptureFixture) -> int:
-    """How many of the tasks that open a run warn of this."""
-    tasks = Opening(given, query)
-    caplog.clear()
-    for partition in range(3):
-        tasks.open(run, partition, batch=5)
-    return sum(record.levelno == logging.WARNING and text in record.getMessage() for record in caplog.records)

@@ -93,13 +93,6 @@ def test_a_write_is_there_as_a_whole_and_a_second_run_writes_nothing(jobs: Jobs,
     assert (head.decision.rows, head.decision.written) == (ROWS, ())
 
 
-def test_without_an_id_each_write_is_a_new_one(jobs: Jobs):
-    """As for Spark's own sinks; each is atomic."""
-    jobs.write()
-    jobs.write()
-    assert jobs.there() == sorted([*range(ROWS), *range(ROWS)])
-
-
 def test_other_rows_under_the_same_id_are_refused(jobs: Jobs, job: str, topic):
     """More rows, as many but other ones, or another topic: nothing is written."""
     jobs.write(job)
@@ -143,41 +136,14 @@ def test_a_run_that_dies_is_finished_by_the_next(point, written, jobs: Jobs, job
     assert jobs.head(job).decision.written == ()
 
 
-def test_a_job_without_rows_is_done_too(jobs: Jobs, job: str):
-    """Later rows under its id are other rows."""
-    empty = jobs.spark.createDataFrame([], "key STRING, value STRING")
-    jobs.writer(empty, job__id=job).save()
-    jobs.writer(empty, job__id=job).save()
-    assert jobs.refused(lambda: jobs.write(job)).condition == "EOS_JOB_DIFFERS"
-    assert jobs.there() == []
-
-
-def test_refusals(jobs: Jobs):
-    """Before a task runs, with what to do."""
+def test_a_write_without_a_mode_is_told_which_one_to_choose(jobs: Jobs):
+    """Before a task runs; and a generated id is in every error."""
     needed = {"kafka.bootstrap.servers": jobs.servers, "topic": jobs.topic}
-    rows = jobs.rows()
-    for write, condition, says in [
-        (rows.write.format("eos-kafka").options(**needed).save, "EOS_USE_UNSUPPORTED", '.mode("append")'),
-        (jobs.writer(rows).mode("overwrite").save, "EOS_USE_UNSUPPORTED", '.mode("append")'),
-        (jobs.writer(rows).mode("ignore").save, "EOS_USE_UNSUPPORTED", ""),  # Spark says that by itself
-        (jobs.writer(jobs.rows(), topic="no-such").save, "EOS_TOPIC_MISSING", "no-such"),
-        (jobs.writer(jobs.rows(), offsets__group__id="g").save, "EOS_OPTION_UNSUPPORTED", "offsets.group.id"),
-        (jobs.writer(jobs.rows(), job_id="x").save, "EOS_OPTION_UNKNOWN", "'job.id'"),
-        (jobs.writer(jobs.rows(), transaction__two__phase__commit="true").save, "EOS_OPTION_MISSING", "job.id"),
-        (jobs.writer(jobs.rows().selectExpr("key AS Key")).save, "EOS_SCHEMA_INVALID", "key"),
-    ]:
-        found = jobs.refused(write)
-        assert found.condition == condition
-        assert says in str(found)
-    assert jobs.there() == []
-
-
-def test_a_generated_id_is_in_every_error(jobs: Jobs):
-    """On the driver and of tasks."""
-    found = jobs.refused(lambda: jobs.write(transaction__timeout__ms="99999999"))
-    assert found.condition == "EOS_TRANSACTION_TIMEOUT_TOO_LONG"
-    assert found.message.startswith("Batch write with the generated job.id '")
+    found = jobs.refused(jobs.rows().write.format("eos-kafka").options(**needed).save)
+    assert found.condition == "EOS_USE_UNSUPPORTED"
+    assert '.mode("append")' in str(found)
     large = jobs.spark.range(1).selectExpr("repeat('x', 2000000) AS value")
     found = jobs.refused(jobs.writer(large).save)
     assert found.condition == "EOS_ROW_TOO_LARGE"
     assert found.message.startswith("Batch write with the generated job.id '")
+    assert jobs.there() == []

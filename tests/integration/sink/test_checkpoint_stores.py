@@ -44,16 +44,6 @@ def test_a_store_that_python_cannot_read(spark, cluster, view, topic, odd):
     assert [row.value for row in view.rows(out)] == [b"0", b"1", b"2"]
 
 
-def test_a_checkpoint_that_is_looked_for_in_the_wrong_place(spark, cluster, topic, tmp_path, sink, files):
-    """A location that is empty though the query has started is not the query's: its checks would be worth nothing."""
-    odd = sink(topic=topic(1), offsets__group__id="of-nobody")
-    frame = kafka_frame(spark, cluster, topic(1))
-    odd.options["fs.defaultFS"] = "s3a://elsewhere"
-    odd.options |= {f"fs.s3a.{name}": "x" for name in ("access.key", "secret.key", "endpoint.region")}
-    odd.options["fs.s3a.endpoint"] = "http://127.0.0.1:1"
-    odd.stopped_by(frame, "EOS_CHECKPOINT_UNREACHABLE")
-
-
 def test_what_is_taken_from_a_session(spark):
     """What the user or the code has set in it, and none of Hadoop's own defaults."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()

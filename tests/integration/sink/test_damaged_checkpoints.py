@@ -17,12 +17,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
-from spark_eos.errors import CheckpointError
-from spark_eos.options.parse import sink_options
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, write
-from tests.support.models.open_query import checked
-from tests.support.queries.sink_queries import Sink, kafka_frame
+from tests.support.queries.sink_queries import Sink, ended_by, kafka_frame
+from tests.support.spark.session_faults import armed
+from tests.support.waiting import wait_for
 
 LAST = 3
 
@@ -125,43 +124,28 @@ def stopped(query: Sink, life: Life) -> spark_eos.Reason:
     return found
 
 
-def rare(how: Tear):
-    """A case of the long share."""
-    return pytest.param(how, marks=pytest.mark.chaos)
+#: What the hint says of each file.
+SAYS = {f"offsets/{LAST}": "'offsets'", f"commits/{LAST}": "'commits'", "metadata": '{"id":"QUERY ID"}'}
+DAILY = [(f"offsets/{LAST}", without_its_last_line), (f"commits/{LAST}", half), ("metadata", half)]
+RARE = [(name, how) for name in SAYS for how in (empty, half, zeros) if (name, how) not in DAILY]
 
 
-@pytest.mark.parametrize("how", [rare(empty), rare(half), without_its_last_line, rare(zeros)])
-def test_an_offset_log_that_is_torn_in_a_crash(how, life, query):
-    """Of a micro-batch that is not in the commit log. Without the file, Spark plans it anew; it was decided already."""
-    query.forget(LAST)
-    tear(query.checkpoint, f"offsets/{LAST}", how)
-    found = stopped(query, life)
-    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-    assert "'offsets'" in found.hint
-    remove(query.checkpoint, f"offsets/{LAST}")
-    query.run(life.frame())
-
-
-@pytest.mark.parametrize("how", [half, rare(empty), rare(zeros)])
-def test_a_commit_log_that_is_torn(how, life, query):
-    """Without the file, Spark runs the micro-batch again, and the sink finds it decided."""
-    tear(query.checkpoint, f"commits/{LAST}", how)
-    found = stopped(query, life)
-    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-    assert "'commits'" in found.hint
-    remove(query.checkpoint, f"commits/{LAST}")
-    query.run(life.frame())
-
-
-@pytest.mark.parametrize("how", [half, rare(empty), rare(zeros)])
-def test_metadata_that_are_torn(how, life, query):
-    """With the query's id written into it, the query goes on."""
+@pytest.mark.parametrize(("name", "how"), [*DAILY, *(pytest.param(*case, marks=pytest.mark.chaos) for case in RARE)])
+def test_a_file_that_is_torn_in_a_crash(name, how, life, query):
+    """Offsets of a micro-batch that is not in the commit log: without the file, Spark plans it anew; it was decided
+    already. Without a file of the commit log, Spark runs the micro-batch again, and the sink finds it decided. With the
+    query's id written into the metadata, the query goes on."""
     whole = json.loads((query.checkpoint / "metadata").read_text())
-    tear(query.checkpoint, "metadata", how)
+    if name.startswith("offsets"):
+        query.forget(LAST)
+    tear(query.checkpoint, name, how)
     found = stopped(query, life)
     assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-    assert '{"id":"QUERY ID"}' in found.hint
-    (query.checkpoint / "metadata").write_text(json.dumps({"id": whole["id"]}))
+    assert SAYS[name] in found.hint
+    if name == "metadata":
+        (query.checkpoint / name).write_text(json.dumps({"id": whole["id"]}))
+    else:
+        remove(query.checkpoint, name)
     query.run(life.frame())
 
 
@@ -217,41 +201,25 @@ def test_an_offset_log_that_is_gone(life, query):
     assert stopped(query, life).condition == "EOS_CHECKPOINT_BEHIND"
 
 
-def test_a_commit_of_a_micro_batch_whose_offsets_are_gone(life, query):
-    """The ledger does not know it. Spark runs the one before again, which would pass."""
-    there = query.checkpoint / "commits" / str(LAST + 1)
-    shutil.copy(query.checkpoint / "commits" / str(LAST), there)
-    found = stopped(query, life)
-    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-    assert f"micro-batch {LAST + 1} is in 'commits'" in found.message
-    there.unlink()
-    query.run(life.frame())
-
-
-def test_the_first_offsets_are_lost_where_spark_plans_them_anew(cluster, tmp_path):
-    """As Spark 4.1 does; newer versions do not start. At the next start, it would go on behind them."""
-    for log in ("offsets", "commits"):
-        (tmp_path / log).mkdir()
-    (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"t":{"0":5}}')
-    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "checkpointLocation": str(tmp_path)}
-    checked(sink_options(options))
-    (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
-    with pytest.raises(CheckpointError, match="lost") as caught:
-        checked(sink_options(options | {"ledger.begin": "1"}))
-    assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"
-
-
-def test_offsets_that_are_not_the_decided_ones(life, query):
-    """Planned anew by a start that was stopped, or of another backup than the commits: rows would be left out."""
-    file = query.checkpoint / "offsets" / str(LAST)
-    text = file.read_text()
-    tear(query.checkpoint, f"offsets/{LAST}", lambda data: data[:-3] + b"8}}")
-    write(life.cluster.bootstrap_servers, life.source, [(0, "late")])
-    life.values.append("late")
-    assert file.read_text() != text
-    found = stopped(query, life)
-    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
-    assert "decided" in found.message
-    file.write_text(text)
-    query.run(life.frame())
+def test_an_offset_log_that_is_torn_while_its_batch_runs(spark, cluster, sink, topic, view, tmp_path):
+    """The offsets that it should publish cannot be told: nothing is decided, and nothing stays open."""
+    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
+    write(cluster.bootstrap_servers, source, [(0, "a")])
+    query = sink(topic=out, offsets__group__id=group)
+    with armed(spark, "prepare.prepared=hold", tmp_path / "faults") as fault:
+        started = query.start(kafka_frame(spark, cluster, source))
+        fault.wait()
+        log = query.checkpoint / "offsets" / "1"
+        whole = log.read_bytes()
+        tear(query.checkpoint, "offsets/1", half)
+        fault.release()
+        text = ended_by(started, "EOS_CHECKPOINT_DAMAGED")
+    assert "offsets/1" in text
+    assert "backup" in text
+    assert view.values(out) == []
+    assert view.group(group, source) == {(source, 0): 0}
+    wait_for(lambda: not view.held(out), "the abort")
+    log.write_bytes(whole)
+    query.run(kafka_frame(spark, cluster, source))
+    assert view.values(out) == ["a"]
+    assert view.group(group, source) == view.ends(source)

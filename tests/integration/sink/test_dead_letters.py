@@ -109,30 +109,24 @@ def test_a_run_that_dies_with_dead_letters(faults, files, sink, topic, view, let
 
 
 def test_topics_by_column_and_headers(files, sink, topic, view, letters):
-    """Each row's own topic counts; a letter has the row's headers, key and timestamp."""
-    small, large = topic(max_message_bytes=LIMIT), topic()
+    """Each row's own topic counts; a letter has the row's headers, key and timestamp. A compacted topic refuses rows
+    without keys, whatever their size."""
+    small, large, compacted = topic(max_message_bytes=LIMIT), topic(), topic(**{"cleanup.policy": "compact"})
     schema = (
         "key string, value string, topic string, timestamp timestamp, headers array<struct<key:string,value:binary>>"
     )
     own = [{"key": "own", "value": b"1"}]
     rows = [("k", f"{name[:6]}{LARGE}", name, None, own) for name in (small, large)]
+    rows += [(key, f"of {key}", compacted, None, own) for key in ("k", None)]
     sink(deadLetters__topic=letters).run(files(schema).add(rows).stream())
-    wait_for(lambda: view.held(small, large, letters) == {}, "the markers")
-    assert [row.topic for row in view.rows(small, large)] == [large]
-    (row,) = view.rows(letters)
-    assert (row.key, row.value) == (b"k", rows[0][1].encode())
-    assert dict(row.headers)["own"] == b"1"
-    assert dict(row.headers)["__streams.errors.exception"] == b"org.apache.kafka.common.errors.RecordTooLargeException"
-
-
-def test_rows_without_keys_for_a_compacted_topic(files, sink, topic, view, letters):
-    """Whatever their size."""
-    out = topic(**{"cleanup.policy": "compact"})
-    sink(topic=out, deadLetters__topic=letters).run(
-        files(ROWS).add([("k", "a", 0), (None, "b", 0), ("l", "c", 0)]).stream()
-    )
-    assert in_order(view, out) == {0: ["a", "c"]}
-    assert letters_of(view, letters) == {(out, 0): ["b"]}
+    wait_for(lambda: view.held(small, large, compacted, letters) == {}, "the markers")
+    assert [(row.topic, row.key) for row in view.rows(small, large, compacted)] == [(large, b"k"), (compacted, b"k")]
+    keyless, with_key = sorted(view.rows(letters), key=lambda row: row.key or b"")
+    assert (keyless.key, keyless.value) == (None, b"of None")
+    assert (with_key.key, with_key.value) == (b"k", rows[0][1].encode())
+    assert dict(keyless.headers)["own"] == dict(with_key.headers)["own"] == b"1"
+    why = dict(with_key.headers)["__streams.errors.exception"]
+    assert why == b"org.apache.kafka.common.errors.RecordTooLargeException"
 
 
 def test_rows_that_a_topic_would_delete_at_once(files, sink, topic, refused):
@@ -143,35 +137,3 @@ def test_rows_that_a_topic_would_delete_at_once(files, sink, topic, refused):
     source = files("value string, timestamp timestamp").add([("a", then), (LARGE, then)]).stream()
     query = sink(topic=out, deadLetters__topic=letters)
     refused(query, source, "EOS_ROWS_EXPIRED", out, letters, tasks=True, says=letters)
-
-
-def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
-    """Each before a task runs, with what to do: missing, compacted, no larger than others, the same as another."""
-    out, source = topic(), files(ROWS).add(some_rows()).stream()
-    compacted = topic(max_message_bytes=10_000_000, **{"cleanup.policy": "compact"})
-    for number, (letters, condition, says) in enumerate(
-        [
-            ("not-there", "EOS_TOPIC_MISSING", "not-there"),
-            (compacted, "EOS_DEAD_LETTER_TOPIC", "compacted"),
-            (topic(), "EOS_DEAD_LETTER_TOPIC", "--add-config max.message.bytes=1114124"),
-            (topic(max_message_bytes=10_000_000, min_insync_replicas=2), "", ""),
-            (out, "EOS_OPTION_CONFLICT", "'topic'"),
-            ("__spark_eos_ledger", "EOS_TOPIC_RESERVED", "begins with __spark_eos_"),
-        ]
-    ):
-        if condition:
-            refused(sink(f"q{number}", topic=out, deadLetters__topic=letters), source, condition, out, says=says)
-    strict = topic(min_insync_replicas=2)
-    query = sink("strict", topic=strict, deadLetters__topic=topic(max_message_bytes=10_000_000))
-    refused(query, source, "EOS_DEAD_LETTER_TOPIC", strict, says="lost more easily")
-
-
-def test_a_replay_under_another_limit_writes_nothing_again(files, sink, topic, view, letters):
-    """Where rows went is noted, not compared."""
-    out = topic(3, max_message_bytes=LIMIT)
-    query, source = sink(topic=out, deadLetters__topic=letters), files(ROWS).add(some_rows())
-    query.run(source.stream())
-    query.forget(0)
-    view.configure(out, max_message_bytes=1_000_000)
-    query.run(source.stream())
-    check(view, out, letters)

@@ -163,46 +163,6 @@ def test_an_error_that_the_function_swallows(point, decided, query, topics, tmp_
     assert len(swallowed) == 1
 
 
-@pytest.mark.parametrize(
-    ("first", "what"),
-    one_for_every_day("before any task", [(True, "topic"), (False, "stage"), (True, "plan"), (False, "option")]),
-)
-def test_an_error_before_any_task_of_the_write(what, first, query, topics):
-    """Spark makes no writer, or no task of it begins: the next write stops as well, in this start and in the next one.
-    Whether the sink has a head before, or not."""
-
-    def function(rows: DataFrame, batch: int) -> None:
-        if batch != int(not first):
-            return topics.write(rows, batch, 0, sink="s")
-        writer = spark_eos.batch_writer(broken(rows), batch, sink="s").option("kafka.bootstrap.servers", topics.servers)
-        topic = "there-is-none" if what == "topic" else topics.names[0]
-        options = {"transaction.timeout.ms": "none"} if what == "option" else {}
-        try:
-            writer.option("topic", topic).options(**options).save()
-        except Exception as error:
-            swallowed.append(error)
-        return None
-
-    def broken(rows: DataFrame) -> DataFrame:
-        if what == "plan":
-            return rows.selectExpr("value AS Value")
-        if what == "stage":
-            return rows.selectExpr(
-                "if(value IS NOT NULL, raise_error('upstream is down'), value) AS value"
-            ).repartition(2)
-        return rows
-
-    swallowed: list[Exception] = []
-    q = query(function)
-    for value in "abcd":
-        q.feed(value)
-    for _ in range(2):
-        found = q.fails("EOS_WRITE_LEFT_BEHIND")
-        assert f"The write of micro-batch {int(not first)} failed, and was not repeated" in found.message
-    assert topics.there(0) == ([] if first else ["a"])
-    assert len(swallowed) == 1
-
-
 def test_a_write_that_is_tried_again_in_its_micro_batch(query, topics):
     """By the function, or by the next start when the function has raised."""
 

@@ -1,4 +1,4 @@
-"""Kafka 3.9, where transaction.version is 0: what the sink relies on there, what it refuses, and a kill."""
+"""Kafka 3.9, where transaction.version is 0: what the sink relies on there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import astuple
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from spark_eos.errors import KafkaError, Unclear
 from spark_eos.kafka.codes import OK, Code
@@ -23,14 +22,11 @@ from spark_eos.kafka.transactions import PLAIN_END
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.task import check_begins
-from spark_eos.sink.brokers import check_brokers
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView, open_view
 from tests.support.kills.scene import topics_of
 from tests.support.queries.transactions import LIFE_MS
-from tests.support.waiting import TIMEOUT, wait_for
-
-VERIFICATION = "transaction.partition.verification.enable"
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +79,6 @@ def write(producer: ArrowProducer, topic: str, *values: str, partition: int = 0)
 def described(client: BrokerClient, own: Pair) -> tuple[str, int]:
     (state,) = describe_transactions(client, [own.id])
     return state.transaction_state, state.producer_epoch
-
-
-# What is relied on
 
 
 def test_a_commit_leaves_the_epoch_and_an_addition_begins_again(producer, client, end, out, old_view):
@@ -142,34 +135,3 @@ def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out)
     assert coordinator.is_first(Pair(own.id, own.producer_id, own.epoch + 1), out, 0, 0) is False
     producer.abort()
     producer.close()
-
-
-# What is refused
-
-
-def test_brokers_that_verify_nothing(kafka, old_view):
-    """A batch that comes late would hang for ever; with the setting that prevents it, by which the check passes."""
-    check_brokers(broker_client(kafka), two_phase=False)
-    alter(old_view, AlterConfigOpType.SET)
-    try:
-        wait_for(lambda: refused(kafka), "the setting")
-        with pytest.raises(KafkaError, match=f"{VERIFICATION}=true: 0") as caught:
-            check_brokers(broker_client(kafka), two_phase=False)
-        assert caught.value.condition == "EOS_BROKER_UNSUITABLE"
-    finally:
-        alter(old_view, AlterConfigOpType.DELETE)
-    wait_for(lambda: not refused(kafka), "the setting")
-
-
-def refused(kafka: KafkaProperties) -> bool:
-    try:
-        check_brokers(broker_client(kafka), two_phase=False)
-    except KafkaError:
-        return True
-    return False
-
-
-def alter(view: KafkaView, operation: AlterConfigOpType) -> None:
-    entry = ConfigEntry(VERIFICATION, "false", incremental_operation=operation)
-    broker = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
-    view.admin.incremental_alter_configs([broker])[broker].result(TIMEOUT)

@@ -9,12 +9,13 @@ import datetime
 import uuid
 from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.judges.kafka_view import KafkaView, write
-from tests.support.queries.sink_queries import Sink, ended_by
+from tests.support.queries.sink_queries import Sink, ended_by, kafka_frame
 from tests.support.spark.session_faults import armed
 from tests.support.spark.spark_versions import needs_admission_control
 from tests.support.waiting import TIMEOUT, wait_for
@@ -56,14 +57,6 @@ def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
     assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
 
 
-def test_order_within_a_partition_is_the_order_of_the_task(files, sink, topic, view):
-    """Over many Arrow batches."""
-    out = topic()
-    values = [f"{i:05d}" for i in range(25_000)]
-    sink(topic=out).run(files().add(values).stream())
-    assert view.values(out) == values
-
-
 def test_complete_mode_writes_the_whole_result_for_each_batch(files, sink, topic, view):
     """After a shuffle, from state that Spark keeps."""
     out = topic()
@@ -76,6 +69,16 @@ def test_complete_mode_writes_the_whole_result_for_each_batch(files, sink, topic
         query.run(source.add(rows).stream() and counted, "complete")
         results.append({row.key: row.value for row in view.rows(out) if row.offset >= before})
     assert results == [{b"a": b"2", b"b": b"1"}, {b"a": b"2", b"b": b"2", b"c": b"1"}]
+
+
+def test_a_query_keeps_the_partitioner_that_it_began_with(files, sink, topic, view):
+    """As one from before murmur2 was the default: rows of a key that has a partition do not go to another one."""
+    out, keys = topic(4), [f"key {i}".encode() for i in range(40)]
+    source = files("key binary, value string")
+    sink(topic=out, kafka__partitioner="consistent_random").run(source.add([(key, "v") for key in keys]).stream())
+    sink(topic=out).run(source.add([(key, "w") for key in keys]).stream())  # the same checkpoint
+    assert sorted({(row.key, row.partition) for row in view.rows(out)}) == sorted((k, crc32(k) % 4) for k in keys)
+    assert len(view.rows(out)) == 80
 
 
 # Sources, triggers, tasks
@@ -119,14 +122,9 @@ def test_offsets_and_rows_become_durable_by_one_decision(spark, cluster, sink, t
     write(cluster.bootstrap_servers, source, [(0, "a"), (1, "b"), (1, "c")])
     query = sink(topic=out, offsets__group__id=group)
 
-    def frame() -> DataFrame:
-        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": source}
-        stream = spark.readStream.format("eos-kafka").options(**options, startingOffsets="earliest").load()
-        return stream.select("value")
-
     # Micro-batch 0 only notes where the source begins.
     with armed(spark, "commit.verified=hold@2, commit.decided=hold@2", tmp_path / "faults") as before:
-        started = query.start(frame())
+        started = query.start(kafka_frame(spark, cluster, source))
         before.wait()
         assert view.group(group, source) == {(source, 0): 0, (source, 1): 0}
         after = before.other("commit.decided")
@@ -188,6 +186,22 @@ def test_a_decided_transaction_that_is_lost_is_repaired_from_the_replay(spark, f
 
 
 # Failure and abort
+
+
+@pytest.mark.parametrize(
+    ("topic_of_row", "condition", "says"),
+    [(None, "EOS_ROW_INVALID", "which has 2"), ("no-such-topic", "EOS_TOPIC_MISSING", "no-such-topic")],
+)
+def test_a_row_that_cannot_be_written(topic_of_row, condition, says, files, sink, topic, refused, view):
+    """Only the rows know it. The batch's other rows are aborted; without the row the replay is clean."""
+    out = topic(2)
+    good = [("a", out, 0)] * 5
+    source = files("value string, topic string, partition int").add(good, [*good, ("b", topic_of_row or out, 7)])
+    query = sink()
+    refused(query, source.stream(), condition, out, tasks=True, says=says)
+    assert "no-such-topic" not in view.admin.list_topics(timeout=TIMEOUT).topics
+    query.run(source.stream().where("value = 'a'"))
+    assert view.values(out) == ["a"] * 10
 
 
 @pytest.mark.parametrize(("point", "tasks"), [("prepare.wrote", 6), ("prepare.flushed", 3)])

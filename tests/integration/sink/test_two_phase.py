@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import EosError
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.names import ledger_name
 from tests.support.judges.kafka_view import write
-from tests.support.models.open_query import checked, session_of
+from tests.support.models.open_query import session_of
 from tests.support.queries.sink_queries import Sink, kafka_frame
 
 ON = {"transaction.two.phase.commit": "true"}
@@ -45,11 +43,3 @@ def test_a_querys_transactions_never_expire_but_its_ledgers_do(guarded, spark, o
     described = own.coordinator.describe([written.pair.id, ledger])
     assert not described[written.pair.id].expires
     assert described[ledger].timeout_ms == 10_000
-
-
-def test_the_brokers_longest_timeout_is_no_limit(guarded, out):
-    """For what never expires, the option says only how long a row may wait."""
-    options = options_of(guarded.cluster, out, **{"transaction.timeout.ms": "100000000"})
-    assert checked(options).transaction_timeout_ms == 100_000_000
-    with pytest.raises(EosError, match="EOS_TRANSACTION_TIMEOUT_TOO_LONG"):
-        checked(replace(options, two_phase=False))

@@ -33,17 +33,17 @@ def session_of(options: SinkOptions, query: str) -> Session:
 class Opening:
     """Of one query. ``given`` are options of the sink, ``topic`` among them."""
 
-    def __init__(self, given: Mapping[str, str], query: str | None = None) -> None:
+    def __init__(self, given: Mapping[str, str]) -> None:
         options = sink_options(given)
         columns = check_columns(StructType().add("value", StringType()), given["topic"])
-        self.query = query or str(uuid.uuid4())
+        self.query = str(uuid.uuid4())
         self._client = broker_client(options.kafka)
         self._job = SinkJob(options, checked(options), SparkRows(columns))
         self.session = session_of(options, self.query)
 
-    def open(self, run: str, partition: int, batch: int = 0) -> str:
-        """By the task of a partition; the run that has the query after that."""
-        own = Identity(self.query, run, batch=batch, partition=partition, attempt=0)
+    def open(self, run: str) -> str:
+        """By the first task of the first micro-batch; the run that has the query after that."""
+        own = Identity(self.query, run, batch=0, partition=0, attempt=0)
         return task.Task.for_job(self._client, self._job, own).open().run
 
     def write(self, run: str, values: Sequence[str]) -> TaskReport:
@@ -51,10 +51,3 @@ class Opening:
         batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
         own = Identity(self.query, run, batch=0, partition=0, attempt=0)
         return task.run_task(task.Task.for_job(self._client, self._job, own), iter([batch]))
-
-    @property
-    def run(self) -> str:
-        """Which run has the query."""
-        head = self.session.ports.ledger.read()
-        assert head is not None
-        return head.run

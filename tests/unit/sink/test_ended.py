@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -14,6 +15,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SinkOptions
 from spark_eos.sink import ended
 from spark_eos.sink.ended import check_end, remember
+from spark_eos.spark.reasons import Reason
 
 OPTIONS = SinkOptions(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}), topic="t")
 MISSING = ProtocolStop("EOS_ROWS_MISSING", "Rows are missing.", hint="Write them.")
@@ -111,3 +113,14 @@ def test_whoever_runs_a_query_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
         restarts.run(start, stop=lambda: stops)
     assert begun == ["started", "stopped"][: 1 + stops]
+
+
+@pytest.mark.parametrize("why", [Reason("EOS_X", "", "", False), None], ids=["needs somebody", "unknown"])
+def test_an_error_after_which_no_restart_helps_is_raised_at_once(why: Reason | None):
+    """Of two runs of a query, the one that was replaced must not come back; what is not known is left to a person."""
+
+    def start() -> Any:
+        raise MISSING
+
+    with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
+        restarts.run(start, explain=lambda _: why, on_restart=lambda restart: pytest.fail(str(restart)))

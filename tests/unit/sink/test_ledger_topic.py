@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.record_forms import OwnTopic
@@ -35,6 +38,41 @@ def test_a_ledger_less_durable_than_the_coordinators_state(replicas, in_sync, br
     warnings = less_durable("ledger", replicas, in_sync, brokers)
     assert len(warnings) == bool(said)
     assert all(text in warnings[0] for text in said)
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "2"), (5, 3, "2")])
+def test_a_ledger_of_a_user_who_may_not_read_the_brokers_settings(monkeypatch, brokers, replicas, in_sync):
+    """It is as durable as Kafka's defaults make the coordinators' state, but has no more replicas than there can be."""
+    made: list[tuple[int, str]] = []
+
+    def create(client: object, topic: str, partitions: int, replication: int, config: dict[str, str]) -> str:
+        made.append((replication, config["min.insync.replicas"]))
+        return "not allowed"
+
+    monkeypatch.setattr(ledger_topic, "describe_topics", lambda *_, **__: {})
+    monkeypatch.setattr(ledger_topic, "create_topic", create)
+    client: Any = SimpleNamespace(brokers=lambda: list(range(brokers)))
+    with pytest.raises(LedgerError, match=r"EOS_LEDGER_NOT_CREATED.*not allowed"):
+        ledger_topic.ledger_partitions(client, "ledger", None)
+    assert made == [(replicas, in_sync)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("cleanup.policy", "delete", "decisions would be deleted"),
+        ("cleanup.policy", "compact,delete", "decisions would be deleted"),
+        ("unclean.leader.election.enable", "true", "a new leader may lack decisions"),
+    ],
+)
+def test_a_ledger_that_may_lose_decisions(monkeypatch, setting, value, says):
+    """Rows of a decision that is lost would be written again."""
+    config = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"} | {setting: value}
+    monkeypatch.setattr(ledger_topic, "topic_config", lambda *_: config)
+    client: Any = None
+    with pytest.raises(LedgerError, match=rf"EOS_LEDGER_UNSUITABLE.*{says}") as caught:
+        ledger_topic.check_ledger(client, "ledger", None)
+    assert "kafka-configs.sh" in caught.value.hint
 
 
 ID = str(uuid.uuid4()).encode()

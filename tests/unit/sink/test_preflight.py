@@ -9,11 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import EosError, OptionError
+from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.head import Decision, Head
 from spark_eos.sink import preflight as module
 from spark_eos.sink.preflight import preflight, transaction_timeout
 
@@ -24,7 +27,7 @@ CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked: the cluster's settings, and whether a query's predecessors have finished."""
     calls: list[str] = []
-    for name in ("check_output", "check_brokers", "check_dead_letters", "_check_ids"):
+    for name in ("check_output", "check_brokers", "check_dead_letters", "check_group", "_check_ids"):
         monkeypatch.setattr(module, name, lambda *_, **__: 0)
     monkeypatch.setattr(module, "broker_config", lambda *_: calls.append("cluster"))
     monkeypatch.setattr(module, "ledger_partitions", lambda *_: 8)
@@ -61,6 +64,95 @@ def test_a_store_that_cannot_be_read_is_tried_once_in_a_while(
         preflight(CLIENT, options_at("viewfs://odd/there/tried-once"))
     assert asked == ["cluster"] and len(opened) == 1
     assert [record for record in caplog.records if "The query continues" in record.getMessage()]
+
+
+class Started:
+    """The driver's checks of a query with offsets.group.id, whose checkpoint and head are as they are put here."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._folder, self.head = folder, None
+        patch.setattr(module, "KafkaLedger", lambda *_: SimpleNamespace(read=lambda: self.head))
+        patch.setattr(module, "cluster_id", lambda _: "here")
+        patch.setattr(module, "describe_topics", lambda *_, **__: {"t": Topic("id", 1, internal=False)})
+
+    def check(self, offsets: list[str], commits: int, head: Head | None, begin: int | None = None) -> str | None:
+        """The entry of the error, if any. ``offsets``: lines of the micro-batches from 0 on; ``commits``: of how many
+        of them are in the commit log."""
+        self.head = head
+        (self._folder / "metadata").write_text(json.dumps({"id": "query"}))
+        for log, lines in (("offsets", offsets), ("commits", [""] * commits)):
+            (self._folder / log).mkdir()
+            for batch, line in enumerate(lines):
+                (self._folder / log / str(batch)).write_text(f"v1\n{{}}\n{line}")
+        try:
+            preflight(CLIENT, replace(options_at(self._folder), group_id="g", ledger_begin=begin))
+        except EosError as error:
+            return error.entry
+        return None
+
+
+@pytest.fixture
+def started(asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
+    return Started(monkeypatch, tmp_path)
+
+
+def head_of(offsets: str | None, batch: int = 0, driver: str = "") -> Head:
+    """Of a query that has decided this micro-batch, and with it the group's offsets."""
+    ends = None if offsets is None else json.loads(offsets)
+    return Head("r", 1, (), 5, Decision.without_rows(batch, ends, DEFAULT_PARTITIONER, "g"), driver)
+
+
+END, LATER = '{"t":{"0":5}}', '{"t":{"0":8}}'
+HERE = '{"#cluster":{"id":"here"},"#ids":{"t":"id"},"t":{"0":5}}'
+ANEW, THERE = HERE.replace('"t":"id"', '"t":"another"'), HERE.replace("here", "there")
+UNNOTED = '{"#ids":{"t":"another"},"t":{"0":5}}'
+OF_ANOTHER = "EOS_OPTION_CONFLICT.group_of_other_cluster"
+
+
+@pytest.mark.parametrize(
+    ("line", "known", "entry"),
+    [
+        (HERE, False, None),
+        (THERE, False, OF_ANOTHER),
+        (THERE, True, OF_ANOTHER),
+        (UNNOTED, False, OF_ANOTHER),
+        (UNNOTED, True, None),
+        (UNNOTED.replace("another", "id"), False, None),
+        (ANEW, True, None),
+        ('{"#group":{"id":"g"},"t":{"0":5}}', False, "EOS_OPTION_CONFLICT.group_of_both"),
+    ],
+)
+def test_a_group_that_does_not_get_the_offsets(started: Started, line: str, known: bool, entry: str | None):
+    """Of another cluster's topic, which mean nothing here, whether the offset log notes clusters or not; but a topic
+    that was created anew keeps its group. And a group of the source is a report of what is done."""
+    assert started.check([END, line] if known else [line], known, head_of(None) if known else None) == entry
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commits", "head", "begin", "entry"),
+    [
+        ([END, LATER], 1, head_of(END), None, None),
+        ([END, LATER], 1, head_of(LATER), None, "EOS_CHECKPOINT_DAMAGED.file"),
+        ([END], 1, head_of(END), None, "EOS_CHECKPOINT_DAMAGED.file"),
+        ([END], 1, None, 1, "EOS_CHECKPOINT_DAMAGED.file"),
+        ([END], 1, head_of(END, batch=1), None, None),
+        ([END, LATER], 1, None, None, "EOS_LEDGER_HEAD_MISSING"),
+        ([END, LATER], 1, None, 1, None),
+    ],
+    ids=["whole", "other offsets", "lost offsets", "lost with the ledger", "behind", "no head", "begun anew"],
+)
+def test_logs_of_a_checkpoint_fit_the_head(started: Started, offsets, commits, head, begin, entry):
+    """Spark 4.1 plans lost offsets anew, and would go on behind them at the next start. What is behind the head is left
+    to the first task, which says where that ended."""
+    assert started.check(offsets, commits, head, begin) == entry
+
+
+@pytest.mark.parametrize("driver", ["", "another application's"])
+def test_a_beginning_that_is_still_set_is_told_in_a_later_application(started: Started, driver: str, caplog):
+    """On the driver. The application that needs the option is not told."""
+    assert started.check([END], 0, head_of(END, batch=5, driver=driver), 5) is None
+    said = "query=query is in its ledger already: option 'ledger.begin' (5) has no effect any more, and can be removed."
+    assert (said in caplog.messages) == bool(driver)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from spark_eos.base.metrics_events import Events
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import OptionError, ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SinkOptions
+from spark_eos.options.writes import write_options
 from spark_eos.protocol.head import Pair, Probe, Written
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.sink import commit
@@ -60,3 +61,19 @@ def test_what_was_decided_before_the_commit_failed_is_not_told_as_aborted(monkey
     for _ in range(2):
         writer(Told("there")).abort(messages, 7)
     assert told == [("aborted", 3), ("aborted", 1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "entry"),
+    [
+        ({"offsets.group.id": "g"}, "EOS_OPTION_UNSUPPORTED"),
+        ({"transaction.two.phase.commit": "true"}, "EOS_OPTION_MISSING"),
+        ({"job_id": "x"}, "EOS_OPTION_UNKNOWN"),
+        ({"ledger.topic": "t"}, "EOS_OPTION_CONFLICT.same_topic"),
+    ],
+)
+def test_options_that_a_batch_write_cannot_have(given, entry):
+    """It has no offsets, nobody could finish what never expires without a name, and a ledger needs its own topic."""
+    with pytest.raises(OptionError) as caught:
+        write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | given)
+    assert caught.value.entry.startswith(entry)
