@@ -6,9 +6,6 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from pyspark.errors import PySparkException
-
-import spark_eos
 
 
 @pytest.fixture
@@ -50,25 +47,3 @@ def test_a_topic_is_a_table(cluster, spark, topic, view, names, tmp_path):
     )
     query.awaitTermination()
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == 4
-
-
-@pytest.mark.parametrize(
-    ("statement", "condition"),
-    [
-        (
-            "CREATE TABLE {0} USING `eos-kafka` OPTIONS ({options}, topic 't') AS SELECT X'00' AS value",
-            "EOS_OPTION_MISSING",
-        ),
-        ("CREATE TABLE {0} USING `eos-kafka` OPTIONS ({options}, subscribee 't')", "EOS_OPTION_UNKNOWN"),
-        (
-            "CREATE TABLE {0} USING `eos-kafka` OPTIONS ({options}, topic 't', 'kafka.sasl.password' 'x')",
-            "EOS_TABLE_SECRET",
-        ),
-    ],
-)
-def test_what_spark_does_not_pass_on_is_said(cluster, spark, names, statement, condition):
-    """By name, with the way that there is."""
-    options = f"'kafka.bootstrap.servers' '{cluster.bootstrap_servers}'"
-    with pytest.raises(PySparkException) as caught:
-        spark.sql(statement.format(*names, options=options))
-    assert spark_eos.reason(caught.value).condition == condition
