@@ -15,7 +15,6 @@ NOT_DOUBLED = "no row is taken twice"
 IN_ORDER = "rows of a partition keep their order"
 TRUE_LOSSES = "a loss that is reported is one"
 PINNED = "a pinned run takes no row that came later"
-LIMITED = "a micro-batch keeps to its limit"
 ARRIVES = "a query that is left alone catches up"
 BY_NAME = "a stop has a name, and a start after it helps"
 

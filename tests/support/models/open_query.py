@@ -1,4 +1,4 @@
-"""A query of which tasks open runs, and write, without Spark."""
+"""A query of which tasks write, without Spark."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ class Opening:
         self._client = broker_client(options.kafka)
         self._job = SinkJob(options, checked(options), SparkRows(columns))
         self.session = session_of(options, self.query)
-
-    def open(self, run: str) -> str:
-        """By the first task of the first micro-batch; the run that has the query after that."""
-        own = Identity(self.query, run, batch=0, partition=0, attempt=0)
-        return task.Task.for_job(self._client, self._job, own).open().run
 
     def write(self, run: str, values: Sequence[str]) -> TaskReport:
         """By the first task of the first micro-batch, which leaves its transaction open."""
