@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 from confluent_kafka import Message
 
 from spark_eos.base.topic_partition import TopicPartition
@@ -22,12 +24,16 @@ def place_of(message: Message) -> TopicPartition:
     return topic, partition
 
 
+#: Unlike a call in Python that has run often, it looks whether an error was left behind the result.
+_headers = methodcaller("headers")
+
+
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     """Return the headers in their order; names may repeat. librdkafka cuts a name at a NUL. Raises KafkaError
     (EOS_SOURCE_HEADER_KEY) for a name that is not UTF-8."""
     try:
-        given = message.headers()
+        given = _headers(message)
     except (SystemError, UnicodeError):
         topic, partition = place_of(message)
         raise stop("EOS_SOURCE_HEADER_KEY", topic=topic, partition=partition, offset=offset_of(message)) from None
-    return given or []  # type: ignore[return-value]  # the same type serves for a producer's input
+    return given or []
