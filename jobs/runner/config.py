@@ -67,6 +67,8 @@ def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str
         return model.model_validate(_filled_in(_parsed(_text_of(Path(path))), environ, iter(range(_MOST_VALUES))))
     except ValidationError as error:
         raise in_file(_invalid(error, model), path) from None
+    except RecursionError:
+        raise in_file(_unreadable("It is not a config file: it is nested too deeply."), path) from None
     except (ConfigError, OptionError) as error:
         raise in_file(error, path) from None
 
@@ -117,8 +119,6 @@ def _parsed(text: str) -> object:
         raise _unreadable(f"{where} not valid YAML: {why}.") from None
     except yaml.YAMLError:
         raise _unreadable("It is not valid YAML: it has a character that is not allowed.") from None
-    except RecursionError:
-        raise _unreadable("It is not a config file: it is nested too deeply.") from None
     if data is None:
         raise _unreadable("It is empty.")
     return data

@@ -26,8 +26,8 @@ DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
 #: The line before an exception of Java that Py4J has brought to Python: it only names the called method.
 _CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .+\n: ", re.MULTILINE)
-#: What Py4J says of a method or class that the JVM does not have.
-_REFUSED = re.compile(r"\. Trace:\n| does not exist in the JVM$")
+#: Py4J says this of a method that the JVM does not have.
+_REFUSED = re.compile(r"\. Trace:\n")
 _STOP_POLL_S = 0.5
 
 

@@ -97,8 +97,11 @@ def verify(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it removes the rows on disk, as Ctrl-C does
     try:
         return print_answer(output, answer)
-    except (TyperException, BrokenPipeError):
+    except TyperException:
         raise
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads on, as in `spark_eos.cli.app`
+        return 2
     except Exception:  # with the exit code 1, it would be a verdict
         traceback.print_exc()
         return 2

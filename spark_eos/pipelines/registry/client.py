@@ -36,6 +36,8 @@ T = TypeVar("T")
 _RETRIES = 1
 #: Seconds for which an unknown schema is not looked up again.
 _UNKNOWN_S = 30.0
+#: Confluent's code for a subject that the user may not read.
+_DENIED = 40301
 #: The most unknown schemas that are noted: bytes that begin with 0 by chance seem to have another one each time.
 _MOST_UNKNOWN = 10_000
 #: Seconds for which a reader's schema that was there counts as there when another one is unknown.
@@ -255,10 +257,10 @@ def _new_client(settings: RegistrySettings) -> SchemaRegistryClient:
 
 def _is_of_one(error: EosError, name: int | str) -> bool:
     """Tell whether an error may be about this schema alone: something that it refers to is gone, the user may not see
-    it, or the registry has no GUIDs, and answers as if their address were wrong."""
+    it, by Confluent's code, or the registry has no GUIDs, so that their address is wrong."""
     if error.condition == "EOS_REGISTRY_ANSWER":
-        return isinstance(name, str)
-    return error.condition == "EOS_REGISTRY_NOT_FOUND" or error.parameters.get("why") == "HTTP 403"
+        return isinstance(name, str) and error.parameters.get("status") in (404, 405)
+    return error.condition == "EOS_REGISTRY_NOT_FOUND" or error.parameters.get("code") == _DENIED
 
 
 def _are_numbers(*values: object) -> bool:
@@ -303,7 +305,7 @@ def _error_of(error: BaseException, settings: RegistrySettings, subject: str) ->
 def _refusal(status: int, code: int | None, reason: str, registry: str, subject: str) -> EosError:
     """Return the error for an HTTP status that is not a success, with Confluent's ``code`` if there is one."""
     if status in (401, 403):
-        return stop("EOS_REGISTRY_UNAUTHORIZED", registry=registry, why=f"HTTP {status}")
+        return stop("EOS_REGISTRY_UNAUTHORIZED", registry=registry, why=f"HTTP {status}", code=code)
     if status >= 500 or status in _SLOW_DOWN:
         return stop("EOS_REGISTRY_UNREACHABLE", registry=registry, reason=reason)
     if status in (404, 422) and code in _MISSING:
@@ -313,7 +315,7 @@ def _refusal(status: int, code: int | None, reason: str, registry: str, subject:
     if status == 422 and subject:
         lacks = "permitted" if code in _NOT_PERMITTED else "valid"
         return stop("EOS_REGISTRY_INCOMPATIBLE", subject=subject, registry=registry, reason=reason, what=lacks)
-    return stop("EOS_REGISTRY_ANSWER", registry=registry, reason=reason)
+    return stop("EOS_REGISTRY_ANSWER", registry=registry, reason=reason, status=status)
 
 
 def _hidden(error: BaseException, settings: RegistrySettings) -> str:

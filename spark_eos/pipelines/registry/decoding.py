@@ -129,7 +129,7 @@ class _Decoders:
         return self._by_writer[key]
 
 
-_UNKNOWN = "the registry does not know"
+_UNKNOWN = "the registry does not show"
 
 
 def _groups(writer: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

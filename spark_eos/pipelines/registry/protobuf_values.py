@@ -169,7 +169,9 @@ class ProtobufWriter(_Message):
             unfit = dict.fromkeys(self._rule_breakers(given), _RULES) | unfit
         batch = pa.RecordBatch.from_pydict(given)  # without rows where the message has no fields
         messages = (
-            self._handler.record_batch_to_array(batch).cast(pa.binary()) if given else pa.array([b""] * len(rows))
+            self._handler.record_batch_to_array(batch).cast(pa.binary())
+            if given
+            else pa.array([b""] * len(rows), pa.binary())
         )
         back = self._handler.array_to_record_batch(messages)
         there = np.asarray(pc.is_valid(rows))

@@ -56,9 +56,11 @@ def with_class_archive(runtime: Runtime, train: Callable[[Path], None]) -> Runti
     `train(file)` runs a broker that writes the archive when it ends. A JVM that cannot do that is used without, and so
     is a cache that cannot be written.
     """
-    # Not by their times, which a copy of the cache, as in an image, need not keep.
-    jars = [(jar, Path(jar).stat().st_size) for jar in runtime.classpath.split(os.pathsep)]
-    # The JVM itself silently refuses an archive that was made by another JVM or from other jars.
+    # The JVM itself silently refuses an archive that was made by another JVM or from other jars, by size and time, of
+    # which copies may lose the fractions of seconds.
+    jars = [
+        (jar, int(Path(jar).stat().st_mtime), Path(jar).stat().st_size) for jar in runtime.classpath.split(os.pathsep)
+    ]
     name = f"kafka-classes-{digest(find_java().build, runtime.java, jars)}"
     try:
         files = stored(name, lambda folder: train(folder / _TRAINED))

@@ -66,6 +66,7 @@ class _Sides:
         self._input = {topic: range(counts[topic]) for topic in comparison.inputs}
         self._output = {topic: range(counts[topic]) for topic in comparison.outputs}
         self._warnings: list[str] = []
+        self._without: set[tuple[str, int]] = set()  # partitions of which the group has no offset
 
     def take(self) -> VerifiedBounds:
         comparison, query = self._question, self._question.query
@@ -87,8 +88,12 @@ class _Sides:
         due = tuple(before[p.topic][p.partition] for p in inputs)
         done = tuple(after[p.topic][p.partition] for p in inputs) if after is not None else None
         self._warnings += _warnings(comparison, inputs, outputs, due)
+        without = [str(p) for p in inputs if p.end > p.begin and (p.topic, p.partition) in self._without]
+        if without:
+            named = ", ".join(without)
+            self._warnings.append(f"the group {comparison.group} has no offset of {named}: none of their rows is due")
         for topic in self._all.compacted([*self._input, *self._output]):
-            fault = "unknown" if topic in self._input else "lost"
+            fault = "unknown, doubled or reordered" if topic in self._input else "lost"
             self._warnings.append(f"{topic} is compacted: rows that it has no longer count as {fault}")
         return VerifiedBounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)), table)
 
@@ -131,12 +136,7 @@ class _Sides:
                 return None
         if not committed:
             raise stop("EOS_VERIFY_IMPOSSIBLE.group_empty", group=group, input=", ".join(self._input))
-        self._warnings += [
-            f"the group {group} has no offset of {topic}-{p}: none of its rows is due"
-            for topic, numbers in self._input.items()
-            for p in numbers
-            if p not in committed.get(topic, {})
-        ]
+        self._without = {(t, p) for t, of in self._input.items() for p in of if p not in committed.get(t, {})}
         return {topic: dict.fromkeys(of, 0) | committed.get(topic, {}) for topic, of in self._input.items()}
 
 

@@ -4,7 +4,7 @@ A row of the input and a row of the output are a *pair* if they have the same id
 with the first, the second with the second, in the order of topics, partitions and offsets, but due rows come first,
 and where values are compared, rows with the same value. A row without a pair is lost if it is in the input; in the
 output it is doubled, aborted-visible or unknown. Rows of the input with the same id, and value where these are
-compared, cannot be told apart: they are counted, and have no order.
+compared, cannot be told apart: they are counted, and have no order if they are in several partitions.
 """
 
 from __future__ import annotations
@@ -140,7 +140,10 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
         )
     if "in_value" in both.column_names:
         findings.add("torn", both.filter(pc.not_equal(both["in_value"], both["out_value"])), "value differs")
-    return both.filter(both["in_alone"])
+    if not findings.shared:
+        return both
+    scattered = pa.concat_arrays([_scattered(sent), _scattered(got)])
+    return both.filter(pc.or_(both["in_alone"], pc.invert(pc.is_in(both["id"], scattered))))
 
 
 def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, findings: Findings) -> None:
@@ -206,6 +209,12 @@ def _marked(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     rows = rows.sort_by([(name, "ascending") for name in names]).combine_chunks()
     is_first = _changes(rows, names)
     return rows.append_column("alone", pc.and_(is_first, pa.concat_arrays([is_first[1:], pa.array([True])])))
+
+
+def _scattered(rows: pa.Table) -> pa.Array:
+    """Return the ids whose rows are in several partitions: pairs of these may be others than the ones that were."""
+    of_id = rows.group_by("id").aggregate([("partition", "min"), ("partition", "max")])
+    return of_id.filter(pc.not_equal(of_id["partition_min"], of_id["partition_max"]))["id"].combine_chunks()
 
 
 def _all_differ(rows: pa.Table) -> bool:

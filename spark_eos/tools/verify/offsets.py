@@ -83,7 +83,7 @@ class OffsetLookup:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         compacted = []
         for resource, answer in admin.describe_configs(resources, request_timeout=self._timeout_s).items():
-            with contextlib.suppress(KafkaException):
+            with contextlib.suppress(KafkaException, KeyError):
                 if "compact" in (answer.result()["cleanup.policy"].value or ""):
                     compacted.append(resource.name)
         return compacted

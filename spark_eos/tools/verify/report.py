@@ -123,7 +123,7 @@ def _shared(comparison: Comparison, rows: int) -> str:
     instead = "a unique id" if comparison.same_value else "--same-value or a unique id"
     return (
         f"{rows:,} rows of the input cannot be told from others: of these, a lost and a doubled one cancel out, and "
-        f"their order is not checked; use {instead}"
+        f"ones in several partitions have no order; use {instead}"
     )
 
 

@@ -24,9 +24,9 @@ class FakeRegistry:
     """``schemas``: the texts of JSON Schemas, by id; ``versions``: the id of each subject's one version; ``late``: how
     many questions about an id, behind the first ``prompt`` ones, are answered as if it were unknown, each when the next
     one has come, so that no task is done before another one asks; ``asked``: how often each id was asked for; ``more``:
-    what else is in each answer, or instead of what would be there; ``refused``: the status for ids that the user
-    may not see; ``deleted``: subjects that only a question for deleted ones finds; ``references``: by a schema's
-    id."""
+    what else is in each answer, or instead of what would be there; ``refused``: the status and Confluent's code for
+    ids that are not shown; ``deleted``: subjects that only a question for deleted ones finds; ``references``: by a
+    schema's id."""
 
     def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
         self.schemas, self.versions = dict(schemas), dict(versions)
@@ -34,7 +34,7 @@ class FakeRegistry:
         self.prompt: Counter[int] = Counter()
         self.asked: Counter[int] = Counter()
         self.more: dict[str, object] = {}
-        self.refused: dict[int, int] = {}
+        self.refused: dict[int, tuple[int, int]] = {}
         self.deleted: set[str] = set()
         self.references: dict[int, list[dict[str, object]]] = {}
         self._lock = threading.Lock()
@@ -95,8 +95,8 @@ class FakeRegistry:
         if late:
             wait_for(lambda: self.asked[id_] > number, f"the next question about schema {id_}")
         if id_ in self.refused:
-            status = self.refused[id_]
-            return status, {"error_code": 100 * status + 1, "message": "User is denied operation Read on Subject"}
+            status, code = self.refused[id_]
+            return status, {"error_code": code, "message": "User is denied operation Read on Subject"}
         if late or id_ not in self.schemas:
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return 200, self._schema(id_)

@@ -132,7 +132,8 @@ def test_an_alias_is_filled_in_once(read):
     assert config.sink["sasl.password"] == config.kafka["sasl.password"] == "$${x"
 
 
-#: Aliases of aliases: a million values in a few lines.
+#: Aliases of aliases: thousands of levels, and a million values, in a few lines.
+DEEP = ", ".join(["[&a0 [x]", *(f"&a{n + 1} {'[' * 40}*a{n}{']' * 40}" for n in range(60))]) + "]"
 LAUGHS = ", ".join(["[&a0 [x]", *(f"&a{n + 1} [{f'*a{n}, ' * 10}]" for n in range(6))]) + "]"
 
 
@@ -151,6 +152,7 @@ def test_names_of_spark_differ_in_capital_letters(read):
         ("availableNow", "{a: ${X}}", "UNREADABLE", ["Line 16 is not valid YAML: expected ',' or '}', but got '{'."]),
         ("trigger:", "? [a]\n: b\ntrigger:", "UNREADABLE", ["Line 16", "a key is not text"]),
         ("/tmp/checkpoint", LAUGHS, "UNREADABLE", ["too many values"]),
+        ("/tmp/checkpoint", DEEP, "UNREADABLE", ["nested too deeply"]),
         ("/tmp/checkpoint", "!secret x", "UNREADABLE", ["Line 15", "tags are not supported"]),
         ("/tmp/checkpoint", "${NOWHERE}", "INVALID_VALUE", ["'checkpoint' needs", "NOWHERE", "${NOWHERE:-default}"]),
         ("/tmp/checkpoint", "${1x}", "INVALID_VALUE", ["'checkpoint'", "does not begin a variable"]),

@@ -107,7 +107,11 @@ FAILURES = {
         1,
         "exit code 1",
     ),
-    "no class": (Py4JError("org.X does not exist in the JVM"), 1, "exit code 1"),
+    "none in mid-look": (
+        Py4JError("org.X does not exist in the JVM"),
+        75,
+        "exit code 75",
+    ),  # no answer is no class, too
     "none any more": (no_jvm(), 75, "exit code 75"),
     "user's": (ConnectionRefusedError("of the user's function"), 1, "exit code 1"),
     "Spark's own": (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),

@@ -98,7 +98,7 @@ def test_each_value_that_cannot_be_read_has_its_reason():
         3: "it was written with schema id 3, which does not fit: The value was written as AVRO, "
         "and would be read as JSON",
         4: "id is missing",
-        5: "the registry does not know schema id 9",
+        5: "the registry does not show schema id 9",
         6: wire.TOO_SHORT,
         7: wire.TOO_SHORT,
     }
@@ -166,9 +166,9 @@ def test_what_was_unknown_once_stays_so_while_a_range_is_read():
     """Its rows have to be the same when it is read again; the next range asks again."""
     registry, ids = Known(), UnknownIds()
     reading = Reading(registry)
-    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not know schema id 9"}
+    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not show schema id 9"}
     registry.schemas = WITH_NINE
-    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not know schema id 9"}
+    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not show schema id 9"}
     assert ids.names == ("9",)
     assert reading.decode(NINE).rows.to_pylist() == [{"id": 3}]
 
@@ -179,7 +179,7 @@ def test_what_is_noted_as_unknown_is_not_asked_for():
     reading = Reading(registry)
     for _ in range(2):
         found = reading.decode(NINE, unknown=UnknownIds({"9"}))
-        assert found.bad == {0: "the registry does not know schema id 9"}
+        assert found.bad == {0: "the registry does not show schema id 9"}
         assert registry.asked.count(9) <= 1
         reading.decode(NINE)
 

@@ -518,11 +518,10 @@ def test_a_writer_knows_its_place():
 
 
 def test_a_message_without_fields_is_written():
-    """As no bytes."""
-    rows = pa.array([{}, None], pa.struct([]))
-    assert ProtobufWriter(Schema("PROTOBUF", 'syntax = "proto3"; message M {}')).encode(rows, b"x").values == pa.array(
-        [b"x", None]
-    )
+    """As no bytes, in a batch of no rows, too."""
+    writer = ProtobufWriter(Schema("PROTOBUF", 'syntax = "proto3"; message M {}'))
+    for rows, values in (([{}, None], [b"x", None]), ([], [])):
+        assert writer.encode(pa.array(rows, pa.struct([])), b"x").values == pa.array(values, pa.binary())
 
 
 def test_a_row_that_a_message_cannot_hold_is_bad():

@@ -75,7 +75,9 @@ def naive(rows: Rows) -> dict[str, Counter]:
     for i, o in sorted(pairs, key=lambda pair: (pair[1].partition, pair[1].offset)):
         faults["early"][i.id] += rows.done is not None and i.offset >= rows.done[i.partition]
         faults["torn"][i.id] += rows.same_value and i.value != o.value
-        if shared(rows)[told_by(rows, i)] > 1:
+        if shared(rows)[told_by(rows, i)] > 1 and any(
+            len({row.partition for row in of[i.id]}) > 1 for of in (sent, got)
+        ):
             continue
         lane = (i.partition, o.partition, o.key if rows.order == "key" else None)
         if rows.order == "input-partition" or (rows.order == "key" and o.key is not None):
@@ -224,6 +226,14 @@ def test_rows_that_cannot_be_told_apart_are_counted_and_not_accused() -> None:
     assert (findings.counts, findings.shared, findings.pairs) == (dict.fromkeys(FAULTS, 0), 2, 4)
     findings = judged(Rows(sent, got[:2], [], (0, 2, 0), (0, 2, 0), same_value=False))
     assert (findings.counts, findings.waiting) == (dict.fromkeys(FAULTS, 0), 2)
+
+
+def test_rows_of_one_partition_that_cannot_be_told_apart_have_an_order() -> None:
+    """First with first is the only way in which they may have kept it."""
+    sent = [Row(id_, 0, n) for n, id_ in enumerate([b"a", b"b", b"a", b"b"])]
+    got = [Row(id_, 0, n) for n, id_ in enumerate([b"a", b"a", b"b", b"b"])]
+    findings = judged(Rows(sent, got, [], (4, 0, 0), None, same_value=False))
+    assert (findings.counts["reordered"], findings.shared) == (1, 4)
 
 
 def test_a_bucket_is_in_few_batches(tmp_path: Path) -> None:
