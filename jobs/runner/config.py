@@ -35,7 +35,8 @@ _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 #: Quoted parts of PyYAML's messages: a single character, one of its own names of tokens, or a text of the file.
 _QUOTED = re.compile(r"""(['"])(?:(?P<plain>.|<[a-z ]+>)|.*?)\1""")
-_MOST_VALUES = 100_000
+_MOST_VALUES, _MOST_LEVELS = 100_000, 100
+_TOO_DEEP = "It is not a config file: it is nested too deeply."
 _LIST = ("is not a list with a value in it", "Use [one, two].")
 _WHOLE_NUMBER = ("is not a whole number", "Use a whole number, without a unit.")
 _TRUE_OR_FALSE = ("is neither true nor false", "Use one of them.")
@@ -67,8 +68,6 @@ def load(path: str | os.PathLike[str], model: type[J], environ: Mapping[str, str
         return model.model_validate(_filled_in(_parsed(_text_of(Path(path))), environ, iter(range(_MOST_VALUES))))
     except ValidationError as error:
         raise in_file(_invalid(error, model), path) from None
-    except RecursionError:
-        raise in_file(_unreadable("It is not a config file: it is nested too deeply."), path) from None
     except (ConfigError, OptionError) as error:
         raise in_file(error, path) from None
 
@@ -119,6 +118,8 @@ def _parsed(text: str) -> object:
         raise _unreadable(f"{where} not valid YAML: {why}.") from None
     except yaml.YAMLError:
         raise _unreadable("It is not valid YAML: it has a character that is not allowed.") from None
+    except RecursionError:
+        raise _unreadable(_TOO_DEEP) from None
     if data is None:
         raise _unreadable("It is empty.")
     return data
@@ -133,6 +134,8 @@ def _filled_in(value: object, environ: Mapping[str, str], left: Iterator[int], p
     have, as aliases of aliases can be more than fit in memory. Raises ConfigError."""
     if next(left, None) is None:
         raise _unreadable("It is not a config file: it has too many values.")
+    if len(path) > _MOST_LEVELS:
+        raise _unreadable(_TOO_DEEP)
     if isinstance(value, str):
         return _encodable(_VARIABLE.sub(partial(_variable, path=path, environ=environ), value), path)
     if isinstance(value, dict):
