@@ -132,7 +132,7 @@ def test_avro_to_avro_with_dead_letters_for_each_way_to_fail(setting, transform)
     assert sorted(reasons) == [1, 2, 3, 5]
     assert reasons[3] == "it is negative"
     assert reasons[2].startswith("the value: ")
-    assert "does not know" in reasons[5]
+    assert "does not show" in reasons[5]
     (commit,) = (setting.folder / "checkpoint" / "commits").glob("1*")
     commit.unlink()
     (commit.parent / ".1.crc").unlink(missing_ok=True)
