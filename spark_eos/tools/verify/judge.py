@@ -129,7 +129,8 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
     sent = sent.append_column("waits", pc.greater_equal(sent["offset"], _limits(history.due, sent["partition"])))
     both, only_in, only_out = _pairs(sent, got, by_value=by_value)
     findings.pairs += both.num_rows
-    findings.shared += sent.num_rows - pc.sum(sent["alone"], min_count=0).as_py()
+    shared = sent.num_rows - pc.sum(sent["alone"], min_count=0).as_py()
+    findings.shared += shared
     lost = only_in.filter(pc.invert(only_in["in_waits"]))
     findings.add("lost", lost)
     findings.waiting += only_in.num_rows - lost.num_rows
@@ -140,7 +141,7 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
         )
     if "in_value" in both.column_names:
         findings.add("torn", both.filter(pc.not_equal(both["in_value"], both["out_value"])), "value differs")
-    if not findings.shared:
+    if not shared:
         return both
     scattered = pa.concat_arrays([_scattered(sent), _scattered(got)])
     return both.filter(pc.or_(both["in_alone"], pc.invert(pc.is_in(both["id"], scattered))))
