@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from spark_eos.base.printable import json_text, printable_lines
 from spark_eos.errors import EosError, invalid_option, option_twice, stop
@@ -287,13 +289,22 @@ def print_answer(
     output: Format, answering: Callable[[], Answer], *, failed: int = 2, paint: Callable[[str], str] = str
 ) -> int:
     """Print an answer, and return its exit code. An EosError goes to stderr, with JSON also to stdout as an object
-    ``error``; then the exit code is ``failed``. ``paint`` adds colours to the text in a terminal."""
+    ``error``, and any other error with its trace; then the exit code is ``failed``, as 1 would be an answer. ``paint``
+    adds colours to the text in a terminal."""
     try:
         answer = answering()
+        text = json_text(answer.data) if output is Format.JSON else printable_lines(answer.text)
+        print(paint(text) if output is Format.TEXT and sys.stdout.isatty() else text)
     except EosError as error:
         return print_error(output, error, failed)
-    text = json_text(answer.data) if output is Format.JSON else printable_lines(answer.text)
-    print(paint(text) if output is Format.TEXT and sys.stdout.isatty() else text)
+    except TyperException:
+        raise
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads on, as in `spark_eos.cli.app`
+        return failed
+    except Exception:
+        traceback.print_exc()
+        return failed
     return answer.code
 
 

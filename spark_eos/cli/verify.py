@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.exceptions import TyperException
 
 from spark_eos.base.printable import json_text
 from spark_eos.cli.options import Format, Output, connection, option, print_answer, switch
@@ -95,16 +93,7 @@ def verify(
         return _compared(comparison, json_)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it removes the rows on disk, as Ctrl-C does
-    try:
-        return print_answer(output, answer)
-    except TyperException:
-        raise
-    except BrokenPipeError:
-        sys.stderr.close()  # nobody reads on, as in `spark_eos.cli.app`
-        return 2
-    except Exception:  # with the exit code 1, it would be a verdict
-        traceback.print_exc()
-        return 2
+    return print_answer(output, answer)
 
 
 def _compared(comparison: Comparison, file: str | None) -> Answer:

@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -287,6 +289,15 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys):
     assert options.print_answer(options.Format.JSON, answering, failed=1) == 1
     told = {"condition": "EOS_X", "message": "What is wrong.", "hint": "What to do."}
     assert json.loads(capsys.readouterr().out) == {"error": told}
+
+
+@pytest.mark.parametrize(("error", "said"), [(ZeroDivisionError, "ZeroDivisionError"), (BrokenPipeError, "")])
+def test_an_error_that_nobody_has_named_is_no_answer(error, said, monkeypatch):
+    """Exit code 1 would be one. Its trace is printed, unless nobody reads on."""
+    monkeypatch.setattr("sys.stderr", err := StringIO())
+    monkeypatch.setattr(err, "close", lambda: None)
+    assert options.print_answer(options.Format.TEXT, Mock(side_effect=error)) == 2
+    assert said in err.getvalue() and ("Traceback" in err.getvalue()) == bool(said)
 
 
 def test_ctrl_c_ends_a_command_without_a_stack(monkeypatch, capsys):
