@@ -181,7 +181,7 @@ class _Fetches:
         if connection is None:
             return None
         silence = _REPLICA_SILENCE_S if self._at_replica else self._silence_s
-        silence = max(0.1, min(silence, deadline - system.monotonic()))
+        silence = max(0.1, min(silence + self._client.fetch_wait_ms / 1000, deadline - system.monotonic()))
         return self._try(lambda: connection.receive_one(silence))
 
     def _try(self, call: Callable[[], T]) -> T | None:

@@ -329,7 +329,7 @@ def fetch_once(
         connection = connect(client, topic, partition)
         try:
             connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
-            answer = connection.receive_one(client.silence_s)
+            answer = connection.receive_one(client.silence_s + max_wait_ms / 1000)
             data = answer.records
         except BaseException:
             connection.close()
