@@ -22,6 +22,7 @@ from spark_eos.kafka.net.sasl import CertificateRefused
 from spark_eos.kafka.net.schema import NO_TAGS, FieldReader
 
 _PIECES = 64
+_TLS_PIECE = 1 << 16
 
 #: Offset of a response in the buffer. With 0, its alignment differs by a few bytes from that in the kernel's pages, and
 #: some processors then copy at a third of their speed: 1 MB takes 0.5 ms instead of 0.2.
@@ -110,7 +111,7 @@ class Connection(Generic[A]):
                 if self._gathers:
                     sent = self._socket.sendmsg([self._unsent[i] for i in range(min(_PIECES, len(self._unsent)))])
                 else:
-                    sent = self._socket.send(self._unsent[0])
+                    sent = self._socket.send(self._unsent[0][:_TLS_PIECE])  # which is sent whole or not at all
             except _LATER:
                 return
             self.moved_at = system.monotonic()
@@ -188,7 +189,7 @@ class Connection(Generic[A]):
         if self._size:
             if self._filled < self._size:
                 return []
-            size, self._size = self._size, 0
+            size, self._size, self._filled = self._size, 0, 0
             return [self._answer(FieldReader(self.buffer, _FRONT + size, _FRONT), read)]
         answers, at = [], 0
         while len(self._received) - at >= 4:

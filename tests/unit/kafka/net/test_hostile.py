@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 
 import pytest
@@ -44,6 +45,7 @@ from spark_eos.kafka.net.schema import (
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.fetch import FetchConnection
 from tests.support.judges.processor import worked_for
+from tests.support.servers.certificates import Authority
 from tests.support.servers.fake_broker import FakeBroker
 from tests.support.servers.open_port import answering
 from tests.support.waiting import TIMEOUT
@@ -322,3 +324,50 @@ def test_an_answer_that_drips_has_an_end():
         over.set()
         thread.join()
     assert time.monotonic() - began < TIMEOUT
+
+
+def test_a_small_answer_gets_no_time_for_the_large_one_before_it():
+    """The bytes that have arrived count for their own answer only."""
+    ours, theirs = socket.socketpair()
+    over, began = threading.Event(), time.monotonic()
+
+    def drip() -> None:
+        theirs.sendall(framed(1, bytes(1 << 18)) + struct.pack(">i", 1000))
+        with suppress(OSError):
+            while not over.wait(0.02) and time.monotonic() - began < TIMEOUT:
+                theirs.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    with ours, theirs:
+        connection: Connection[None] = Connection(ours, 1)
+        connection.ask(3, 0, [], None, flexible=False)
+        thread.start()
+        connection.answer(lambda _: None, TIMEOUT)
+        connection.ask(3, 0, [], None, flexible=False)
+        with pytest.raises(TimeoutError):
+            connection.answer(lambda _: None, 0.3, slowest=1 << 10)
+        over.set()
+        thread.join()
+    assert time.monotonic() - began < TIMEOUT
+
+
+def test_tls_shows_that_a_large_request_goes_on(tmp_path):
+    """A slow line takes long for it, and only silence counts as such."""
+    context, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority = Authority()
+    context.load_cert_chain(authority.sign("127.0.0.1").write_pem(tmp_path / "own.pem"))
+    trusting.load_verify_locations(cadata=authority.pem)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(context.wrap_socket, theirs, server_side=True)
+        with trusting.wrap_socket(ours, server_hostname="127.0.0.1") as mine, accepted.result() as reader:
+            connection: Connection[None] = Connection(mine, 1)
+            connection.ask(0, 0, [bytes(16 << 20)], None)
+            connection.push()
+            connection.moved_at = 0.0
+            reader.setblocking(False)
+            with suppress(ssl.SSLWantReadError):
+                while True:
+                    reader.recv(1 << 14)
+            connection.push()
+            assert connection.sending and connection.moved_at > 0
