@@ -69,6 +69,8 @@ _REFRESH_S = 1.0
 LEVEL_S = 30.0
 #: Seconds without reaching any advertised address, after which `_check_advertised` looks whether these are wrong.
 _ADVERTISED_S = 5.0
+#: Least seconds for a response on a new connection, as looking up the broker's name may have taken all of the time.
+_LATE_S = 1.0
 _PROBE_S, _PROBED = 1.5, 3
 #: Clients that a process keeps, with their connections and metadata. When there are more, the connections of the least
 #: recently used one are closed; it may still be used.
@@ -95,8 +97,8 @@ class BrokerClient:
         self.fetch_wait_ms = self._config.fetch_wait_ms
         self._brokers: dict[int, Address] = {}
         self._api_versions: dict[int, ApiVersions] = {}
-        self._learned_at = 0.0
         self._level: int | None = None
+        self._level_at = -math.inf
         self._leaders: dict[TopicPartition, int] = {}
         #: The last known leader of each partition, and the epoch in which it leads.
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}
@@ -153,6 +155,7 @@ class BrokerClient:
         failure: OSError = OSError("no broker is known")
         refused: Refused | None = None
         for _ in retrying(timeout_s):
+            others = False
             for node in self._candidates():
                 left = min(try_s, until - system.monotonic())
                 if left <= 0:
@@ -165,7 +168,9 @@ class BrokerClient:
                 failure = failures[node]
                 if isinstance(failure, Refused):
                     refused = failure
-            if refused is not None and not self._brokers:
+                else:
+                    others = True
+            if refused is not None and not (self._brokers and others):
                 break
             try_s *= 2
         raise self._unreachable(refused or failure, system.monotonic() - began)
@@ -202,6 +207,8 @@ class BrokerClient:
                     unopened.append(node)
                 else:
                     busy[node] = connection
+            if busy:
+                until = max(until, system.monotonic() + min(timeout_s, _LATE_S))
             others = begin_each(
                 lambda node: self._ask({node: asked[node]}, request, until - system.monotonic()), unopened
             )
@@ -298,20 +305,25 @@ class BrokerClient:
         broker: socket.socket | None = None
         try:
             broker = open_socket(self._config, address, until - began)
-            return use(broker, until - system.monotonic())
+            used = use(broker, max(until - system.monotonic(), _LATE_S))
         except BaseException as error:
             if broker is not None:
                 broker.close()
-            if isinstance(error, OSError) and node >= 0:
+            if isinstance(error, Refused) or (isinstance(error, OSError) and node >= 0):
                 self._gone(node, address, began, error)
             raise
+        self._failed.pop(address, None)
+        return used
 
     def _gone(self, node: int, address: Address, began: float, error: OSError) -> None:
         """Note that a connect, since ``began``, has failed. The next ones fail at once for as long as it took, so that
         many callers do not wait for this broker one after the other; and leaders and coordinators on it are looked up
-        anew."""
+        anew. A second login that is refused makes a long pause, as many lock the account; the first may have been with
+        an old token."""
         now = system.monotonic()
-        self._failed[address] = now + min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S), _again(error)
+        again = isinstance(error, Refused) and isinstance(self._failed.get(address, (0.0, None))[1], Refused)
+        pause_s = _MOST_PAUSE_S if again else min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S)
+        self._failed[address] = now + pause_s, _again(error)
         for partition, leader in list(self._leaders.items()):
             if leader == node:
                 self._leaders.pop(partition, None)
@@ -331,17 +343,16 @@ class BrokerClient:
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
         """Return a new connection for short requests, and the broker's API versions, which are requested on it."""
 
-        def ask_versions(broker: socket.socket, left_s: float) -> tuple[socket.socket, ApiVersions]:
-            return broker, api_versions(broker, self._config.client_id, left_s)
+        def ask_versions(broker: socket.socket, left_s: float) -> tuple[Connection[None], ApiVersions]:
+            connection = Connection[None](broker, node, self._config.client_id)
+            return connection, api_versions(connection, left_s)
 
-        broker, spoken = self._open(node, min(timeout_s, self._connect_s(node)), ask_versions)
-        if not self._api_versions:
-            self._learned_at = system.monotonic()
+        connection, spoken = self._open(node, min(timeout_s, self._connect_s(node)), ask_versions)
         self._api_versions[node] = spoken
         if node >= 0:
             self._reached = True
             self._failures.pop(node, None)
-        return Connection(broker, node, self._config.client_id), spoken
+        return connection, spoken
 
     def _address(self, node: int, timeout_s: float) -> Address:
         """Return where a broker can be reached; it is looked up if it is not known. Raises OSError."""
@@ -493,10 +504,13 @@ class BrokerClient:
     def _find(
         self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the coordinators of these keys, and error codes."""
+        """Return the coordinators of these keys, and error codes. Raises ConnectionFailed (EOS_UNAUTHENTICATED), as
+        waiting does not help then."""
         try:
             answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, timeout_s)
-        except ConnectionFailed:
+        except ConnectionFailed as error:
+            if error.condition == "EOS_UNAUTHENTICATED":
+                raise
             return {}, {}
         nodes, errors = {}, {}
         for row in answer.coordinators:
@@ -532,11 +546,12 @@ class BrokerClient:
         """Return whether this broker has a version of the request. Raises OSError and ConnectionFailed if it does not
         answer, which proves neither."""
         try:
-            return bool(self.version(node, api) >= 0)
-        except ConnectionFailed:
-            raise
-        except KafkaError:
+            self.version(node, api)
+        except KafkaError as error:
+            if isinstance(error, ConnectionFailed):
+                raise
             return False
+        return True
 
     def forget_versions(self, node: int) -> None:
         """Forget the broker's API versions, as it may come back as another version: the next use requests them."""
@@ -570,21 +585,32 @@ class BrokerClient:
     def feature(self, name: str) -> int:
         """Return the finalized level of a feature, such as ``transaction.version``; 0 if the cluster does not have it.
 
-        Raises ConnectionFailed.
+        Requested anew, on an idle connection if there is one. Raises ConnectionFailed.
         """
+        for node in self._candidates():
+            idle = self._idle(node)
+            if idle is not None:
+                connection, _ = idle
+                try:
+                    spoken = api_versions(connection, _FIRST_TRY_S)
+                except OSError:
+                    self.pool.lost(connection)
+                    continue
+                self._api_versions[node] = spoken
+                self.pool.give_back(connection)
+                return spoken.features.get(name, 0)
         self._api_versions.clear()
         return self._any_api_versions().features.get(name, 0)
 
     def transaction_version(self) -> int:
         """Return the finalized level of transaction.version, 0 if there is none, at most `LEVEL_S` seconds old; older
         if no broker answers. Raises ConnectionFailed if no broker has ever answered."""
-        if system.monotonic() - self._learned_at > LEVEL_S:
-            self._api_versions.clear()
-        try:
-            self._level = self._any_api_versions().features.get("transaction.version", 0)
-        except ConnectionFailed:
-            if self._level is None:
-                raise
+        if self._level is None or system.monotonic() - self._level_at > LEVEL_S:
+            try:
+                self._level, self._level_at = self.feature("transaction.version"), system.monotonic()
+            except ConnectionFailed:
+                if self._level is None:
+                    raise
         return self._level
 
     def _any_api_versions(self) -> ApiVersions:

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from spark_eos.base import system
 from spark_eos.base.printable import excerpt
@@ -34,12 +34,16 @@ from spark_eos.kafka.net.schema import (
     record,
 )
 
-R = TypeVar("R", bound=Record)
-
 #: A broker's id while it is not known.
 _NOBODY = -1
 #: Least seconds for one of several addresses, as there may be many, far away.
 _LEAST_TRY_S = 1.0
+#: Seconds of silence before and between probes of an idle connection, as firewalls forget one after some minutes.
+_KEEP_ALIVE = [
+    (getattr(socket, name), seconds)
+    for name, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 20))
+    if hasattr(socket, name)
+]
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
 _CODE_BYTES = 2
 
@@ -98,20 +102,6 @@ _SASL_AUTHENTICATE = Request(
 )
 
 
-class _Talk(Connection[None]):
-    """A connection during the handshake. ``largest``: responses have some hundred bytes."""
-
-    largest = 1 << 20
-
-    def ask_for(self, request: Request[R], values: dict[str, Any], timeout_s: float) -> R:
-        """Send a request and wait for the response. Raises OSError."""
-        flexible = request is not _API_VERSIONS
-        # The response has no tagged fields in its header, so that a client of any version can read it.
-        body = request.asks.write(values) if flexible else NO_TAGS + request.asks.write(values)
-        self.ask(request.api, request.last, [body], None, flexible=flexible)
-        return self.answer(request.answers.read, timeout_s)
-
-
 @dataclass(frozen=True)
 class ApiVersions:
     """The first and last version of each request that a broker has, by the request's number, and the cluster's
@@ -122,15 +112,19 @@ class ApiVersions:
 
 
 def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> socket.socket:
-    """Connect, encrypt and authenticate within ``timeout_s``. Raises OSError; `Refused` if retrying will not help.
+    """Connect, encrypt and authenticate within ``timeout_s`` after the name is resolved. Raises OSError; `Refused` if
+    retrying will not help.
 
     The socket still has a timeout; a `Connection` sets its own.
     """
+    addresses = _resolve(config, address)
     until = system.monotonic() + timeout_s
-    broker = _connect(config, address, until)
+    broker = _connect(address, addresses, until)
     try:
         broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         broker.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in _KEEP_ALIVE:
+            broker.setsockopt(socket.IPPROTO_TCP, option, seconds)
         broker.settimeout(_left(until))
         if config.tls is not None:
             broker = _encrypt(broker, config.tls.context(), address[0])
@@ -142,10 +136,12 @@ def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> soc
     return broker
 
 
-def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> ApiVersions:
+def api_versions(connection: Connection[None], timeout_s: float) -> ApiVersions:
     """Request the broker's API versions. Raises OSError."""
-    values = {"client_software_name": "spark-eos", "client_software_version": "0"}
-    versions = _Talk(broker, _NOBODY, client_id).ask_for(_API_VERSIONS, values, timeout_s)
+    body = NO_TAGS + _API_VERSIONS.asks.write({"client_software_name": "spark-eos", "client_software_version": "0"})
+    # The response has no tagged fields in its header, so that a client of any version can read it.
+    connection.ask(_API_VERSIONS.api, _API_VERSIONS.last, [body], None, flexible=False)
+    versions = connection.answer(_API_VERSIONS.answers.read, timeout_s)
     if versions.error_code != OK:
         raise OSError(f"the broker is older than Kafka 2.4 ({name_of(versions.error_code)})")
     return ApiVersions(
@@ -154,28 +150,34 @@ def api_versions(broker: socket.socket, client_id: str, timeout_s: float) -> Api
     )
 
 
-def _connect(config: ClientConfig, address: Address, until: float) -> socket.socket:
-    """Connect to the first address of the name that answers. The remaining addresses share the remaining time, as one
-    may drop packets."""
+def _resolve(config: ClientConfig, address: Address) -> list[Any]:
     host, port = address
-    failure: OSError = OSError(f"{host} has no address")
     try:
-        addresses = system.getaddrinfo(host, port, config.family, socket.SOCK_STREAM)
+        return system.getaddrinfo(host, port, config.family, socket.SOCK_STREAM)
     except ValueError as error:  # no name that DNS can resolve, for example with two dots in a row
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
     except OverflowError:
         raise OSError(f"{host} has no port {port}") from None
+
+
+def _connect(address: Address, addresses: list[Any], until: float) -> socket.socket:
+    """Connect to the first address of the name that answers. The remaining addresses share the remaining time, as one
+    may drop packets. Raises the first failure."""
+    host, port = address
+    failure: OSError | None = None
     for i, (family, kind, protocol, _, resolved) in enumerate(addresses):
-        broker = system.socket(family, kind, protocol)
+        broker: socket.socket | None = None
         try:
             left = _left(until)
+            broker = system.socket(family, kind, protocol)
             broker.settimeout(min(left, max(left / (len(addresses) - i), _LEAST_TRY_S)))
             broker.connect(resolved)
             return broker
         except (OSError, OverflowError) as error:  # a broker may advertise a port beyond 65535
-            broker.close()
-            failure = error if isinstance(error, OSError) else OSError(f"{host} has no port {port}")
-    raise failure
+            if broker is not None:
+                broker.close()
+            failure = failure or (error if isinstance(error, OSError) else OSError(f"{host} has no port {port}"))
+    raise failure or OSError(f"{host} has no address")
 
 
 def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.socket:
@@ -195,7 +197,7 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
 def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until: float) -> None:
     assert config.sasl is not None
     name = config.sasl.mechanism.encode()
-    connection = _Talk(broker, _NOBODY, config.client_id)
+    connection = Connection[None](broker, _NOBODY, config.client_id)
     body = struct.pack(">h", len(name)) + name
     connection.ask(_SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION, [body], None, flexible=False)
     code = connection.answer(INT16.read, _left(until))
@@ -206,7 +208,9 @@ def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until:
     talk = conversation(config.sasl, host)
     auth_bytes, began, lifetime_ms = next(talk, None), system.monotonic(), 0
     while auth_bytes is not None:
-        answer = connection.ask_for(_SASL_AUTHENTICATE, {"auth_bytes": auth_bytes}, _left(until))
+        body = _SASL_AUTHENTICATE.asks.write({"auth_bytes": auth_bytes})
+        connection.ask(_SASL_AUTHENTICATE.api, _SASL_AUTHENTICATE.last, [body], None)
+        answer = connection.answer(_SASL_AUTHENTICATE.answers.read, _left(until))
         if answer.error_code != OK:
             why = excerpt(answer.error_message or "") or name_of(answer.error_code)
             refusal = Refused(f"SASL authentication failed: {why}")

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -352,6 +353,83 @@ def test_a_client_that_is_not_let_in_is_told_as_whom(login, who, known, brokers,
     assert "pa55word" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.metadata([], 5),
+        lambda client: client.coordinator("a", 5),
+        lambda client: [client.ask(1, REQUEST, about_topics([])) for _ in range(50)],
+    ],
+    ids=["any broker", "coordinator", "one broker"],
+)
+def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers):
+    """Each broker is asked twice at the most, as the first token may have been too old: many lock the account."""
+    cluster = brokers(2)
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    client = client_of(cluster[0], **login, **{"sasl.username": "ann", "sasl.password": "secret"})
+    for broker in cluster:
+        broker.mechanism = "PLAIN"
+    client.brokers()
+    client.close()
+    for broker in cluster:
+        broker.believes, broker.said = False, []
+    with suppress(ConnectionFailed):
+        call(client)
+    assert 1 <= max(len(broker.said) for broker in cluster) <= 2
+    with pytest.raises(ConnectionFailed) as caught:
+        client.coordinator("a", 5)
+    assert caught.value.condition == "EOS_UNAUTHENTICATED"
+    for broker in cluster:
+        broker.believes = True
+    client._failed.clear()
+    assert sorted(client.brokers()) == [0, 1]
+
+
+def test_a_name_that_takes_long_to_resolve_leaves_time_for_its_broker(brokers, clock, monkeypatch):
+    """As where the first name server is away: its five seconds are not the broker's."""
+    (first,) = brokers(1)
+    resolve = system.getaddrinfo
+
+    def slowly(*asked: object) -> object:
+        clock.now += 5
+        return resolve(*asked)
+
+    monkeypatch.setattr(system, "getaddrinfo", slowly)
+    assert client_of(first).brokers() == [0]
+
+
+def test_an_address_of_a_kind_that_the_machine_lacks_is_passed_over(brokers, monkeypatch):
+    """And is no reason where another address has one: without IPv6, its socket cannot be made."""
+    (first,) = brokers(1)
+    resolve, make = system.getaddrinfo, system.socket
+
+    def both(*asked: object) -> object:
+        return [*resolve(*asked), (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", first.port, 0, 0))][::order]
+
+    def lacking(family: int, *how: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError("Address family not supported by protocol")
+        return make(family, *how)
+
+    order = -1
+    monkeypatch.setattr(system, "getaddrinfo", both)
+    monkeypatch.setattr(system, "socket", lacking)
+    assert client_of(first).brokers() == [0]
+    order = 1
+    first.close()
+    with pytest.raises(ConnectionFailed, match="refused"):
+        client_of(first).metadata([], 0.1)
+
+
+def test_an_idle_connection_is_probed(brokers):
+    """More often than a firewall forgets it."""
+    (first,) = brokers(1)
+    client = client_of(first)
+    client.brokers()
+    with client.connect(0) as broker:
+        assert broker.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 180
+
+
 @pytest.mark.parametrize("host", ["broker..local", "b" * 70])
 def test_a_name_that_no_host_can_have_is_an_error_with_its_reason(host, clock):
     """Mistyped by the user, or a byte of an answer that was changed on its way."""
@@ -391,18 +469,20 @@ def test_the_level_of_transactions_is_asked_again_after_a_while(brokers, monkeyp
     first.features = {}
     asked = first.connections
     assert client.transaction_version() == 2
-    assert first.connections == asked
     monkeypatch.setattr(module, "LEVEL_S", -1.0)
     assert client.transaction_version() == 0
-    monkeypatch.setattr(client, "_any_api_versions", unreachable)
+    assert first.connections == asked, "each new connection is a login"
+    first.cut()
+    assert client.transaction_version() == 0
+    monkeypatch.setattr(client, "feature", unreachable)
     assert client.transaction_version() == 0
     new = client_of(first)
-    monkeypatch.setattr(new, "_any_api_versions", unreachable)
+    monkeypatch.setattr(new, "feature", unreachable)
     with pytest.raises(ConnectionFailed):
         new.transaction_version()
 
 
-def unreachable() -> None:
+def unreachable(_: str) -> None:
     raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "Nobody answers.", hint="")
 
 

@@ -173,7 +173,7 @@ def test_a_broker_that_is_too_old_is_told_as_such(rest):
     with ours, theirs:
         theirs.sendall(framed(1, struct.pack(">h", 35) + rest))
         with pytest.raises(OSError, match=r"older than Kafka 2\.4"):
-            handshake.api_versions(ours, "c", 1.0)
+            handshake.api_versions(Connection(ours, 0), 1.0)
 
 
 class OneNumber(Record):
