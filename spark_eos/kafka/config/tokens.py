@@ -79,12 +79,20 @@ def token_owner(settings: Mapping[str, str]) -> str:
 
 
 def token(settings: Mapping[str, str]) -> Token:
-    """Return a token that is valid for some time. Raises OSError; `TokenRefused` if retrying will not help."""
+    """Return a token that is valid for some time. Threads that wait while another one requests the same token share its
+    result, also a failure. Raises OSError; `TokenRefused` if retrying will not help."""
+    since = time.monotonic()
     key = frozenset(settings.items())
-    with _lock:
+    with _lock_of(key):
         known = _tokens.get(key)
         if known is None or time.time() >= known[1]:
-            made = _source(settings)(settings)
+            if key in _failures and _failures[key][1] > since:
+                raise _failures[key][0]
+            try:
+                made = _source(settings)(settings)
+            except OSError as error:
+                _failures[key] = error, time.monotonic()
+                raise
             known = _tokens[key] = made, time.time() + (made.expires_at - time.time()) * _FRESH_SHARE
         return known[0]
 
@@ -92,14 +100,21 @@ def token(settings: Mapping[str, str]) -> Token:
 def forget(settings: Mapping[str, str], refused: Token) -> None:
     """Forget a token that the brokers rejected: the next connection gets a new one."""
     key = frozenset(settings.items())
-    with _lock:
+    with _lock_of(key):
         known = _tokens.get(key)
         if known is not None and known[0] == refused:
             del _tokens[key]
 
 
-_tokens: dict[frozenset[tuple[str, str]], tuple[Token, float]] = {}
-_lock = threading.Lock()
+_Key = frozenset[tuple[str, str]]
+#: Tokens, each with the time from which a new one is requested; the last failures, each with its time; locks.
+_tokens: dict[_Key, tuple[Token, float]] = {}
+_failures: dict[_Key, tuple[OSError, float]] = {}
+_locks: dict[_Key, threading.Lock] = {}
+
+
+def _lock_of(key: _Key) -> threading.Lock:
+    return _locks.setdefault(key, threading.Lock())
 
 
 def _source(settings: Mapping[str, str]) -> Callable[[Mapping[str, str]], Token]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +13,8 @@ from spark_eos.kafka.config import client, librdkafka, msk, tokens
 from spark_eos.kafka.config.jaas import parse_jaas
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
+from tests.support.servers.http_server import Handler, answering
+from tests.support.waiting import TIMEOUT
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 BEARER = f"{OAUTH}.OAuthBearerLoginModule required"
@@ -298,6 +302,41 @@ def test_a_token_that_brokers_refuse_is_given_up(tmp_path):
     assert tokens.token(settings) == one
     tokens.forget(settings, one)
     assert tokens.token(settings).value == "two"
+
+
+def test_a_slow_token_server_delays_only_those_who_need_it_and_is_asked_once_for_them():
+    """Its failure is that of all who waited; the next one asks again."""
+    asked: list[str] = []
+    arrived, answers, waiting = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    class Slow(Handler):
+        def do_POST(self) -> None:
+            asked.append(self.body().decode())
+            arrived.set()
+            answers.wait(TIMEOUT)
+            self.reply(503)
+
+    class Watched(dict):
+        """Says that its thread has come to ask."""
+
+        def items(self):
+            waiting.release()
+            return super().items()
+
+    with answering(Slow) as port, ThreadPoolExecutor(3) as threads:
+        settings = {"sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{port}/", "sasl.oauthbearer.scope": "x"}
+        calls = [threads.submit(tokens.token, settings)]
+        assert arrived.wait(TIMEOUT)
+        calls += [threads.submit(tokens.token, Watched(settings)) for _ in range(2)]
+        assert waiting.acquire(timeout=TIMEOUT) and waiting.acquire(timeout=TIMEOUT)
+        unsecured = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=quick"}
+        assert tokens.token(unsecured).principal == "quick"
+        answers.set()
+        assert ["issues no token: 503" in str(call.exception(TIMEOUT)) for call in calls] == [True] * 3
+        assert len(asked) == 1
+        with pytest.raises(OSError, match="503"):
+            tokens.token(settings)
+        assert len(asked) == 2
 
 
 def test_librdkafka_gets_the_same_token_with_its_extensions():
