@@ -145,6 +145,6 @@ def _tls(user: Mapping[str, str]) -> Tls:
     tls = Tls(user)
     try:
         tls.context()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # such as of a password that is too long for OpenSSL
         raise certificates_unusable(error) from None
     return tls

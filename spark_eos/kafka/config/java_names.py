@@ -259,7 +259,7 @@ def _translate_protocols(properties: dict[str, str]) -> None:
 def _translate_stores(properties: dict[str, str]) -> None:
     """Translate ``ssl.truststore.*`` and ``ssl.keystore.*``. Stores of type PEM are plain files; the type of others is
     detected when they are read."""
-    for key in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"):
+    for key in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem", "https.ca.pem"):
         if key in properties:
             properties[key] = _wrapped(properties[key])
     for store, files in (
@@ -286,7 +286,7 @@ def _translate_stores(properties: dict[str, str]) -> None:
 
 def _wrapped(pem: str) -> str:
     """Return a PEM in lines, as OpenSSL requires; Java also accepts one line, with spaces or escaped line ends between
-    the parts."""
+    the parts. Removes letters that are not ASCII, which only comments have, and which Python refuses."""
 
     def wrap(found: re.Match[str]) -> str:
         data = re.sub(r"\s+", "", found[2])
@@ -294,4 +294,4 @@ def _wrapped(pem: str) -> str:
         return "\n".join([f"-----BEGIN {found[1]}-----", *lines, f"-----END {found[1]}-----", ""])
 
     block = r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----\s*"
-    return re.sub(block, wrap, pem.replace("\\n", "\n"))
+    return re.sub(block, wrap, pem.replace("\\n", "\n").encode("ascii", "ignore").decode())

@@ -20,9 +20,9 @@ class _Store:
     key: str | None = field(repr=False)
 
 
-def certificates_unusable(error: OSError) -> EosError:
+def certificates_unusable(error: Exception, options: str = "kafka.ssl.*") -> EosError:
     return invalid_option(
-        "kafka.ssl.*",
+        options,
         f"set to certificates that cannot be loaded: {error}",
         "files that exist, are in PEM format or PKCS12 stores, and can be read on this machine",
     )

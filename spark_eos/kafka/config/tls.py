@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spark_eos.errors import OptionError, unsupported_option
+from spark_eos.errors import OptionError, missing_option, unsupported_option
 from spark_eos.kafka.config.memory_file import memory_file
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.values import boolean, enumerated
@@ -22,6 +22,8 @@ _FILES = (
     "ssl.keystore.location",
     "ssl.truststore.location",
 )
+#: librdkafka's name for the system's certificates.
+_SYSTEMS = "probe"
 #: A file's modification time, size and inode.
 _Stamp = tuple[int, int, int]
 
@@ -54,27 +56,31 @@ class Tls:
 
     def _stamps_now(self) -> list[_Stamp]:
         """Return the stamps of all files; links are followed, as mounted secrets are replaced by changing a link."""
-        left_out = {"ssl.ca.location"} if _is_probe(self._user) else set()
+        left_out = {"ssl.ca.location"} if self._user.get("ssl.ca.location") == _SYSTEMS else set()
         stats = (Path(self._user[name]).stat() for name in _FILES if name in self._user.keys() - left_out)
         return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in stats]
 
 
-def _is_probe(user: Mapping[str, str]) -> bool:
-    """Return whether the value is librdkafka's name for the system's certificates."""
-    return user.get("ssl.ca.location") == "probe"
+def context_trusting(location: str | None, pem: str | None) -> ssl.SSLContext:
+    """Return a client's context that trusts the authorities of a file, of a folder or of a PEM, else the system's.
+
+    Raises OSError if they cannot be loaded.
+    """
+    location = None if location == _SYSTEMS else location
+    is_folder = location is not None and Path(location).is_dir()
+    context = ssl.create_default_context(
+        cafile=None if is_folder else location, capath=location if is_folder else None, cadata=pem
+    )
+    # As Java and librdkafka: a trusted certificate need not be the root of a chain, and old tools may have made it.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if location is not None or pem is not None:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def _load(given: Mapping[str, str]) -> ssl.SSLContext:
     user = without_stores(given)
-    location = None if _is_probe(user) else user.get("ssl.ca.location")
-    is_folder = location is not None and Path(location).is_dir()
-    context = ssl.create_default_context(
-        cafile=None if is_folder else location, capath=location if is_folder else None, cadata=user.get("ssl.ca.pem")
-    )
-    # As Java and librdkafka: a trusted certificate need not be the root of a chain, and old tools may have made it.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if location is not None or "ssl.ca.pem" in user:
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context = context_trusting(user.get("ssl.ca.location"), user.get("ssl.ca.pem"))
     verify = boolean(user, "enable.ssl.certificate.verification", True)
     context.check_hostname = verify and enumerated(user, "ssl.endpoint.identification.algorithm", "https") == "https"
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
@@ -109,6 +115,8 @@ def _load_own(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
         if certificate is not None:
             # Without a password, OpenSSL would ask for it on the terminal, and wait.
             context.load_cert_chain(certificate, path("ssl.key"), user.get("ssl.key.password") or _no_password)
+        elif path("ssl.key") is not None:
+            raise missing_option("kafka.ssl.certificate.location", "there is a key alone", "the key's certificate")
 
 
 def _no_password() -> str:

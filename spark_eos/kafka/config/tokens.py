@@ -11,7 +11,6 @@ import http.client
 import json
 import math
 import re
-import ssl
 import threading
 import time
 import urllib.error
@@ -25,6 +24,8 @@ from typing import Any
 from spark_eos.base.printable import excerpt
 from spark_eos.errors import invalid_option, missing_option, stop, unsupported_option
 from spark_eos.kafka.config import msk
+from spark_eos.kafka.config.stores import certificates_unusable
+from spark_eos.kafka.config.tls import context_trusting
 from spark_eos.kafka.config.values import boolean, enumerated
 
 _TIMEOUT_S = 10.0
@@ -197,6 +198,11 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
                 "the token server requires it",
                 f"the client's {what}, or set clientId and clientSecret of the module in kafka.sasl.jaas.config",
             )
+    if scheme != "file" and not settings.keys().isdisjoint({"https.ca.location", "https.ca.pem"}):
+        try:
+            _opener(settings)
+        except (OSError, ValueError) as error:
+            raise certificates_unusable(error, "kafka.https.ca.*") from None
 
 
 def _can_be_asked(url: str) -> bool:
@@ -328,7 +334,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _opener(settings: Mapping[str, str]) -> urllib.request.OpenerDirector:
     """Return an HTTPS client; the token server's certificate may have another authority than the brokers'."""
-    tls = ssl.create_default_context(cafile=settings.get("https.ca.location"), cadata=settings.get("https.ca.pem"))
+    tls = context_trusting(settings.get("https.ca.location"), settings.get("https.ca.pem"))
     return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
 
 

@@ -7,6 +7,7 @@ import os
 import ssl
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config import librdkafka, tls
+from spark_eos.kafka.config import librdkafka, tls, tokens
 from spark_eos.kafka.config.client import client_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.support.servers.certificates import Authority
@@ -137,6 +138,65 @@ def test_pem_in_the_properties_may_be_on_one_line(authority, client):
     }
     assert trusted(context(values)) == {"authority"}
     assert librdkafka.librdkafka_config(properties(values), "consumer")["ssl.key.pem"] == client.key_pem()
+
+
+def oidc(**authorities: str) -> dict[str, str]:
+    """The properties of tokens of a server with HTTPS, at which nobody is asked."""
+    url, name = "https://127.0.0.1:1/t", "sasl.oauthbearer"
+    return {
+        **{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"},
+        **{f"{name}.token.endpoint.url": url, f"{name}.client.id": "a", f"{name}.client.secret": "b"},
+        **{f"https.ca.{key}": value for key, value in authorities.items()},
+    }
+
+
+def test_authorities_of_the_token_server_are_read_as_those_of_the_brokers(authority, tmp_path):
+    """On one line, too, also from the login module; from a file, or a folder, or the system."""
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    in_jaas = f'x.OAuthBearerLoginModule required ssl.truststore.certificates="{authority.pem.replace(chr(10), " ")}";'
+    for values in (
+        oidc(pem=authority.pem.replace("\n", "\\n")),
+        oidc() | {"sasl.jaas.config": in_jaas},
+        oidc(location=str(tmp_path / "ca.pem")),
+    ):
+        settings = client_config(properties(values)).sasl.oauthbearer
+        (handler,) = (h for h in tokens._opener(settings).handlers if isinstance(h, urllib.request.HTTPSHandler))
+        assert trusted(handler._context) == {"authority"}
+    for location in (str(tmp_path), "probe"):
+        assert client_config(properties(oidc(location=location)))
+
+
+@pytest.mark.parametrize("authorities", [{"location": "/nowhere/ca.pem"}, {"pem": "junk"}])
+def test_authorities_of_the_token_server_are_judged_before_any_token(authorities):
+    """By the option."""
+    assert "kafka.https.ca" in refused(oidc(**authorities)).message
+
+
+def test_a_comment_in_a_pem_may_have_any_letters(authority, client):
+    """As in a file."""
+    comment = "# f\u00fcr Kafka\n"
+    values = {
+        "ssl.ca.pem": authority.pem,
+        "ssl.certificate.pem": client.certificate_pem,
+        "ssl.key.pem": client.key_pem(),
+    }
+    assert trusted(context({key: comment + pem for key, pem in values.items()})) == {"authority"}
+    assert client_config(properties(oidc(pem=comment + authority.pem)))
+
+
+def test_a_key_without_its_certificate_is_refused(client):
+    """Brokers would be asked without either."""
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.certificate\.location") as caught:
+        context({"ssl.key.pem": client.key_pem()})
+    assert caught.value.condition == "EOS_OPTION_MISSING"
+
+
+@pytest.mark.parametrize("values", [{"ssl.ca.location": "a\0b"}, {"ssl.key.password": "x" * 1025}])
+def test_a_text_that_python_does_not_hand_to_openssl_is_refused(values, client):
+    """By name, as files that cannot be read."""
+    own = {"ssl.certificate.pem": client.certificate_pem, "ssl.key.pem": client.key_pem(PASSWORD)}
+    with pytest.raises(OptionError, match=r"kafka\.ssl"):
+        context(own | values)
 
 
 def test_an_encrypted_key_needs_its_password(client):
