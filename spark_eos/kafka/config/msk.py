@@ -46,7 +46,7 @@ def sign(settings: Mapping[str, str]) -> tuple[str, float]:
     where = settings["aws.region"]
     try:
         text, until_ms = sign_with(where, _credentials(settings))
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ValueError) as error:  # also of an empty key, or of a time that is none
         raise OSError(f"no token for Amazon MSK in {where}: {error}") from None
     return str(text), until_ms / 1000
 

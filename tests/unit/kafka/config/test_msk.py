@@ -91,6 +91,14 @@ def test_without_credentials(more, says, broker, monkeypatch):
     assert broker.said == []
 
 
+def test_credentials_that_the_library_cannot_read(monkeypatch):
+    """It raises what is no error of its own."""
+    for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", SECRET), ("CREDENTIAL_EXPIRATION", "soon")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with pytest.raises(OSError, match=r"no token for Amazon MSK in eu-west-1: .*soon"):
+        tokens.token({"aws.region": "eu-west-1"})
+
+
 @pytest.mark.parametrize("user", ["", "ann:pa-ss@", "ann:pa@ss@"])
 def test_a_token_servers_address_is_shown_without_a_user(user):
     """And without its query, which may have a secret."""
