@@ -20,7 +20,7 @@ FOLLOWED = frozenset(
         *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
         *("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"),
         *("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"),
-        *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
+        *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
         *("sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url"),
         *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
         *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
@@ -51,6 +51,7 @@ WITHOUT_EFFECT = frozenset(
         "broker.version.fallback",
         # Kerberos: tickets are requested and renewed when they are needed.
         *("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"),
+        "sasl.oauthbearer.method",  # the other properties say where tokens come from
         # Tokens for an assertion, or from a cloud's metadata service: rejected by the properties that select them.
         "sasl.oauthbearer.metadata.authentication.type",
         *("sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.claim.aud"),
