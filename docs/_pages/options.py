@@ -57,8 +57,8 @@ def _names(properties: Iterable[str]) -> str:
 def _client() -> Iterator[str]:
     yield from ("", "## Kafka client properties", "")
     yield "spark-eos has [a client of its own](design.md#choices). Names of properties are librdkafka's, or the Java"
-    yield "client's, most of which have an equivalent and are translated. The error of a property that cannot be set"
-    yield "says what to do instead. Refused on both sides:"
+    yield "client's, most of which have an equivalent and are translated. Errors of properties that cannot be set"
+    yield "say what to do instead. Refused on both sides:"
     yield f"{_names(REFUSED)}."
     yield ""
     tuned = _names(key for key in _OFTEN_TUNED if key in WITHOUT_EFFECT)

@@ -12,12 +12,15 @@ import re
 from spark_eos.errors import EosError, stop, unsupported_option
 from spark_eos.kafka.config.jaas import login_properties, parse_jaas
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.config.values import normalized, within
+from spark_eos.kafka.config.values import INTEGERS, normalized, within
 
 #: Alternative names of a property, of the Java client or aliases of librdkafka, with the name used internally.
 RENAMED = {
     "auto.commit.enable": "enable.auto.commit",
     "compression.codec": "compression.type",
+    "compression.gzip.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+    "compression.zstd.level": "compression.level",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
     "max.in.flight": "max.in.flight.requests.per.connection",
@@ -29,6 +32,7 @@ RENAMED = {
     "request.required.acks": "acks",
     "request.timeout.ms": "socket.timeout.ms",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -45,8 +49,11 @@ _BUFFER_BYTES = (1024, 2_147_483_647 * 1024)
 WITHOUT_TWIN = frozenset(
     {
         "auto.include.jmx.reporter",
+        "bootstrap.resolve.timeout.ms",
         "default.api.timeout.ms",
         "exclude.internal.topics",
+        # Key and value are binary; a side of the query that has one of these refuses it.
+        *("key.deserializer", "key.serializer", "value.deserializer", "value.serializer"),
         "max.block.ms",
         "metadata.max.idle.ms",
         "metric.reporters",
@@ -76,6 +83,7 @@ WITHOUT_TWIN = frozenset(
         "sasl.oauthbearer.jwt.validator.class",
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",
+        "share.acquire.mode",
         "socket.connection.setup.timeout.max.ms",
     }
 )
@@ -92,10 +100,14 @@ OWN = frozenset(
 #: Names that the user has to replace, with their replacements.
 REFUSED = {
     "partitioner.class": "use 'kafka.partitioner' (murmur2_random is the Java client's) or the 'partition' column",
+    "partitioner.ignore.keys": "use 'kafka.partitioner', such as random, or the 'partition' column",
     "sasl.login.class": "there is no JVM client; use sasl.username and sasl.password",
+    "transaction.two.phase.commit.enable": "use the sink's option 'transaction.two.phase.commit'",
     "security.providers": "there is no JVM client",
     "ssl.engine.factory.class": "there is no JVM client; use ssl.{ca,certificate,key}.location",
     "ssl.keymanager.algorithm": "there is no JVM client",
+    "ssl.provider": "there is no JVM client",
+    "ssl.secure.random.implementation": "there is no JVM client",
     "ssl.trustmanager.algorithm": "there is no JVM client",
     "default.topic.config": "write the topic's properties beside the others",
     # librdkafka has these, but this package's own client does not.
@@ -179,9 +191,12 @@ def _check_schemes(properties: dict[str, str]) -> None:
 def _renamed(kafka: KafkaProperties) -> dict[str, str]:
     result: dict[str, str] = {}
     given_as: dict[str, str] = {}
+    without_effect = WITHOUT_TWIN | _overridden(kafka)
     for key, given in kafka.items():
+        if key in without_effect:
+            continue
         name, value = _translated(key, given)
-        if key in WITHOUT_TWIN or _is_unset(name, value):
+        if _is_unset(name, value):
             continue
         value = normalized(key, name, value)
         if result.get(name, value) != value:
@@ -190,9 +205,20 @@ def _renamed(kafka: KafkaProperties) -> dict[str, str]:
     return result
 
 
+def _overridden(kafka: KafkaProperties) -> set[str]:
+    """Return names that have no effect beside the other properties: the levels of other codecs, and the Java client's
+    timeout of requests beside that of librdkafka, which has both."""
+    codecs = {value.strip().lower() for key, value in kafka.items() if RENAMED.get(key, key) == "compression.type"}
+    levels = {f"compression.{other}.level" for other in {"gzip", "lz4", "zstd"} - codecs}
+    return levels | ({"request.timeout.ms"} if "socket.timeout.ms" in kafka else set())
+
+
 def _translated(key: str, value: str) -> tuple[str, str]:
     if key == "buffer.memory":
         return "queue.buffering.max.kbytes", str(within(key, value, *_BUFFER_BYTES) // 1024)
+    if key == "request.timeout.ms":  # the Java client takes more than librdkafka
+        first, last = INTEGERS["socket.timeout.ms"]
+        return "socket.timeout.ms", str(min(within(key, value, first, 2_147_483_647), last))
     name = RENAMED.get(key, key)
     if name == "ssl.endpoint.identification.algorithm":  # the Java client disables it with an empty string
         return name, value or "none"
@@ -251,8 +277,8 @@ def _translate_protocols(properties: dict[str, str]) -> None:
         if not given & enough:
             raise unsupported_option(
                 f"kafka.{key}",
-                f"{','.join(sorted(given))}, of which OpenSSL offers none",
-                "TLSv1.2 or TLSv1.3 besides, or remove the option: the brokers decide which one is used",
+                f"{','.join(sorted(given))}, while OpenSSL offers TLSv1.2 and TLSv1.3",
+                "TLSv1.2 besides, or remove the option: the brokers decide which one is used",
             )
 
 

@@ -30,6 +30,7 @@ def dotted(**values: str) -> KafkaProperties:
     ("java", "value", "name", "expected"),
     [
         ("request.timeout.ms", "7000", "socket.timeout.ms", "7000"),
+        ("request.timeout.ms", "2147483647", "socket.timeout.ms", "300000"),
         ("max.request.size", "2000000", "message.max.bytes", "2000000"),
         ("buffer.memory", "33554432", "queue.buffering.max.kbytes", "32768"),
         ("fetch.max.wait.ms", "50", "fetch.wait.max.ms", "50"),
@@ -45,6 +46,53 @@ def test_a_java_name_means_its_librdkafka_twin(java, value, name, expected):
     result = librdkafka.librdkafka_config(properties(**{java: value}), "producer")
     assert result[name] == expected
     assert java == name or java not in result
+
+
+def test_levels_of_codecs_are_those_of_the_codec_that_is_used():
+    """Java has one for each."""
+    levels = {"compression.gzip.level": "3", "compression.zstd.level": "7", "compression.lz4.level": "17"}
+    for codec, level in (("zstd", "7"), ("GZIP", "3"), ("snappy", None), (None, None)):
+        kafka = properties(**levels, **({"compression.type": codec} if codec else {}))
+        client.client_config(kafka)
+        assert librdkafka.librdkafka_config(kafka, "producer").get("compression.level") == level
+    with pytest.raises(OptionError, match=r"kafka\.compression\.lz4\.level"):
+        canonical(properties(**levels, **{"compression.codec": "lz4"}))
+
+
+def test_the_timeout_of_requests_is_librdkafkas_where_both_are_given():
+    """It has Java's, too, for the brokers' wait for their replicas."""
+    both = {"request.timeout.ms": "30000", "socket.timeout.ms": "60000"}
+    assert canonical(properties(**both))["socket.timeout.ms"] == "60000"
+
+
+#: Of the Java client 4.3, those that no test above names.
+_OF_JAVA = [
+    *("bootstrap.resolve.timeout.ms", "share.acquire.mode", "sasl.oauthbearer.assertion.template.file"),
+    *("key.deserializer", "key.serializer", "value.deserializer", "value.serializer"),
+]
+
+
+@pytest.mark.parametrize("key", _OF_JAVA)
+def test_properties_of_java_without_effect_are_let_through(key):
+    """By both clients."""
+    client.client_config(properties(**{key: "1"}))
+    librdkafka.check(properties(**{key: "1"}), "consumer")
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("partitioner.ignore.keys", "kafka.partitioner"),
+        ("ssl.provider", "no JVM"),
+        ("ssl.secure.random.implementation", "no JVM"),
+        ("transaction.two.phase.commit.enable", "'transaction.two.phase.commit'"),
+    ],
+)
+def test_properties_of_java_alone_are_refused_by_name(key, instead):
+    """With what to do."""
+    with pytest.raises(OptionError, match="cannot be used: ") as caught:
+        client.client_config(properties(**{key: "x"}))
+    assert instead in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +125,8 @@ def test_an_unknown_property_is_named_with_the_nearest_one(key, nearest):
         ("compression.type", "foo", "none, gzip, snappy, lz4, zstd"),
         ("batch.size", "99999999999", "1 to 2147483647"),
         ("batch.size", "x", "1 to 2147483647"),
-        ("request.timeout.ms", "1", "10 to 300000"),
-        ("request.timeout.ms", "1e4", "10 to 300000"),
+        ("request.timeout.ms", "1", "10 to 2147483647"),
+        ("socket.timeout.ms", "1e4", "10 to 300000"),
         ("fetch.message.max.bytes", "64k", "1 to 1000000000"),
         ("security.protocol", "SSLL", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
         ("security.protocol", "ssl ", "plaintext, ssl, sasl_plaintext, sasl_ssl"),

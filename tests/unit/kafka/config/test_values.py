@@ -182,7 +182,7 @@ def test_a_number_is_read_as_librdkafka_reads_it():
     [
         ({"sasl.mechanism": "PLAIN"}, {"sasl.mechanisms": "SCRAM-SHA-256"}),
         ({"compression.type": "lz4"}, {"compression.codec": "zstd"}),
-        ({"socket.timeout.ms": "1000"}, {"request.timeout.ms": "2000"}),
+        ({"fetch.wait.max.ms": "1000"}, {"fetch.max.wait.ms": "2000"}),
         ({"metadata.broker.list": "another:9092"}, {}),
         ({"ssl.ca.location": "/a.pem"}, {"ssl.truststore.location": "/b.p12"}),
         ({"ssl.ca.location": "probe"}, {"ssl.truststore.certificates": "-----BEGIN"}),
@@ -213,8 +213,8 @@ def test_two_names_of_one_property_with_the_same_value_are_one():
         "sasl.mechanisms": "plain",
         "sasl.mechanism": "PLAIN",
     }
-    found = canonical(properties(both | {"request.timeout.ms": "1000", "socket.timeout.ms": "0x3e8"}))
-    expected = {"compression.type": "lz4", "sasl.mechanism": "PLAIN", "socket.timeout.ms": "1000"}
+    found = canonical(properties(both | {"fetch.max.wait.ms": "1000", "fetch.wait.max.ms": "0x3e8"}))
+    expected = {"compression.type": "lz4", "sasl.mechanism": "PLAIN", "fetch.wait.max.ms": "1000"}
     assert found == {"bootstrap.servers": "kafka:9093", **expected}
 
 
