@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.errors import invalid_option, unsupported_option
+from spark_eos.kafka.config.tokens import extensions, unsecured_claims
 from spark_eos.kafka.config.values import boolean
 
 _VALUE = r"\"(?:\\.|[^\"\\\r\n])*+\"|'(?:\\.|[^'\\\r\n])*+'|[^\s;\"']++"
@@ -138,14 +140,10 @@ def _bearer(login: Login) -> dict[str, str]:
     unsecured = {key: value for key, value in login.options.items() if key.startswith("unsecuredLogin")}
     if unsecured:
         return _unsecured(unsecured)
-    extensions = {key: value for key, value in login.options.items() if key.startswith("extension_")}
+    ignored = {key for key in login.options if key.startswith("extension_")} | _IGNORED_OF_AWS
     aws = login.options.keys() & _AWS.keys()
     known = _AWS if aws else _CREDENTIALS
-    result = _renamed(login, known, {*extensions, *_IGNORED_OF_AWS})
-    if extensions:
-        pairs = (f"{key.removeprefix('extension_')}={value}" for key, value in extensions.items())
-        result["sasl.oauthbearer.extensions"] = ",".join(pairs)
-    return result
+    return _renamed(login, known, ignored) | _extensions(login.options, "extension_")
 
 
 def _unsecured(options: dict[str, str]) -> dict[str, str]:
@@ -158,13 +156,26 @@ def _unsecured(options: dict[str, str]) -> dict[str, str]:
     listed = options.get(f"unsecuredLoginListClaim_{scope}")
     if listed:  # the first character is the separator
         claims["scope"] = listed[1:].replace(listed[0], ",")
-    prefix = "unsecuredLoginExtension_"
-    extensions = (f"{key.removeprefix(prefix)}={value}" for key, value in options.items() if key.startswith(prefix))
-    return {
-        "enable.sasl.oauthbearer.unsecure.jwt": "true",
-        "sasl.oauthbearer.config": " ".join(f"{key}={value}" for key, value in claims.items()),
-        "sasl.oauthbearer.extensions": ",".join(extensions),
-    }
+        _check_whole({"scope": listed[1:].split(listed[0])}, {"scope": claims["scope"].split(",")})
+    config = {"sasl.oauthbearer.config": " ".join(f"{key}={value}" for key, value in claims.items())}
+    _check_whole(claims, unsecured_claims(config))
+    return {"enable.sasl.oauthbearer.unsecure.jwt": "true"} | config | _extensions(options, "unsecuredLoginExtension_")
+
+
+def _extensions(options: dict[str, str], prefix: str) -> dict[str, str]:
+    given = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+    result = {"sasl.oauthbearer.extensions": ",".join(f"{key}={value}" for key, value in given.items())}
+    _check_whole(given, extensions(result))
+    return result
+
+
+def _check_whole(given: Mapping[str, object], read: Mapping[str, object]) -> None:
+    """Raise OptionError if values are not read as they were given, as they contain separators."""
+    cut = [name for name, value in given.items() if read.get(name) != value]
+    if cut:
+        raise unsupported_option(
+            "kafka.sasl.jaas.config", f"a login with separators in {', '.join(cut)}", "values without blanks and commas"
+        )
 
 
 def _renamed(login: Login, names: dict[str, str], ignored: set[str]) -> dict[str, str]:

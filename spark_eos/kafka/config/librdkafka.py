@@ -23,7 +23,7 @@ from spark_eos.kafka.config.java_names import OWN, canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import certificates_unusable, without_stores
-from spark_eos.kafka.config.tokens import token, token_settings
+from spark_eos.kafka.config.tokens import extensions, token, token_settings
 from spark_eos.kafka.config.values import enumerated
 
 ClientKind = Literal["consumer", "producer"]
@@ -78,9 +78,7 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
 def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[str, str]]:
     """Return the token in confluent-kafka's form: token, expiry, principal, and SASL extensions."""
     granted = token(settings)
-    extensions = settings.get("sasl.oauthbearer.extensions", "").split(",")
-    pairs = dict(part.strip().partition("=")[::2] for part in extensions if part.strip())
-    return granted.value, granted.expires_at, granted.principal, pairs
+    return granted.value, granted.expires_at, granted.principal, extensions(settings)
 
 
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:

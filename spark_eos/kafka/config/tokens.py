@@ -74,7 +74,7 @@ def token_owner(settings: Mapping[str, str]) -> str:
     if "aws.region" in settings:
         return "the owner of the AWS credentials"
     if _is_unsecured(settings):
-        return f"user '{_unsecured_claims(settings)['principal']}'"
+        return f"user '{unsecured_claims(settings)['principal']}'"
     client = settings.get("sasl.oauthbearer.client.id")
     return f"client '{client}'" if client else f"the owner of the token in {_shown(_endpoint(settings))}"
 
@@ -141,7 +141,15 @@ def _is_unsecured(settings: Mapping[str, str]) -> bool:
     return boolean(settings, "enable.sasl.oauthbearer.unsecure.jwt", False)
 
 
-def _unsecured_claims(settings: Mapping[str, str]) -> dict[str, str]:
+def extensions(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the SASL extensions, which are separated by commas. A part without an equals sign belongs to the value
+    before it, as of an extension that is a list."""
+    parts = re.split(r",(?=[^,=]*=)", settings.get("sasl.oauthbearer.extensions", ""))
+    return dict(part.partition("=")[::2] for part in (part.strip(", \t\r\n") for part in parts) if part)
+
+
+def unsecured_claims(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the claims of unsecured tokens, which are separated by white space."""
     return dict(part.partition("=")[::2] for part in settings.get("sasl.oauthbearer.config", "").split())
 
 
@@ -151,7 +159,7 @@ def _check_unsecured(settings: Mapping[str, str]) -> None:
             "EOS_OPTION_CONFLICT.both",
             given=f"Options 'kafka.enable.sasl.oauthbearer.unsecure.jwt' and 'kafka.{_ENDPOINT}', for the token,",
         )
-    given = _unsecured_claims(settings)
+    given = unsecured_claims(settings)
     if not given.get("principal") or not _LIFE.fullmatch(given.get("lifeSeconds", "3600")):
         raise invalid_option(
             "kafka.sasl.oauthbearer.config",
@@ -224,7 +232,7 @@ def _can_be_asked(url: str) -> bool:
 def _unsecured(settings: Mapping[str, str]) -> Token:
     """Return an unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads
     it."""
-    given = _unsecured_claims(settings)
+    given = unsecured_claims(settings)
     life_s = int(given.get("lifeSeconds", "3600"))
     # Brokers look at their clock in whole milliseconds, and refuse a token that begins later.
     now, principal = int(time.time()), given.get("principal", "")

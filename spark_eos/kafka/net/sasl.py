@@ -18,7 +18,7 @@ from types import ModuleType
 
 from spark_eos.base.printable import excerpt
 from spark_eos.kafka.config.client import Kerberos, Sasl
-from spark_eos.kafka.config.tokens import TokenRefused, forget, token
+from spark_eos.kafka.config.tokens import TokenRefused, extensions, forget, token
 
 Conversation = Generator[bytes, bytes, None]
 
@@ -108,9 +108,9 @@ def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
         bearer = token(settings)
     except TokenRefused as error:
         raise Refused(str(error)) from None
-    extensions = "".join(f"{part.strip()}\x01" for part in settings.get("sasl.oauthbearer.extensions", "").split(","))
+    pairs = "".join(f"{name}={value}\x01" for name, value in extensions(settings).items())
     try:
-        answer = yield f"n,,\x01auth=Bearer {bearer.value}\x01{extensions.lstrip(chr(1))}\x01".encode()
+        answer = yield f"n,,\x01auth=Bearer {bearer.value}\x01{pairs}\x01".encode()
     except Refused:  # by the broker, without a reason in the answer
         forget(settings, bearer)
         raise

@@ -67,6 +67,38 @@ def test_an_unsecured_token_of_the_login_module():
     assert tokens.token(found).principal == "ann"
 
 
+@pytest.mark.parametrize("value", ["lkc-1", "pool-1,pool-2", "a=b", "a=b,c", "a b"])
+@pytest.mark.parametrize("unsecured", [False, True])
+def test_extensions_of_the_login_module_are_whole(value, unsecured):
+    """A list has commas; more than one extension, too."""
+    prefix = "unsecuredLoginExtension" if unsecured else "extension"
+    credentials = "unsecuredLoginStringClaim_sub=ann" if unsecured else "clientId=me clientSecret=x"
+    options = f'{credentials} {prefix}_first="{value}" {prefix}_second="2"'
+    url = {} if unsecured else {"sasl__oauthbearer__token__endpoint__url": "https://login.example/token"}
+    assert tokens.extensions(bearer(sasl__jaas__config=f"{BEARER} {options};", **url)) == {
+        "first": value,
+        "second": "2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ('clientId="me" extension_first="1,second=2"', "first"),
+        ('clientId="me" extension_first="1, "', "first"),
+        ('unsecuredLoginStringClaim_sub="ann smith"', "principal"),
+        ('unsecuredLoginStringClaim_sub="ann lifeSeconds=9"', "principal"),
+        ('unsecuredLoginStringClaim_sub="ann" unsecuredLoginListClaim_scope="|a,b|c"', "scope"),
+        ('unsecuredLoginStringClaim_sub="ann" unsecuredLoginListClaim_scope="|a b|c"', "scope"),
+        ('unsecuredLoginStringClaim_sub="ann" unsecuredLoginExtension_first="1,second=2"', "first"),
+    ],
+)
+def test_values_of_a_login_that_would_be_cut_are_refused(options, name):
+    """Another user, another scope or another extension would be told to brokers."""
+    error = refused(sasl__mechanism="OAUTHBEARER", sasl__jaas__config=f"{BEARER} {options};")
+    assert error.condition == "EOS_OPTION_UNSUPPORTED" and f"separators in {name}" in error.message
+
+
 def test_an_unsecured_token_is_not_of_later_than_now(monkeypatch):
     """Brokers look at their clock in whole milliseconds, within the same one perhaps: they refuse what begins later."""
     monkeypatch.setattr(tokens.time, "time", lambda: 1700000000.1239)
@@ -342,7 +374,7 @@ def test_a_slow_token_server_delays_only_those_who_need_it_and_is_asked_once_for
 def test_librdkafka_gets_the_same_token_with_its_extensions():
     """In the form that its clients want."""
     settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
-    settings["sasl.oauthbearer.extensions"] = "a=1, b=2"
+    settings["sasl.oauthbearer.extensions"] = "a=1,, b=2,"
     value, expires_at, principal, extensions = librdkafka._token(settings, "")
     assert (value, expires_at) == (tokens.token(settings).value, tokens.token(settings).expires_at)
     assert (principal, extensions) == ("ann", {"a": "1", "b": "2"})

@@ -115,6 +115,14 @@ def test_an_unsecured_token_has_the_claims_of_its_settings():
         talk.send(b"")
 
 
+def test_extensions_follow_the_token():
+    """Each with its end, and no end between them."""
+    settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
+    settings["sasl.oauthbearer.extensions"] = "a=1,2,, b=3,"
+    message = next(conversation(Sasl("OAUTHBEARER", oauthbearer=settings), "broker"))
+    assert message.endswith(b".\x01a=1,2\x01b=3\x01\x01")
+
+
 def test_a_refused_token_is_told_with_the_brokers_reason():
     """After the one byte that the broker waits for."""
     settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=eve"}
