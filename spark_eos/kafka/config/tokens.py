@@ -80,22 +80,36 @@ def token_owner(settings: Mapping[str, str]) -> str:
 
 
 def token(settings: Mapping[str, str]) -> Token:
-    """Return a token that is valid for some time. Threads that wait while another one requests the same token share its
-    result, also a failure. Raises OSError; `TokenRefused` if retrying will not help."""
+    """Return a token that is valid for some time: the last one if there is no new one yet. Threads that wait while
+    another one requests the same token share its result, also a failure.
+
+    Raises OSError; `TokenRefused` if retrying will not help.
+    """
     since = time.monotonic()
     key = frozenset(settings.items())
     with _lock_of(key):
         known = _tokens.get(key)
         if known is None or time.time() >= known[1]:
-            if key in _failures and _failures[key][1] > since:
-                raise _failures[key][0]
             try:
-                made = _source(settings)(settings)
-            except OSError as error:
-                _failures[key] = error, time.monotonic()
-                raise
-            known = _tokens[key] = made, time.time() + (made.expires_at - time.time()) * _FRESH_SHARE
+                made = _new_token(key, settings, since)
+            except OSError:
+                if known is None or time.time() >= known[0].expires_at:
+                    raise
+            else:
+                known = _tokens[key] = made, time.time() + (made.expires_at - time.time()) * _FRESH_SHARE
         return known[0]
+
+
+def _new_token(key: _Key, settings: Mapping[str, str], since: float) -> Token:
+    """Request a token, unless a request has failed ``since`` then."""
+    failed = _failures.get(key)
+    if failed is not None and failed[2] > since:
+        raise failed[0](failed[1])
+    try:
+        return _source(settings)(settings)
+    except OSError as error:
+        _failures[key] = type(error), str(error), time.monotonic()
+        raise
 
 
 def forget(settings: Mapping[str, str], refused: Token) -> None:
@@ -108,9 +122,9 @@ def forget(settings: Mapping[str, str], refused: Token) -> None:
 
 
 _Key = frozenset[tuple[str, str]]
-#: Tokens, each with the time from which a new one is requested; the last failures, each with its time; locks.
+#: Tokens, each with the time from which a new one is requested; the last failures: class, text and time; locks.
 _tokens: dict[_Key, tuple[Token, float]] = {}
-_failures: dict[_Key, tuple[OSError, float]] = {}
+_failures: dict[_Key, tuple[type[OSError], str, float]] = {}
 _locks: dict[_Key, threading.Lock] = {}
 
 

@@ -323,6 +323,24 @@ def test_a_token_in_a_file_is_read_again_when_it_is_replaced(tmp_path, monkeypat
     assert tokens.token(settings).value == "no-jwt-2"
 
 
+def test_a_token_is_used_to_its_end_where_there_is_no_new_one(tmp_path, monkeypatch):
+    """As while its server is restarted; not for longer."""
+    now = [1000.0]
+    monkeypatch.setattr(tokens.time, "time", lambda: now[0])
+    file = tmp_path / "token"
+    settings = {"sasl.oauthbearer.token.endpoint.url": file.as_uri()}
+    file.write_text("old")
+    assert tokens.token(settings) == tokens.Token("old", 1060.0)
+    file.unlink()
+    now[0] += 50
+    assert tokens.token(settings).value == "old"
+    now[0] += 10
+    with pytest.raises(FileNotFoundError):
+        tokens.token(settings)
+    file.write_text("new")
+    assert tokens.token(settings).value == "new"
+
+
 def test_a_token_that_brokers_refuse_is_given_up(tmp_path):
     """The next connection has the one that is there by then; another one's is left alone."""
     file = tmp_path / "token"
