@@ -18,12 +18,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from spark_eos.errors import EosError, invalid_option
+from spark_eos.errors import EosError, invalid_option, stop
 from spark_eos.kafka.config.java_names import OWN, canonical
 from spark_eos.kafka.config.own_client import check_names
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import certificates_unusable, without_stores
-from spark_eos.kafka.config.tokens import extensions, token, token_settings
+from spark_eos.kafka.config.tokens import extensions, token, token_owner, token_settings
 from spark_eos.kafka.config.values import enumerated
 
 ClientKind = Literal["consumer", "producer"]
@@ -79,6 +79,24 @@ def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[s
     """Return the token in confluent-kafka's form: token, expiry, principal, and SASL extensions."""
     granted = token(settings)
     return granted.value, granted.expires_at, granted.principal, extensions(settings)
+
+
+def check_token(kafka: KafkaProperties) -> None:
+    """Raise ConnectionFailed (EOS_UNAUTHENTICATED) if tokens are used and there is none: librdkafka would wait, and not
+    say why there is none."""
+    config = librdkafka_config(kafka, "consumer")
+    if "oauth_cb" in config and enumerated(config, "security.protocol", "plaintext").startswith("sasl"):
+        (settings,) = config["oauth_cb"].args
+        try:
+            token(settings)
+        except OSError as error:
+            raise stop(
+                "EOS_UNAUTHENTICATED.login",
+                bootstrap_servers=kafka.bootstrap_servers,
+                who=token_owner(settings),
+                mechanism="OAUTHBEARER",
+                reason=str(error),
+            ) from None
 
 
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:

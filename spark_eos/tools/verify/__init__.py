@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_eos.errors import stop
-from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.config.librdkafka import check, check_token
 from spark_eos.tools.verify.bounds import take_bounds
 from spark_eos.tools.verify.comparison import Comparison, IdPlace, side
 from spark_eos.tools.verify.judge import Findings, judge_history
@@ -31,6 +31,7 @@ def verify(comparison: Comparison, progress: Callable[[str], None] = lambda text
     Needs about 100 bytes of disk for each row; raises EosError (EOS_VERIFY_IMPOSSIBLE) if there is not enough space.
     """
     check(comparison.kafka, "consumer")
+    check_token(comparison.kafka)
     bounds = take_bounds(comparison)
     findings = Findings(comparison.limit)
     try:

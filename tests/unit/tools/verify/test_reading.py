@@ -10,13 +10,14 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
 from spark_eos.base.topic_partition import PartitionOffsets
-from spark_eos.errors import CommandError
+from spark_eos.errors import CommandError, ConnectionFailed
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import group_refusal
-from spark_eos.tools.verify import reader
+from spark_eos.tools.verify import reader, verify
 from spark_eos.tools.verify.bounds import PartitionBounds, _Sides
 from spark_eos.tools.verify.comparison import Comparison, IdPlace
+from tests.support.servers.unused_hosts import nobody
 from tests.support.waiting import TIMEOUT
 
 PLACE = PartitionBounds("t", 0, 0, 5, 5)
@@ -132,3 +133,17 @@ def test_offsets_of_a_group_that_are_not_known_accuse_no_row(held: bool, done: t
         "in is compacted: rows that it has no longer count as unknown, doubled or reordered",
         "out is compacted: rows that it has no longer count as lost",
     )
+
+
+def test_says_why_there_is_no_token() -> None:
+    """Before librdkafka waits for one; without a secret."""
+    with nobody() as address:
+        oauth = {"client.id": "ann", "client.secret": "hunter2", "token.endpoint.url": f"http://{address}/token"}
+        properties = {f"sasl.oauthbearer.{key}": value for key, value in oauth.items()}
+        properties |= {"bootstrap.servers": address, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+        place = IdPlace("key")
+        with pytest.raises(
+            ConnectionFailed, match=f"client 'ann' by OAUTHBEARER: no token from http://{address}"
+        ) as said:
+            verify(Comparison(KafkaProperties(properties), ("in",), ("out",), place, place))
+    assert said.value.condition == "EOS_UNAUTHENTICATED" and "hunter2" not in str(said.value)
