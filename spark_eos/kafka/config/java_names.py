@@ -51,6 +51,7 @@ WITHOUT_TWIN = frozenset(
         "auto.include.jmx.reporter",
         "bootstrap.resolve.timeout.ms",
         "default.api.timeout.ms",
+        "delivery.report.only.error",  # of librdkafka, whose Python client refuses it as a text
         "exclude.internal.topics",
         # Key and value are binary; a side of the query that has one of these refuses it.
         *("key.deserializer", "key.serializer", "value.deserializer", "value.serializer"),

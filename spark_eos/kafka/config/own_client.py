@@ -81,7 +81,7 @@ WITHOUT_EFFECT = frozenset(
         # Queues: batches are sealed and sent as rows come, and the memory for them is fixed.
         *("queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes", "queue.buffering.max.messages"),
         *("batch.num.messages", "linger.ms", "message.max.bytes", "sticky.partitioning.linger.ms"),
-        *("produce.offset.report", "queuing.strategy", "delivery.report.only.error"),
+        *("produce.offset.report", "queuing.strategy"),
     ]
 )
 _KNOWN = FOLLOWED | WITHOUT_EFFECT

@@ -65,18 +65,19 @@ def test_the_timeout_of_requests_is_librdkafkas_where_both_are_given():
     assert canonical(properties(**both))["socket.timeout.ms"] == "60000"
 
 
-#: Of the Java client 4.3, those that no test above names.
-_OF_JAVA = [
+#: Of the Java client 4.3, those that no test above names; and one of librdkafka, whose Python client takes no text.
+_WITHOUT_EFFECT = [
+    "delivery.report.only.error",
     *("bootstrap.resolve.timeout.ms", "share.acquire.mode", "sasl.oauthbearer.assertion.template.file"),
     *("key.deserializer", "key.serializer", "value.deserializer", "value.serializer"),
 ]
 
 
-@pytest.mark.parametrize("key", _OF_JAVA)
-def test_properties_of_java_without_effect_are_let_through(key):
+@pytest.mark.parametrize("key", _WITHOUT_EFFECT)
+def test_properties_without_effect_are_let_through(key):
     """By both clients."""
     client.client_config(properties(**{key: "1"}))
-    librdkafka.check(properties(**{key: "1"}), "consumer")
+    librdkafka.check(properties(**{key: "1"}), "producer")
 
 
 @pytest.mark.parametrize(
