@@ -201,7 +201,8 @@ class Sender:
             if self._find_node(queue, now):
                 requests.setdefault(queue.node, {})[queue.partition] = queue, queue.waiting[0]
         for node, batches in requests.items():
-            self._send(self._connections[node], batches)
+            if (connection := self._connections.get(node)) is not None:  # else lost when it was due, and is opened anew
+                self._send(connection, batches)
         return bool(requests)
 
     def _send(

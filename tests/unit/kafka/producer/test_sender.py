@@ -414,6 +414,28 @@ def test_a_leader_that_has_lost_all_and_accepts_what_comes_next(monkeypatch):
         _deliver([], [0, 0, 0], bound=1)
 
 
+def test_a_connection_that_is_due_for_one_partition_and_was_not_for_another(monkeypatch):
+    """Its session ends while the second one's leader is looked up, and the broker cannot be reached for a moment: the
+    first one's batch waits, too."""
+    leaders, connection = Brokers.leaders, Brokers.connection
+    failures = [OSError("gone")]
+
+    def look_up(self: Brokers, places: list[TopicPartition]) -> Any:
+        self.life = int(places == [("t", 3)])
+        return leaders(self, places)
+
+    def connect(self: Brokers, kind: type, node: int) -> Connection:
+        if self.life and failures:
+            raise failures.pop()
+        return connection(self, kind, node)
+
+    monkeypatch.setattr(Brokers, "leaders", look_up)
+    monkeypatch.setattr(Brokers, "connection", connect)
+    brokers, added = _deliver([], [0, 0, 3], every=2)
+    assert not failures
+    assert {place: partition.log for place, partition in brokers.partitions.items()} == added
+
+
 class Silent(Brokers):
     """Nobody answers: each question takes 15 seconds."""
 
