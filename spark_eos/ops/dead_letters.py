@@ -225,10 +225,11 @@ class Receipt:
 
 def ranges_in(receipt: Message, log: PartitionLog) -> list[tuple[int, int]]:
     """Return the ranges of offsets in a receipt that was read from ``log``. Raises CommandError where it names another
-    one, or none, or has lost its header, as a copy has."""
-    named, ranges = _json(receipt.key()), _json(receipt.value() or b"[]")
+    one, or none, or has lost its header, as a copy has, or has no ranges."""
+    named, ranges = _json(receipt.key()), _json(receipt.value())
     is_ours = isinstance(named, dict) and asdict(log).items() <= named.items() and isinstance(ranges, list)
-    if not is_ours or RECEIPT not in dict(headers_of(receipt)):
+    is_whole = is_ours and all(isinstance(pair, list) and [*map(type, pair)] == [int, int] for pair in ranges)
+    if not is_whole or RECEIPT not in dict(headers_of(receipt)):
         place = f"offset {offset_of(receipt)} of {log.topic}-{log.partition}"
         named = excerpt(receipt.key() or b"it has no key")
         raise stop("EOS_LETTER_UNSENDABLE.other_log", place=place, topic=log.topic, log=named)

@@ -34,6 +34,8 @@ from tests.unit.base.test_printable import HOSTILE, is_plain
 LOG = PartitionLog("cluster", "dead", "id", 0)
 #: More than Python's parser of JSON takes.
 DEEP = b"[" * 100_000
+#: JSON that is no list of pairs of offsets.
+NO_RANGES = (None, b"[2]", b"[[2]]", b"[[2, 3, 4]]", b'[["2", 3]]', b"[[2, null]]", b"[[2, 3.5]]", b'["23"]')
 
 
 def letter(*headers: tuple[str, bytes | None]) -> DeadLetter:
@@ -179,12 +181,14 @@ def test_only_a_receipt_says_what_was_sent(reader):
         (Record(4, [(RECEIPT, None)], b"[[0, 9]]", b"{"), "{"),
         (Record(4, [(RECEIPT, None)], b"[[0, 9]]", b"[]"), "[]"),
         (Record(4, [(RECEIPT, None)], b"[", json.dumps(asdict(LOG)).encode()), "dead"),
+        *((Record(4, [(RECEIPT, None)], value, json.dumps(asdict(LOG)).encode()), "dead") for value in NO_RANGES),
         (Record(4, [(RECEIPT, None)], b"[]", DEEP), "[["),
         (without_headers(read(sent_in(replace(LOG, topic="first"), 2))), "first"),
         (without_headers(read(sent_in(LOG, 2))), "dead"),
     ],
     ids=[
-        *("cluster", "topic", "recreated", "partition", "header added", "none", "no JSON", "no object", "cut", "deep"),
+        *("cluster", "topic", "recreated", "partition", "header added", "none", "no JSON", "no object", "cut"),
+        *(*map(str, NO_RANGES), "deep"),
         *("header dropped", "header dropped here"),
     ],
 )
