@@ -359,6 +359,31 @@ def test_all_that_are_broken_are_aborted_at_once(brokers: Brokers):
 
 
 @on_brokers
+def test_what_the_log_shows_of_one_transaction_is_not_said_of_another(brokers: Brokers):
+    """The leader does not answer, and somebody has aborted the first one there. The second one is open and whole."""
+    batch = brokers.prepared_by_two(brokers.open("r1"))
+    brokers.dies("commit.decided", batch)
+    brokers.aborted_by_hand(batch.written[0].pair)
+    own = brokers.ports()
+    own.data.partition = lambda *_: None
+    error = stopped("EOS_OUTCOME_UNCLEAR", lambda: abort_broken(own, batch.written))
+    assert isinstance(error, Unclear)
+    assert {brokers.state(pair) for pair in batch.pairs} == {State.ONGOING}
+
+
+@on_brokers
+def test_rows_are_looked_for_where_the_leaders_have_them(brokers: Brokers):
+    """The head leaves out long lists of partitions. Somebody aborts the transaction in one of them between the look at
+    the leaders and its end."""
+    pair, batch = brokers.prepared_in_two_partitions()
+    brokers.dies("commit.decided", batch)
+    own = brokers.ports()
+    meanwhile(own.coordinator, "end", lambda: brokers.cluster.log(BESIDE).mark(pair.producer_id, 0, commit=False))
+    stopped("EOS_ROWS_MISSING", lambda: settle(own, [replace(w, begins=()) for w in batch.written]))
+    assert visible(brokers) == [1, 0]
+
+
+@on_brokers
 def test_a_decision_behind_an_earlier_transaction_without_its_marker_is_left_to_an_operator(brokers: Brokers):
     """It begins before its task's first row. It has all its rows, and whatever ends it ends the earlier one, too, of
     which nobody knows the outcome."""

@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.commit import _next_decision, _offsets_to_give, _problem
+from spark_eos.protocol.commit import _is_committed, _next_decision, _offsets_to_give, _problem
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
@@ -79,3 +79,23 @@ def test_a_decision_says_whether_its_transactions_expire():
     for two_phase in (True, False):
         repaired = _next_decision(None, replace(batch, two_phase=two_phase), replace(HEAD, decision=lost), None)
         assert (repaired.rev, repaired.two_phase) == (1, two_phase)
+
+
+LAST = Pair("id", 17, 32_766)
+
+
+@pytest.mark.parametrize(
+    ("described", "committed"),
+    [
+        ((LAST, State.PREPARE_COMMIT), True),
+        ((LAST, State.COMPLETE_COMMIT), True),
+        ((replace(LAST, epoch=32_767), State.COMPLETE_COMMIT), True),
+        ((replace(LAST, producer_id=18, epoch=0), State.COMPLETE_COMMIT), True),
+        ((replace(LAST, epoch=32_765), State.COMPLETE_COMMIT), False),
+        ((replace(LAST, producer_id=18, epoch=0), State.COMPLETE_ABORT), False),
+        ((LAST, State.ONGOING), False),
+    ],
+)
+def test_a_commit_of_a_transaction_or_of_a_later_one_of_its_id(described: tuple[Pair, State], committed: bool):
+    """After the last epoch, an end takes the first one of another producer id."""
+    assert _is_committed(Description(*described, 0, 1000), LAST) is committed
