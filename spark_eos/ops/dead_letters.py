@@ -34,7 +34,7 @@ from spark_eos.errors import EosError, stop
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.retention import unfit_setting
 from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics, end_offsets
-from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.config.librdkafka import IDEMPOTENT, librdkafka_config
 from spark_eos.kafka.letter_headers import (
     EXCEPTION,
     PREFIXES,
@@ -76,6 +76,7 @@ _READING = {
     "fetch.wait.max.ms": "20",  # by default, the end of each partition takes a second
 }
 _WRITING = {
+    **IDEMPOTENT,
     "message.max.bytes": "1000000000",  # the topic has the limit
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": "60000",
@@ -312,10 +313,9 @@ class DeadLetters:
 
 def _resent(letters: DeadLetters, to: str | None) -> Counter[str]:
     """Send the dead letters, when all of them can be sent; return how many went to each topic."""
-    ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
     counts: Counter[str] = Counter()
     try:
-        producer = Producer(librdkafka_config(letters.client.properties, "producer", ours=ours))
+        producer = _producer(letters)
         producer.init_transactions(_SILENCE_S)  # fences another run, which can add no receipt from now on
         with closing(_TopicReader(letters)) as reader:
             reader.planned(to)
@@ -325,6 +325,13 @@ def _resent(letters: DeadLetters, to: str | None) -> Counter[str]:
     except KafkaException as error:
         raise _failed(letters.topic, error.args[0]) from None
     return counts
+
+
+def _producer(letters: DeadLetters) -> Producer:
+    ours = {**_WRITING, "transactional.id": f"{_ID}-{letters.topic}"}
+    # The client takes no longer timeout than the transaction's.
+    ours["socket.timeout.ms"] = str(int(1000 * letters.client.silence_s))
+    return Producer(librdkafka_config(letters.client.properties, "producer", ours=ours))
 
 
 def _transaction(

@@ -34,6 +34,14 @@ client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
 
+#: An idempotent producer takes no others. A query ignores the user's, which may be for other programs.
+IDEMPOTENT = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "max.in.flight.requests.per.connection": "5",
+    "retries": "2147483647",
+    "linger.ms": "5",
+}
 #: Defaults unless the user sets them. The back-off suits a nearby cluster; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
 _DEFAULTS = {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "1000", "enable.metrics.push": "false"}

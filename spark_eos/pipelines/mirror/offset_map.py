@@ -20,7 +20,7 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, EosError, Unauthorized, stop
 from spark_eos.kafka.admin.configs import create_topic, topic_config
-from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.config.librdkafka import IDEMPOTENT, librdkafka_config
 from spark_eos.ledger.log import CommittedRecords
 from spark_eos.pipelines.mirror.entries import (
     ENTRY_PARTITIONS,
@@ -69,7 +69,7 @@ class OffsetMapWriter:
     """Writes records to the map's topic outside of any transaction."""
 
     def __init__(self, client: BrokerClient, topic: str) -> None:
-        own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}
+        own = {**IDEMPOTENT, "queue.buffering.max.messages": "0"}
         self._producer = Producer(librdkafka_config(client.properties, "producer", own))
         self._topic = topic
         self._refused: set[str] = set()

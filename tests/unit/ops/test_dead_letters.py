@@ -8,11 +8,13 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from hypothesis import strategies as st
 
 from spark_eos.errors import CommandError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ops import dead_letters
 from spark_eos.ops.dead_letters import (
     RECEIPT,
@@ -23,6 +25,7 @@ from spark_eos.ops.dead_letters import (
     SentOffsets,
     _as_text,
     _produce,
+    _producer,
     _Target,
     _TopicReader,
     _transaction,
@@ -220,6 +223,24 @@ def test_a_letter_is_shown_on_its_own_lines():
     shown = letter((HOSTILE, HOSTILE.encode()), WHY, ("__streams.errors.topic", HOSTILE.encode()))
     lines = _as_text(shown.as_json()).split("\n")
     assert all(map(is_plain, lines)) and len(lines) == 3 + len(shown.headers)
+
+
+#: What queries ignore, and an idempotent producer of librdkafka refuses.
+OF_OTHERS = [
+    {"acks": "1"},
+    {"enable.idempotence": "false"},
+    {"retries": "0"},
+    {"max.in.flight": "10"},
+    {"linger.ms": "400000"},
+    {"request.timeout.ms": "120000"},
+]
+
+
+@pytest.mark.parametrize("more", OF_OTHERS)
+def test_properties_that_are_for_other_producers(more: dict[str, str]):
+    """A file of properties may be shared with them: letters are sent again all the same."""
+    kafka = KafkaProperties({"bootstrap.servers": "127.0.0.1:1", **more})
+    assert isinstance(_producer(DeadLetters(BrokerClient(kafka), "dead")), Producer)
 
 
 def test_a_record_that_falls_with_another_one_is_not_the_cause():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror.entries import (
     MapEntry,
@@ -26,7 +26,7 @@ from spark_eos.pipelines.mirror.entries import (
     partition_of,
     to_record,
 )
-from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
+from spark_eos.pipelines.mirror.offset_map import OffsetMap, OffsetMapWriter, Origin
 from tests.support.models import map_memory
 from tests.support.models.map_logs import CLUSTER, MapLog, reading
 
@@ -274,3 +274,10 @@ def test_many_entries_need_little_memory(what, found):
     )
     assert json.loads(told.stdout)["found"] == found
     assert json.loads(told.stdout)["mib"] < 30
+
+
+@pytest.mark.parametrize("more", [{"retries": "0"}, {"max.in.flight": "10"}])
+def test_properties_that_are_for_other_producers(more: dict[str, str]):
+    """Queries ignore them, and an idempotent producer of librdkafka refuses them."""
+    kafka = KafkaProperties({"bootstrap.servers": "127.0.0.1:1", **more})
+    assert isinstance(OffsetMapWriter(BrokerClient(kafka), "map"), OffsetMapWriter)
