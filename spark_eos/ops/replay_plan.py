@@ -168,6 +168,8 @@ def milliseconds(text: str) -> int:
         at = None
     if at is None or at.tzinfo is None:
         raise stop("EOS_REPLAY_REFUSED.timestamp", text=text, why="")
+    if at.timestamp() < 0:  # Kafka takes -1 for the end of the log, and has other such numbers
+        raise stop("EOS_REPLAY_REFUSED.timestamp", text=text, why=", which is before 1970")
     return int(at.timestamp() * 1000)
 
 

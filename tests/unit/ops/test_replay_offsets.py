@@ -29,6 +29,8 @@ def test_the_leader_epoch_of_another_offset_is_left_out():
         ("2024-01-01", "'2024-01-01'."),
         ("yesterday", "'yesterday'."),
         ("-1704067200000", "'-1704067200000'."),
+        ("1969-12-31T23:59:59.999Z", "before 1970"),
+        ("1970-01-01T00:00:00+01:00", "before 1970"),
     ],
 )
 def test_what_is_no_time_for_certain_is_refused(text, says):
