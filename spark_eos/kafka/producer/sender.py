@@ -242,7 +242,7 @@ class Sender:
             node = self._leader(queue.partition, now)
             if node is None:
                 queue.why = meaning_of(Code.LEADER_NOT_AVAILABLE)
-                self._resend([queue], now)
+                _resend(queue, now)
                 return False
             queue.node = node
         connection = self._connections.get(queue.node)
@@ -261,7 +261,7 @@ class Sender:
             if (connection := self._connections.pop(queue.node, None)) is not None:
                 connection.close()
             self._client.forget_leader(*queue.partition)
-            self._resend([queue], now)
+            _resend(queue, now)
             return False
         return True
 
@@ -390,12 +390,12 @@ class Sender:
             queue.maybe_written.add(sealed.sequence)
             if queue.refused is not None:
                 raise unclear(queue.partition, queue.refused[1])
-            self._resend([queue], now)
+            _resend(queue, now)
 
-    def _resend(self, queues: Iterable[PartitionQueue], now: float) -> None:
-        for queue in queues:
-            queue.resend(now)
-            queue.settle()
+
+def _resend(queue: PartitionQueue, now: float) -> None:
+    queue.resend(now)
+    queue.settle()
 
 
 def _truncated(queue: PartitionQueue, offset: int) -> Cause:
