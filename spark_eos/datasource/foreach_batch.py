@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.base.frozen_settings import texts
 from spark_eos.errors import stop
+from spark_eos.options.values import parse_exact
 from spark_eos.protocol.names import INGESTS
 from spark_eos.spark.reasons import as_error
 from spark_eos.spark.tracebacks import quiet_callbacks
@@ -28,7 +29,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
     ``query`` names the query where Spark does not name it, as in Spark Connect: the same text for as long as the
     checkpoint is the same, and another one with a new checkpoint.
 
-    Raises UnsupportedError if the query is not known, and OptionError for a name that an ingest has.
+    Raises UnsupportedError if the query is not known, and OptionError for an empty name or an ingest's.
     """
     quiet_callbacks()
     options = {"foreachBatch.batch": str(batch_id)}
@@ -37,7 +38,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
         raise stop("EOS_USE_UNSUPPORTED.without_query")
     if query is None and batch != str(batch_id):
         raise stop("EOS_USE_UNSUPPORTED.other_batch", batch_id=batch_id, batch=batch)
-    if query is not None and query.startswith(INGESTS):
+    if query is not None and parse_exact("query", query).startswith(INGESTS):
         raise stop("EOS_OPTION_RESERVED.name", option="query", query=query)
     options |= {"foreachBatch.query": query or str(known), "foreachBatch.run": run or _own_run()}
     if sink is not None:

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from spark_eos.datasource.foreach_batch import batch_writer
-from spark_eos.errors import EosError, Superseded
+from spark_eos.errors import EosError, OptionError, Superseded
 from spark_eos.sink import unwritten
 
 SPARKS = "4f3cdc16-36b7-4677-a2dc-ce9960beb8a7"
@@ -54,6 +54,12 @@ def test_the_run_is_sparks_own_where_the_job_group_is_one(group, is_run):
     run = run_of(Frame(group))
     assert (run == group) == is_run and str(uuid.UUID(run)) == run
     assert run_of(Frame(group)) == run
+
+
+def test_an_empty_name_names_no_query():
+    """As of a variable that is not set: all such queries would be one, and rows of one count as written by another."""
+    with pytest.raises(OptionError, match="'query' is empty"):
+        batch_writer(Frame(), 3, sink="s", query="")
 
 
 def test_a_write_that_fails_ends_the_run_that_this_process_has_named(monkeypatch):
