@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 import uuid
 from collections.abc import Callable
@@ -144,11 +145,12 @@ def why_unwritable(path: Path) -> str | None:
 
 
 def _split(location: str) -> tuple[str, str, str]:
-    """Return scheme, authority and path, split as by Hadoop: nothing is decoded, and a colon after a slash ends no
-    scheme."""
+    """Return scheme, authority and path, as Hadoop has them: nothing is decoded, a colon after a slash ends no scheme,
+    and the path is without ``//``, ``.`` and ``name/..``, even if that name is a symbolic link."""
     match = _LOCATION.fullmatch(location)
     assert match is not None  # it matches everything
-    return (match["scheme"] or "").lower(), match["authority"] or "", match["path"]
+    path = re.sub("/+", "/", match["path"])
+    return (match["scheme"] or "").lower(), match["authority"] or "", path and posixpath.normpath(path)
 
 
 def _mounted(path: str) -> str:

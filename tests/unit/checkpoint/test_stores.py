@@ -45,10 +45,13 @@ def opened(monkeypatch):
         ("file:/a b/c%20d", "/a b/c%20d"),
         ("file:///a", "/a"),
         ("file://localhost/a", "/a"),
+        ("/a//b/link/../c/./d/", "/a/b/c/d"),
+        ("../a", "../a"),
     ],
 )
 def test_local_places(location, root):
-    """Hadoop's rules: a colon behind a slash is part of a name, and nothing is decoded."""
+    """Hadoop's rules: a colon behind a slash is part of a name, nothing is decoded, and ``..`` takes away the name
+    before it, whatever that is."""
     assert open_store(location, HadoopSettings()) == Store(pyarrow.fs.LocalFileSystem(), root, local=True)
 
 
@@ -180,6 +183,17 @@ def test_google_by_hadoops_settings(opened, monkeypatch, tmp_path):
     assert opened("GcsFileSystem", "gs://lake/a", {"fs.gs.auth.type": "UNAUTHENTICATED"})[2] == {"anonymous": True}
     with pytest.raises(NoStore, match="not on this machine"):
         opened("GcsFileSystem", "gs://lake/a", {name: str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize(
+    ("kind", "bucket"),
+    [("S3FileSystem", "s3a://lake"), ("GcsFileSystem", "gs://lake"), ("AzureFileSystem", f"abfss://lake@{HOST}")],
+)
+def test_a_path_in_a_bucket_is_the_one_that_hadoop_writes_to(opened, monkeypatch, kind, bucket):
+    """It has neither empty names, which pyarrow refuses, nor ``..``, which would be a name like any other there."""
+    monkeypatch.setenv("AWS_REGION", "r")
+    for path in ("//a//b/", "/a/./b", "/a/c/../b"):
+        assert opened(kind, bucket + path, {})[0] == "lake/a/b"
 
 
 def test_hdfs(opened):
