@@ -23,8 +23,9 @@ _PERFORMING, _JSON = "Failed when Python streaming data source perform ", "json.
 _METADATA = re.compile(r"\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\]")
 _NOT_EMPTY = re.compile(r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] The checkpoint location (?P<folder>\S+) should")
 _CONCURRENT = re.compile(_NAMED + "Multiple streaming queries are concurrently using")
-#: Exceptions of parsers; the same stack frames raise others for a store that cannot be reached.
-_PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b.*"
+#: Exceptions of parsers; the same stack frames raise others for a store that cannot be reached. Only behind the first
+#: one is a frame looked for: behind each of them, a stack of a thousand takes seconds.
+_PARSER = r"(?>.*?\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b).*"
 #: Frames of the stack that show which file was parsed.
 _OFFSETS_FRAME = re.compile(_PARSER + r"\bat \S+\bOffsetSeqLog\.deserialize\(", re.DOTALL)
 _COMMITS_FRAME = re.compile(_PARSER + r"\bat \S+\bCommitLog\$?\.(?:deserialize|readCommitMetadata)\(", re.DOTALL)
@@ -61,13 +62,13 @@ def damage(around: str, text: str, stack: str) -> EosError | None:
 
 
 def _by_stack(stack: str) -> EosError | None:
-    if _METADATA_FRAME.search(stack):
+    if _METADATA_FRAME.match(stack):
         return _of_metadata()
     if _NO_OFFSETS_FRAME.search(stack):
         return _no_offsets()
-    if _OFFSETS_FRAME.search(stack):
+    if _OFFSETS_FRAME.match(stack):
         return _of_offsets(_NEWEST_OFFSETS)
-    if _COMMITS_FRAME.search(stack):
+    if _COMMITS_FRAME.match(stack):
         return _of_commits("The newest file in 'commits' of the checkpoint")
     return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import spark_eos
@@ -96,3 +98,11 @@ def test_a_file_that_is_there_already():
 def test_what_is_no_damage_is_left_alone(error):
     """A changed query, an error of a function, a store that cannot be reached."""
     assert spark_eos.reason(error) is None
+
+
+def test_a_deep_stack_of_a_parser_is_read_once():
+    """As of a row that is nested too deeply: each of its frames names the parser."""
+    stack = "java.lang.StackOverflowError\n" + 2048 * "\tat com.fasterxml.jackson.databind.deser.X.y(X.java:1)\n"
+    begin = time.process_time()
+    assert spark_eos.reason(failed("null", stack)) is None
+    assert time.process_time() - begin < 2
