@@ -87,7 +87,7 @@ class Checkpoint:
         selector = pyarrow.fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         try:
             return list(self._files.get_file_info(selector))
-        except OSError as error:
+        except Exception as error:  # of any kind, as file systems of fsspec pass on errors of libraries
             raise self.failed(folder or "the folder", error) from None
 
     def entry(self, batch: int) -> OffsetLogEntry:
@@ -168,13 +168,13 @@ class Checkpoint:
             return None
         except UnicodeDecodeError as error:
             raise self.damaged(name, str(error)) from None
-        except OSError as error:
+        except Exception as error:  # of any kind, as above
             raise self.failed(name, error) from None
 
-    def failed(self, name: str, error: OSError) -> EosError:
+    def failed(self, name: str, error: Exception) -> EosError:
         """Return the error for a file, or a folder, that cannot be read or written."""
         reason = self.settings.hide(str(error))
-        if self._local and error.errno in _NOT_A_FILE:
+        if self._local and getattr(error, "errno", None) in _NOT_A_FILE:
             return self.damaged(name, reason)
         if isinstance(error, PermissionError) or (
             not self._local and _LASTING.search(self._without_names(reason, name))

@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow
 import pyarrow.fs
 
 from spark_eos.base.caches import process_cache
@@ -273,7 +274,25 @@ def _by_fsspec(scheme: str, location: str) -> Store:
         raise NoStore(f"pyarrow has no file system {scheme}:, and fsspec is not installed") from None
     files, root = fsspec.core.url_to_fs(location)
     files.invalidate_cache()  # one instance serves the whole process, and may keep listings for good
-    return Store(pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(files)), root)
+    return Store(pyarrow.fs.PyFileSystem(_Fsspec(files)), root)
+
+
+class _Fsspec(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]  # pyarrow has no types
+    """A file system of fsspec that raises the error of a store that does not answer. pyarrow's own handler takes it for
+    empty then, as fsspec's ``isfile``, ``isdir`` and ``exists`` do: a used checkpoint would be a new one."""
+
+    def get_file_info_selector(self, selector: pyarrow.fs.FileSelector) -> list[pyarrow.fs.FileInfo]:
+        with suppress(FileNotFoundError):
+            self.fs.ls(selector.base_dir)
+        infos: list[pyarrow.fs.FileInfo] = super().get_file_info_selector(selector)
+        return infos
+
+    def open_input_file(self, path: str) -> pyarrow.PythonFile:
+        if self.fs.info(path)["type"] != "file":
+            raise FileNotFoundError(path)
+        return pyarrow.PythonFile(self.fs.open(path, mode="rb"), mode="r")
+
+    open_input_stream = open_input_file
 
 
 _OPENERS: dict[str, Callable[[str, HadoopSettings], pyarrow.fs.FileSystem]] = {

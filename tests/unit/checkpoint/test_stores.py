@@ -234,6 +234,23 @@ def test_a_listing_that_fsspec_keeps_is_read_anew(monkeypatch):
         assert Checkpoint("memory://kept/chk").last_batch("offsets") == batch
 
 
+@pytest.mark.parametrize("error", [TimeoutError, RuntimeError])
+def test_a_store_of_fsspec_that_does_not_answer_is_not_empty(monkeypatch, error):
+    """A used checkpoint would be taken for a new one. fsspec's file systems have errors of many kinds."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem().pipe({"/away/chk/metadata": b'{"id": "q"}', "/away/chk/offsets/1": b"v1"})
+    checkpoint = Checkpoint("memory://away/chk")
+    assert (checkpoint.query_id(), checkpoint.batches("offsets"), checkpoint.names("none")) == ("q", [1], [])
+    assert checkpoint.read("none") is checkpoint.read("offsets") is None
+    for asked in ("info", "ls"):
+        monkeypatch.setattr(MemoryFileSystem, asked, MagicMock(side_effect=error("no answer")))
+    for ask in (checkpoint.query_id, lambda: checkpoint.batches("offsets")):
+        with pytest.raises(CheckpointError, match="no answer") as caught:
+            ask()
+        assert caught.value.condition == "EOS_CHECKPOINT_UNREACHABLE"
+
+
 def test_a_write_that_fails_leaves_no_draft(tmp_path):
     """Nobody would look for it."""
     (tmp_path / "name").mkdir()
