@@ -42,7 +42,10 @@ _REFUSED = rf"(?P<why>{_OF}{_WORDS}\)?)"
 _END = r"(?=\s*(?:SQLSTATE: |\n|$))"
 _IO = r"java\.(?:io|nio\.file|lang)\.\w+: "
 _TEXT = re.compile(rf"(?:{_IO})?{_REFUSED}{_END}")
-_OF_PYTHON = re.compile(rf"OSError: \[Errno \d+\] (?P<why>{_WORDS}(?:: [^\n]*?)?){_END}")
+#: Python has classes of their own for two of these numbers: EAGAIN and ETIMEDOUT.
+_OF_PYTHON = re.compile(
+    rf"(?:OSError|BlockingIOError|TimeoutError): \[Errno \d+\] (?P<why>{_WORDS}(?:: [^\n]*?)?){_END}"
+)
 _CAUSE = re.compile(rf"^Caused by: (?:{_IO}|org\.apache\.hadoop\.[\w.$]+: ){_REFUSED}{_END}", re.MULTILINE)
 #: A store of Hadoop's that does not answer or is not ready, and one that takes no more.
 _STORES = (

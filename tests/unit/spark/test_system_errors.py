@@ -27,7 +27,7 @@ FORMS = (
     "An error occurred while calling o1.start.\n: java.io.FileNotFoundException: /c/metadata ({})\n\tat y",
     AROUND["a task that was tried four times"].partition("org.apache.spark")[0] + "java.io.IOException: {}\n\tat x",
     STREAM + 'Cannot run program "python3": error=12, {}',
-    AROUND["a task"] + TRACE + "OSError: [Errno 28] {}: '/tmp/x'\n SQLSTATE: 38000",
+    AROUND["a task"] + TRACE + "{python}: '/tmp/x'\n SQLSTATE: 38000",
     AROUND["foreachBatch"] + "py4j.protocol.Py4JJavaError: An error occurred while calling o557.execute.\n"
     ": org.apache.spark.SparkException: {}\n\tat y",
 )
@@ -38,7 +38,9 @@ STATE = "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Cannot perform commit during w
 def test_what_the_system_has_refused_is_named(form):
     """In each form, with what it was refused for."""
     for number, condition in NUMBERS.items():
-        found = spark_eos.reason(Exception(form.format(os.strerror(number))))
+        error = OSError(number, os.strerror(number))
+        python = f"{type(error).__name__}: {error}"
+        found = spark_eos.reason(Exception(form.format(os.strerror(number), python=python)))
         assert (found.condition, found.restart_helps) == (condition, True)
         assert os.strerror(number) in found.message
 
