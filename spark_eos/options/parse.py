@@ -257,7 +257,9 @@ def parse_table(
                 raise option_twice(lowered)
         elif lowered in by_key:
             option = by_key[lowered]
-            values[option.attribute] = parsed(option.name, option.parse, value)
+            one = parsed(option.name, option.parse, value)
+            if values.setdefault(option.attribute, one) != one:
+                raise option_twice(option.name)
         elif lowered not in ignored:
             raise _unknown(key, table)
     _check_kafka(kafka, owned)

@@ -265,8 +265,10 @@ def test_what_is_no_size(text):
     assert caught.value.condition == "EOS_OPTION_INVALID"
 
 
-def test_a_client_property_is_one_whatever_its_case():
+def test_an_option_is_one_whatever_its_case():
     """Mappings that Spark does not pass on can have both."""
+    assert sink_options({**LEAST, "Topic": "a", "topic": "a"}).topic == "a"
+    assert refused(Topic="a", topic="b").condition == "EOS_OPTION_CONFLICT"
     assert sink_options({**LEAST, "kafka.Client.Id": "a", "kafka.client.id": "a"}).kafka["client.id"] == "a"
     assert refused(**{"kafka.Security.Protocol": "SSL", "kafka.security.protocol": "PLAINTEXT"}).condition == (
         "EOS_OPTION_CONFLICT"
