@@ -24,7 +24,7 @@ from spark_eos.checkpoint.offset_log import (
     with_text_keys,
 )
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.checkpoint.stores import NoStore, open_store
+from spark_eos.checkpoint.stores import NoAnswer, NoStore, open_store
 from spark_eos.errors import EosError, stop
 from spark_eos.protocol.head import Offsets
 
@@ -48,6 +48,8 @@ class Checkpoint:
         self.settings = settings.on_this_machine()
         try:
             store = open_store(location, self.settings)
+        except NoAnswer as why:
+            raise stop("EOS_CHECKPOINT_UNREACHABLE", location=location, name="metadata", why=why) from None
         except NoStore as why:
             raise self._closed(str(why)) from None
         self._files, self._root, self._local = store.files, store.root, store.local

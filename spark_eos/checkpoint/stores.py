@@ -43,6 +43,10 @@ class NoStore(Exception):
     """A location cannot be opened from here. The message says why, without secrets."""
 
 
+class NoAnswer(NoStore):
+    """A store that has to be asked before it can be opened does not answer, which may pass."""
+
+
 @dataclass(frozen=True)
 class Store:
     """A folder or file in a file system. ``local``: on a disk of this machine, or mounted as one."""
@@ -122,7 +126,9 @@ def _open_store(location: str, settings: HadoopSettings) -> Store:
     except (EosError, NoStore):
         raise
     except Exception as error:  # pyarrow and the libraries below it raise many kinds for settings that they refuse
-        raise NoStore(f"{type(error).__name__}: {settings.hide(str(error))}") from None
+        away = isinstance(error, ConnectionError | TimeoutError) or "AWS Error NETWORK_CONNECTION" in str(error)
+        why = f"{type(error).__name__}: {settings.hide(str(error))}"
+        raise (NoAnswer if away else NoStore)(why) from None
     # In an object store, a bucket or a container is the first part of the path.
     parts = (authority.partition("@")[0] if scheme in _BUCKETS else "", path.strip("/"))
     return Store(files, "/".join(filter(None, parts)) if scheme in _BUCKETS else path)

@@ -137,6 +137,23 @@ def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkey
 
 
 @pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (OSError("AWS Error NETWORK_CONNECTION during HeadBucket operation: x"), "EOS_CHECKPOINT_UNREACHABLE"),
+        (ConnectionRefusedError("refused"), "EOS_CHECKPOINT_UNREACHABLE"),
+        (OSError("Bucket 'lake' not found"), "EOS_CHECKPOINT_STORE"),
+    ],
+)
+def test_a_region_that_nobody_answers_for_may_be_known_later(monkeypatch, error, condition):
+    """As in an outage of the network, after which a restart helps."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", MagicMock(side_effect=error))
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint("s3a://lake/a")
+    assert caught.value.condition == condition
+
+
+@pytest.mark.parametrize(
     ("settings", "arguments"),
     [
         ({}, {}),
