@@ -12,7 +12,10 @@ from spark_eos.errors import EosError, stop
 
 #: The kind of check, which Spark may put before its message.
 _NAMED = "(?:(?:requirement|assertion) failed: )?"
-_PATH = re.compile(_NAMED + r"(?:Failed to read log file|Checksum error:) (?P<path>\S*?(?P<log>offsets|commits)/\d+)\b")
+_PATH = re.compile(
+    rf"{_NAMED}(?:Failed to read log file|Checksum error:) "
+    r"(?P<path>(?:(?!\. )[^\n])*?\b(?P<log>offsets|commits)/\d+)\b"
+)
 _MISSING = re.compile(
     _NAMED + r"(?:batch (?P<one>\d+) doesn't exist|Previous batch (?P<other>\d+) not found in offset log)"
 )
@@ -21,7 +24,9 @@ _NO_SOURCE = re.compile(_NAMED + r"There are \[0\] sources in the checkpoint off
 #: Spark's operation, and the error, when Python could not parse a source's line.
 _PERFORMING, _JSON = "Failed when Python streaming data source perform ", "json.decoder.JSONDecodeError"
 _METADATA = re.compile(r"\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\]")
-_NOT_EMPTY = re.compile(r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] The checkpoint location (?P<folder>\S+) should")
+_NOT_EMPTY = re.compile(
+    r"\[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY\] The checkpoint location (?P<folder>[^\n]+?) should"
+)
 _CONCURRENT = re.compile(_NAMED + "Multiple streaming queries are concurrently using")
 #: Exceptions of parsers; the same stack frames raise others for a store that cannot be reached. Only behind the first
 #: one is a frame looked for: behind each of them, a stack of a thousand takes seconds.

@@ -43,6 +43,7 @@ def failed(text: str, stack: str = "", cause: Exception | None = None) -> Captur
             "/c/offsets/3",
             "plans",
         ),
+        (failed("Failed to read log file file:/my disk/offsets/3. Incomplete log file"), "/my disk/offsets/3", "plans"),
         (failed("Failed to read log file s3a://b/c/commits/12. [MALFORMED_LOG_FILE] x"), "c/commits/12", "replays"),
         (failed(JSON, READS_OFFSETS), "in 'offsets'", "plans"),
         (failed(JSON, "no frames", failed("", READS_OFFSETS)), "in 'offsets'", "plans"),
@@ -63,6 +64,11 @@ def failed(text: str, stack: str = "", cause: Exception | None = None) -> Captur
         (
             failed("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/offsets should be"),
             "file:/c/offsets",
+            "Delete these files",
+        ),
+        (
+            failed("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/my disk/state should be"),
+            "file:/my disk/state",
             "Delete these files",
         ),
         (Exception("[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint location x"), "'metadata'", "id"),
@@ -88,6 +94,7 @@ def test_a_file_that_is_there_already():
     [
         failed("There are [1] sources in the checkpoint offsets and now there are [2] sources requested"),
         failed("Failed when Python streaming data source perform planPartitions: ValueError: x"),
+        failed("Failed to read log file file:/c/sources/0/5. It has: offsets/3"),
         failed("x json.decoder.JSONDecodeError: of somebody's function"),
         Exception(f"{CALLING}java.io.IOException: unreachable\n{READS_METADATA}"),
         failed("assertion failed", NO_OFFSETS.replace("initializeExecution", "runBatch")),
