@@ -165,7 +165,8 @@ def source_line(text: str) -> SourceLine:
     """Parse the line of any source. A source without an offset yet has a dash."""
     raw = _parsed(text)
     if raw is _NOT_JSON:
-        return SourceLine(text, OTHER, Position({}), damaged=text.startswith("{"))
+        damaged = text.startswith(("{", "\0"))  # a power cut may leave zeros
+        return SourceLine(text, OTHER, Position({}), damaged)
     if not isinstance(raw, dict) or not raw:
         return SourceLine(text, OTHER, Position({}))
     if not all(_is_offsets(partitions) for topic, partitions in raw.items() if not is_mark(topic)):

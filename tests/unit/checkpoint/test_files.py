@@ -73,7 +73,8 @@ def test_a_log_that_is_missing_or_damaged(checkpoint):
     """Spark writes it before the micro-batch runs; a full disk or a power cut leaves a part of it. A line of a Kafka
     source that was cut is not taken for another source: to publish the others' offsets alone would hide it."""
     assert "missing" in damaged(checkpoint)
-    for data in (b"", b"v1", b"\0\0\0\0", b"\xff\xfe", f'v1\n{METADATA}\n{KAFKA}\n{{"t":{{"0":23,'.encode()):
+    lines = f"v1\n{METADATA}\n{KAFKA}\n".encode()
+    for data in (b"", b"v1", b"\0\0\0\0", b"\xff\xfe", lines + b'{"t":{"0":23,', lines + b"\0\0\0\0"):
         Path(checkpoint.location, "offsets", "0").write_bytes(data)
         damaged(checkpoint)
 
