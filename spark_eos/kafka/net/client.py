@@ -343,16 +343,16 @@ class BrokerClient:
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], ApiVersions]:
         """Return a new connection for short requests, and the broker's API versions, which are requested on it."""
 
-        def ask_versions(broker: socket.socket, left_s: float) -> tuple[Connection[None], ApiVersions]:
-            connection = Connection[None](broker, node, self._config.client_id)
-            return connection, api_versions(connection, left_s)
+        def ask_versions(broker: socket.socket, left_s: float) -> tuple[socket.socket, ApiVersions]:
+            return broker, api_versions(Connection(broker, node, self._config.client_id), left_s)
 
-        connection, spoken = self._open(node, min(timeout_s, self._connect_s(node)), ask_versions)
+        broker, spoken = self._open(node, min(timeout_s, self._connect_s(node)), ask_versions)
         self._api_versions[node] = spoken
         if node >= 0:
             self._reached = True
             self._failures.pop(node, None)
-        return connection, spoken
+        # Brokers answer about their versions before the login that they require: it is no answer yet.
+        return Connection(broker, node, self._config.client_id), spoken
 
     def _address(self, node: int, timeout_s: float) -> Address:
         """Return where a broker can be reached; it is looked up if it is not known. Raises OSError."""

@@ -353,6 +353,18 @@ def test_a_client_that_is_not_let_in_is_told_as_whom(login, who, known, brokers,
     assert "pa55word" not in str(caught.value)
 
 
+def test_a_broker_that_tells_its_versions_and_closes_may_expect_a_login(brokers, monkeypatch):
+    """Which a client without one is told."""
+    (first,) = brokers(1)
+    monkeypatch.setattr(first, "_metadata", closed)
+    with pytest.raises(ConnectionFailed, match=r"it may expect .*SASL \(kafka\.security\.protocol\)"):
+        client_of(first).metadata([], 0.1)
+
+
+def closed(_: object) -> None:
+    raise ConnectionError
+
+
 @pytest.mark.parametrize(
     "call",
     [
