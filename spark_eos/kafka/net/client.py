@@ -318,11 +318,13 @@ class BrokerClient:
     def _gone(self, node: int, address: Address, began: float, error: OSError) -> None:
         """Note that a connect, since ``began``, has failed. The next ones fail at once for as long as it took, so that
         many callers do not wait for this broker one after the other; and leaders and coordinators on it are looked up
-        anew. A second login that is refused makes a long pause, as many lock the account; the first may have been with
-        an old token."""
+        anew. A second login that is refused makes a long pause, as many lock the account; the first makes none, as it
+        may have been with an old token."""
         now = system.monotonic()
-        again = isinstance(error, Refused) and isinstance(self._failed.get(address, (0.0, None))[1], Refused)
-        pause_s = _MOST_PAUSE_S if again else min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S)
+        pause_s = min(max(now - began, _LEAST_PAUSE_S), _MOST_PAUSE_S)
+        if isinstance(error, Refused):
+            again = isinstance(self._failed.get(address, (0.0, None))[1], Refused)
+            pause_s = _MOST_PAUSE_S if again else 0.0
         self._failed[address] = now + pause_s, _again(error)
         for partition, leader in list(self._leaders.items()):
             if leader == node:

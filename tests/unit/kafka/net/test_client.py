@@ -397,6 +397,20 @@ def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers):
     assert sorted(client.brokers()) == [0, 1]
 
 
+def test_the_only_broker_is_asked_again_with_a_new_token(brokers, tmp_path, monkeypatch):
+    """As it may refuse an old one, and there is no other broker to hear of the new one."""
+    (first,) = brokers(1)
+    (tmp_path / "token").write_text("old")
+    oauth = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": (tmp_path / "token").as_uri()}
+    client = client_of(first, **{"security.protocol": "SASL_PLAINTEXT"}, **oauth)
+    client.brokers()
+    client.close()
+    (tmp_path / "token").write_text("new")
+    believes = property(lambda broker: b"Bearer new" in broker.said[-1])
+    monkeypatch.setattr(FakeBroker, "believes", believes, raising=False)
+    assert client.brokers() == [0]
+
+
 def test_a_name_that_takes_long_to_resolve_leaves_time_for_its_broker(brokers, clock, monkeypatch):
     """As where the first name server is away: its five seconds are not the broker's."""
     (first,) = brokers(1)
