@@ -112,8 +112,8 @@ class ApiVersions:
 
 
 def open_socket(config: ClientConfig, address: Address, timeout_s: float) -> socket.socket:
-    """Connect, encrypt and authenticate within ``timeout_s`` after the name is resolved. Raises OSError; `Refused` if
-    retrying will not help.
+    """Connect, encrypt and authenticate within ``timeout_s``, beside the time for the name and for a token. Raises
+    OSError; `Refused` if retrying will not help.
 
     The socket still has a timeout; a `Connection` sets its own.
     """
@@ -205,8 +205,10 @@ def _authenticate(broker: socket.socket, config: ClientConfig, host: str, until:
         raise Refused("this port of the broker has no SASL: is kafka.security.protocol right?")
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {config.sasl.mechanism} ({name_of(code)})")
+    asked = system.monotonic()
     talk = conversation(config.sasl, host)
     auth_bytes, began, lifetime_ms = next(talk, None), system.monotonic(), 0
+    until += began - asked  # a token server's time
     while auth_bytes is not None:
         body = _SASL_AUTHENTICATE.asks.write({"auth_bytes": auth_bytes})
         connection.ask(_SASL_AUTHENTICATE.api, _SASL_AUTHENTICATE.last, [body], None)

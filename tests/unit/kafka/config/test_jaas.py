@@ -324,7 +324,7 @@ def test_a_token_in_a_file_is_read_again_when_it_is_replaced(tmp_path, monkeypat
 
 
 def test_a_token_is_used_to_its_end_where_there_is_no_new_one(tmp_path, monkeypatch):
-    """As while its server is restarted; not for longer."""
+    """As while its server is restarted, which is not asked by each connection then; not for longer."""
     now = [1000.0]
     monkeypatch.setattr(tokens.time, "time", lambda: now[0])
     file = tmp_path / "token"
@@ -332,9 +332,12 @@ def test_a_token_is_used_to_its_end_where_there_is_no_new_one(tmp_path, monkeypa
     file.write_text("old")
     assert tokens.token(settings) == tokens.Token("old", 1060.0)
     file.unlink()
-    now[0] += 50
+    now[0] += 55
     assert tokens.token(settings).value == "old"
-    now[0] += 10
+    file.write_text("soon")
+    assert tokens.token(settings).value == "old"
+    file.unlink()
+    now[0] += 5
     with pytest.raises(FileNotFoundError):
         tokens.token(settings)
     file.write_text("new")

@@ -411,17 +411,20 @@ def test_the_only_broker_is_asked_again_with_a_new_token(brokers, tmp_path, monk
     assert client.brokers() == [0]
 
 
-def test_a_name_that_takes_long_to_resolve_leaves_time_for_its_broker(brokers, clock, monkeypatch):
-    """As where the first name server is away: its five seconds are not the broker's."""
+@pytest.mark.parametrize(("where", "name"), [(system, "getaddrinfo"), (handshake, "conversation")])
+def test_names_and_tokens_that_take_long_leave_time_for_the_broker(where, name, brokers, clock, monkeypatch):
+    """As where the first name server is away, or the token server: its five seconds are not the broker's."""
     (first,) = brokers(1)
-    resolve = system.getaddrinfo
+    right = getattr(where, name)
 
     def slowly(*asked: object) -> object:
         clock.now += 5
-        return resolve(*asked)
+        return right(*asked)
 
-    monkeypatch.setattr(system, "getaddrinfo", slowly)
-    assert client_of(first).brokers() == [0]
+    monkeypatch.setattr(where, name, slowly)
+    unsecured = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"} | unsecured
+    assert client_of(first, **login).brokers() == [0]
 
 
 def test_an_address_of_a_kind_that_the_machine_lacks_is_passed_over(brokers, monkeypatch):
