@@ -313,7 +313,8 @@ def _translate_stores(properties: dict[str, str]) -> None:
 
 def _wrapped(pem: str) -> str:
     """Return a PEM in lines, as OpenSSL requires; Java also accepts one line, with spaces or escaped line ends between
-    the parts. Removes letters that are not ASCII, which only comments have, and which Python refuses."""
+    the parts. Replaces letters that are not ASCII, which only comments have, and which Python refuses: without any, an
+    empty text would mean the system's authorities."""
 
     def wrap(found: re.Match[str]) -> str:
         data = re.sub(r"\s+", "", found[2])
@@ -321,4 +322,4 @@ def _wrapped(pem: str) -> str:
         return "\n".join([f"-----BEGIN {found[1]}-----", *lines, f"-----END {found[1]}-----", ""])
 
     block = r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----\s*"
-    return re.sub(block, wrap, pem.replace("\\n", "\n").encode("ascii", "ignore").decode())
+    return re.sub(block, wrap, re.sub(r"[^\0-\x7f]", "\n", pem.replace("\\n", "\n")))
