@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_eos.base.caches import process_cache
 from spark_eos.base.log import logger
 from spark_eos.base.metrics_events import NOWHERE, Events
-from spark_eos.errors import EosError, Superseded, stop
+from spark_eos.errors import ConnectionFailed, EosError, Superseded, Unauthorized, stop
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions
@@ -127,8 +127,9 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
                 hint = f"Wait until the other run with the same job.id has ended. {again} if it fails."
             elif error.condition == "EOS_REPLAY_DIVERGED":
                 return stop("EOS_JOB_DIFFERS", name=name, differences=_differences(error), write=str(self))
-            elif error.restart_helps:
-                hint = f"{again}: it finds out what was written, and writes what is missing, nothing twice."
+            elif error.restart_helps or isinstance(error, ConnectionFailed | Unauthorized):  # also after the decision
+                first = "" if error.restart_helps else f"{hint} "
+                hint = f"{first}{again}: it finds out what was written, and writes what is missing, nothing twice."
         return error.reworded(message, hint, **error.parameters | {"write": str(self)})
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from spark_eos.base.metrics_events import Events
-from spark_eos.errors import OptionError, ProtocolStop
+from spark_eos.errors import ConnectionFailed, OptionError, ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import SinkOptions
-from spark_eos.options.writes import write_options
-from spark_eos.protocol.head import Pair, Probe, Written
+from spark_eos.options.writes import WriteOptions, write_options
+from spark_eos.protocol.head import BatchWrite, Pair, Probe, Written
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.sink import commit
-from spark_eos.sink.job import Message
+from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+from spark_eos.sink.job import Message, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.spark_rows import SparkRows
@@ -23,11 +24,11 @@ from spark_eos.sink.writer import EosKafkaStreamWriter
 
 NOWHERE = SinkOptions(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}), topic="t")
 MESSAGE = Message("q", "r", Facts(60_000, 8, "d"), TaskReport(Work.WRITE, 0, 1, 1), 0.1, 0.0)
+ROWS = SparkRows(Columns(key=False, topic=False, partition=False, headers=False, timestamp=False))
 
 
 def writer(events: Events | None = None) -> EosKafkaStreamWriter:
-    columns = Columns(key=False, topic=False, partition=False, headers=False, timestamp=False)
-    return EosKafkaStreamWriter(NOWHERE, SparkRows(columns), events or Events())
+    return EosKafkaStreamWriter(NOWHERE, ROWS, events or Events())
 
 
 @pytest.mark.parametrize("messages", [[MESSAGE, None], [None, MESSAGE], [None, None], []])
@@ -77,3 +78,18 @@ def test_options_that_a_batch_write_cannot_have(given, entry):
     with pytest.raises(OptionError) as caught:
         write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | given)
     assert caught.value.entry.startswith(entry)
+
+
+@pytest.mark.parametrize("condition", ["EOS_KAFKA_UNREACHABLE", "EOS_UNAUTHENTICATED"])
+def test_a_batch_write_that_brokers_end_says_how_it_is_run_again(condition, monkeypatch):
+    """A login may be taken away after the decision: under a new id, every row would be written twice."""
+
+    def fail(*_: object) -> None:
+        raise ConnectionFailed(condition, "Nobody is let in.", hint="Check the password.")
+
+    monkeypatch.setattr(SinkJob, "plan", fail)
+    options = WriteOptions(NOWHERE, BatchWrite("load 7", None))
+    with pytest.raises(ConnectionFailed) as caught:
+        EosKafkaBatchWriter(options, ROWS)
+    assert "Run it again with option 'job.id' = load 7: " in caught.value.hint
+    assert ("Check the password. " in caught.value.hint) == (condition == "EOS_UNAUTHENTICATED")
