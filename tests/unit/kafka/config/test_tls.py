@@ -166,7 +166,9 @@ def test_authorities_of_the_token_server_are_read_as_those_of_the_brokers(author
         assert client_config(properties(oidc(location=location)))
 
 
-@pytest.mark.parametrize("authorities", [{"location": "/nowhere/ca.pem"}, {"pem": "junk"}, {"pem": "\u00fc"}])
+@pytest.mark.parametrize(
+    "authorities", [{"location": "/nowhere/ca.pem"}, {"pem": "junk"}, {"pem": "\u00fc"}, {"location": "a\0b"}]
+)
 def test_authorities_of_the_token_server_are_judged_before_any_token(authorities):
     """By the option."""
     assert "kafka.https.ca" in refused(oidc(**authorities)).message

@@ -357,8 +357,8 @@ def test_a_broker_that_tells_its_versions_and_closes_may_expect_a_login(brokers,
     """Which a client without one is told."""
     (first,) = brokers(1)
     monkeypatch.setattr(first, "_metadata", closed)
-    with pytest.raises(ConnectionFailed, match=r"it may expect .*SASL \(kafka\.security\.protocol\)"):
-        client_of(first).metadata([], 0.1)
+    _, failures = client_of(first)._ask({-1: about_topics([])}, REQUEST, TIMEOUT)
+    assert "it may expect TLS or SASL (kafka.security.protocol)" in str(failures[-1])
 
 
 def closed(_: object) -> None:
@@ -371,11 +371,13 @@ def closed(_: object) -> None:
         lambda client: client.metadata([], 5),
         lambda client: client.coordinator("a", 5),
         lambda client: [client.ask(1, REQUEST, about_topics([])) for _ in range(50)],
+        lambda client: start_often(BrokerClient(client.properties)),
     ],
-    ids=["any broker", "coordinator", "one broker"],
+    ids=["any broker", "coordinator", "one broker", "at the start"],
 )
-def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers):
-    """Each broker is asked twice at the most, as the first token may have been too old: many lock the account."""
+def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers, clock):
+    """Each broker is asked twice at the most, as the first token may have been too old: many lock the account. Nor is
+    there anything to wait for."""
     cluster = brokers(2)
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     client = client_of(cluster[0], **login, **{"sasl.username": "ann", "sasl.password": "secret"})
@@ -385,8 +387,10 @@ def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers):
     client.close()
     for broker in cluster:
         broker.believes, broker.said = False, []
+    began = clock.now
     with suppress(ConnectionFailed):
         call(client)
+    assert clock.now == began
     assert 1 <= max(len(broker.said) for broker in cluster) <= 2
     with pytest.raises(ConnectionFailed) as caught:
         client.coordinator("a", 5)
@@ -394,6 +398,30 @@ def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers):
     for broker in cluster:
         broker.believes = True
     client._failed.clear()
+    assert sorted(client.brokers()) == [0, 1]
+
+
+def start_often(client: BrokerClient) -> None:
+    for _ in range(50):
+        with suppress(ConnectionFailed):
+            client.metadata([])
+
+
+def test_a_broker_that_is_away_is_waited_for_where_another_one_refuses_the_login(brokers, clock, monkeypatch):
+    """It may know the user already."""
+    first, second = brokers(2)
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    client = client_of(first, **login, **{"sasl.username": "ann", "sasl.password": "secret"})
+    first.mechanism = second.mechanism = "PLAIN"
+    client.brokers()
+    client.close()
+    first.believes, second.fate = False, "closes"
+
+    def sleep(_: float) -> None:
+        clock.sleep(1.0)
+        second.fate = "works"
+
+    monkeypatch.setattr(system, "sleep", sleep)
     assert sorted(client.brokers()) == [0, 1]
 
 
@@ -501,7 +529,8 @@ def test_the_level_of_transactions_is_asked_again_after_a_while(brokers, monkeyp
     monkeypatch.setattr(module, "LEVEL_S", -1.0)
     assert client.transaction_version() == 0
     assert first.connections == asked, "each new connection is a login"
-    first.cut()
+    broken, right = [True], first._api_versions
+    monkeypatch.setattr(first, "_api_versions", lambda: closed(broken.pop()) if broken else right())
     assert client.transaction_version() == 0
     monkeypatch.setattr(client, "feature", unreachable)
     assert client.transaction_version() == 0
