@@ -138,7 +138,8 @@ class Folder:
 
     def _check_names(self) -> None:
         """Raise FileError for a file of a local folder that matches, but whose name is not UTF-8."""
-        for folder, _, names in os.walk(os.fsencode(self._root), followlinks=True):
+        for folder, folders, names in os.walk(os.fsencode(self._root), followlinks=True):
+            folders[:] = [name for name in folders if not os.fsdecode(name).startswith(HIDDEN)]
             for path in (os.path.join(folder, name) for name in names):  # noqa: PTH118  # of bytes
                 below = os.fsdecode(path)[len(self._root) :]
                 if _is_utf8(path) or _is_hidden(below) or not self._fits(below):

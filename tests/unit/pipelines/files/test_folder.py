@@ -175,13 +175,17 @@ def test_a_file_with_a_marker_beside_it_is_complete():
 
 
 def test_a_name_that_is_not_utf_8(tmp_path: Path):
-    """The error names such a file, or its folder, where it would be taken; all others are."""
+    """The error names such a file, or its folder, where it would be taken; all others are. Folders for drafts are not
+    walked: links may lead from there to a folder above."""
     (tmp_path / "a.csv").write_text("1")
     (tmp_path / os.fsdecode(b"b\xff.csv")).write_text("2")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / os.fsdecode(b"\xfe.txt")).write_text("3")
     (tmp_path / os.fsdecode(b"\xfd")).mkdir()
     (tmp_path / os.fsdecode(b"\xfd") / "c.json").write_text("4")
+    (tmp_path / "_draft").mkdir()
+    for name in ("one", "two"):  # the number of ways doubles with each step
+        (tmp_path / "_draft" / name).symlink_to("..")
     assert [Path(file.uri).name for file in Folder(str(tmp_path), "a*").files()] == ["a.csv"]
     for pattern, name in (("*.csv", r"b\xff.csv"), ("*.txt", r"below/\xfe.txt"), ("*.json", r"\xfd/c.json")):
         with pytest.raises(FileError, match=r"EOS_FILE_UNREADABLE.*its name is not UTF-8") as raised:
