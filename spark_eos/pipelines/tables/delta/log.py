@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as types
 
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import DataLossError, EosError, stop
 from spark_eos.pipelines.tables.delta.source import SourceTable, check_rules, check_then, other_table
 from spark_eos.pipelines.tables.delta.table import refused
 from spark_eos.pipelines.tables.delta.versions import FILES, INSERTED, VersionFiles, digest_of, files_of, path_of
@@ -52,12 +52,13 @@ class TableLog:
         return self._kept[version]
 
     def first(self, version: int) -> VersionFiles:
-        """Return all files that the table had at a version. Raises TableError."""
+        """Return all files that the table had at a version. Raises TableError, and DataLossError (EOS_DELTA_DATA_LOSS)
+        where the log no longer has it."""
         if version not in self._first:
             self._first.clear()
+            handle = self._opened(version)
             with refused(self.table.location):
-                handle = self.table.location.open(version)
-            self._first[version] = _all_files(self.table, handle)
+                self._first[version] = _all_files(self.table, handle)
         return self._first[version]
 
     def check_begin(self, version: int) -> None:
@@ -65,20 +66,27 @@ class TableLog:
         metadata, which may be in earlier versions. Where the log was cleaned and no longer has them, appends are read
         all the same; changes are not, as they have to be recorded. Raises TableError, and DataLossError
         (EOS_DELTA_DATA_LOSS)."""
+        try:
+            handle = self._opened(version)
+        except DataLossError:
+            if self.table.changes:
+                raise
+            return
+        check_then(self.table, handle)
+
+    def _opened(self, version: int) -> DeltaTable:
+        """Return the table at a version. Raises as `first`."""
         from deltalake.exceptions import DeltaError
 
         location = self.table.location
         with refused(location):
             try:
-                handle = location.open(version)
+                return location.open(version)
             except DeltaError:
                 if location.has(_name(0)):
                     raise
-                if not self.table.changes:
-                    return
                 cause = f"the table {location.path} can no longer be read at version {version}"
                 raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause) from None
-        check_then(self.table, handle)
 
     def newest(self) -> int:
         """Return the newest version. Raises TableError."""

@@ -296,7 +296,7 @@ def test_a_beginning_with_other_partition_columns_is_refused(later) -> None:
 
 
 def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> None:
-    """What the table was then, nobody can say."""
+    """What the table was then, nobody can say: nor which files it had."""
     for value in ("1", "2", "3"):
         append(path, value)
     DeltaTable(str(path)).create_checkpoint()
@@ -305,6 +305,8 @@ def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> No
     for version in (1, 2, 3):
         log.check_begin(version)
         assert log.files(version) is not None
+    assert stopped(log.first, 1).entry == "EOS_DELTA_DATA_LOSS.log"
+    assert log.first(3).files.num_rows == 4
 
 
 def test_comments_and_properties_change_nothing(path) -> None:
