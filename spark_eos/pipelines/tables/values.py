@@ -268,7 +268,7 @@ def _stored(array: pa.Array) -> pa.Array:
 
 def _as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if types.is_null(array.type):
-        return pa.nulls(len(array), wanted)
+        array = pa.nulls(len(array), wanted)
     if types.is_struct(wanted):
         return _struct(array, wanted)
     if types.is_list(wanted):
@@ -302,13 +302,26 @@ def _struct(array: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
     given = dict(zip((field.name for field in array.type.fields), array.flatten(), strict=True))
     columns = []
     for field in wanted.fields:
-        column = given.get(field.name)
-        column = pa.nulls(len(array), field.type) if column is None else _as_type(_stored(column), field.type)
+        column = _as_type(_stored(given.get(field.name, pa.nulls(len(array)))), field.type)
         if not field.nullable and column.null_count > array.null_count:  # the fields of null structs are null
             raise _Unfit(f"null in its field {field.name}, where the table has no nulls")
-        columns.append(column)
+        columns.append(column if field.nullable or not column.null_count else _without_nulls(column))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(columns, fields=list(wanted.fields), mask=mask)
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """Return the array with any values for its nulls, all of which are in null structs: files may have none, even
+    there."""
+    type_ = array.type
+    if types.is_struct(type_):
+        fields = [array.field(index) for index in range(type_.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(type_.fields))
+    if types.is_list(type_):
+        return pa.ListArray.from_arrays(array.offsets, array.values, type_)
+    if types.is_map(type_):
+        return pa.MapArray.from_arrays(array.offsets, array.keys, array.items).cast(type_)
+    return pa.Array.from_buffers(type_, len(array), [None, *array.buffers()[1:]], 0, array.offset)
 
 
 def _list(array: pa.Array, wanted: pa.ListType) -> pa.ListArray:

@@ -14,6 +14,7 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import EosError
 from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
+from spark_eos.pipelines.tables.values import conformed
 
 ATTEMPT = FileAttempt("3f0c-query", 7, 2, 31)
 SCHEMA = pa.schema({"p": pa.string(), "v": pa.int64(), "s": pa.string()})
@@ -58,6 +59,25 @@ def test_rows_come_back_from_the_files(store: Store, codec: str) -> None:
     metadata = pq.ParquetFile(Path(store.root, file.path)).metadata
     assert metadata.row_group(0).column(0).compression == codec.upper()
     assert on_disk(store) == {file.path}
+
+
+def test_structs_whose_fields_have_no_nulls_may_be_null(store: Store) -> None:
+    """In lists and maps, too, where rows say so, or have no such column."""
+    whole = pa.field("whole", pa.int64(), nullable=False)
+    text = pa.field("text", pa.string(), nullable=False)
+    listed = pa.field("listed", pa.list_(pa.int8()), nullable=False)
+    mapped = pa.field("mapped", pa.map_(pa.string(), pa.bool_()), nullable=False)
+    inner = pa.field("inner", pa.struct([whole, text, listed, mapped]), nullable=False)
+    kind = pa.struct([inner, pa.field("other", inner.type)])
+    schema = pa.schema({"s": kind, "l": pa.list_(kind), "m": pa.map_(pa.string(), kind), "absent": kind})
+    one = {"inner": {"whole": 1, "text": "a", "listed": [1], "mapped": [("k", True)]}, "other": None}
+    values = [one, None, one]
+    columns = [pa.array(values, kind), pa.array([values, None, []], schema.field("l").type)]
+    columns.append(pa.array([[("k", value)] for value in values], schema.field("m").type))
+    batch = conformed(pa.RecordBatch.from_arrays(columns, ["s", "l", "m"]), schema).rows
+    (file,) = written(store, FileLayout(schema), [batch])
+    expected = [dict(zip("slm", row, strict=True)) for row in zip(*(c.to_pylist() for c in columns), strict=True)]
+    assert read(store, file).to_pylist() == [{**row, "absent": None} for row in expected]
 
 
 def test_no_rows_make_no_file(store: Store) -> None:
