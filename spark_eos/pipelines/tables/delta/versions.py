@@ -63,13 +63,14 @@ def files_of(table: SourceTable, version: int, data: bytes) -> VersionFiles:
         if table.changes:
             removed = _files(table, version, DELETED, actions.removes)
             files = _files(table, version, CHANGED, actions.changes) or [*removed, *files]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        listed = VersionFiles(pa.Table.from_pylist(files, FILES), digest_of(data))
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         cause = f"version {version} of {path}: {type(error).__name__}: {error}"
         raise stop("EOS_DELTA_LOG_DAMAGED", cause=cause) from None
     names = {file["path"] for file in files if file["kind"] == DELETED}
     both = [file["path"] for file in files if file["kind"] == INSERTED and file["path"] in names]
     check_rules(table.location, [f"a file that version {version} both removes and adds, {name}" for name in both])
-    return VersionFiles(pa.Table.from_pylist(files, FILES), digest_of(data))
+    return listed
 
 
 def _actions(table: SourceTable, version: int, data: bytes) -> _Actions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,9 @@ KNOWN = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "wr
         (False, [added(), added()], "EOS_DELTA_LOG_DAMAGED"),
         (False, [added(partitionValues={"p": "1"})], "EOS_DELTA_LOG_DAMAGED"),
         (False, [{"add": {"path": "a", "partitionValues": {}, "size": 1}}], "EOS_DELTA_LOG_DAMAGED"),
+        (False, [added(size=1 << 63)], "EOS_DELTA_LOG_DAMAGED"),
+        (False, [added(size=math.inf)], "EOS_DELTA_LOG_DAMAGED"),
+        (False, [added("\ud800.parquet")], "EOS_DELTA_LOG_DAMAGED"),
         (False, [{"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
         (False, [{"protocol": KNOWN | {"readerFeatures": ["typeWidening"]}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
         (False, [{"protocol": KNOWN | {"writerFeatures": ["unheardOf"]}}], "EOS_DELTA_TABLE_SETTINGS.reading"),
