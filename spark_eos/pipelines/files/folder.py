@@ -80,12 +80,16 @@ class Folder:
         return frozenset(file.uri for file in self._all())
 
     def _all(self) -> list[File]:
-        """Return every file below the folder. Raises FileError for one that matches, but whose name is not UTF-8."""
+        """Return every file below the folder. Raises FileError for one that matches, but whose name is not UTF-8, and
+        where the folder is a file itself."""
         start, store = len(self._root), self._store
         with file_errors(self._uri, self._settings):
-            if store.files.get_file_info(self._root).type == FileType.NotFound:
+            kind = store.files.get_file_info(self._root).type
+            if kind == FileType.NotFound:
                 self._check_may_be_absent()
             infos = [*self._walked()] if store.renames else self._listed(self._root, recursive=True)
+        if kind == FileType.File and not infos:  # an object store may have both, under one name
+            raise stop("EOS_FILE_UNREADABLE.read", uri=self._uri, why="it is a file, and no folder")
         files, unnamed = [], False
         for info in infos:
             try:

@@ -25,6 +25,7 @@ from spark_eos.pipelines.files import folder
 from spark_eos.pipelines.files.folder import BLOCK_BYTES, CompleteFiles, File, Folder, HashedFile, with_digest
 from spark_eos.pipelines.files.source import Form, has_rows, longest_record, read_file
 from tests.support.judges.conditions import raises
+from tests.support.servers.s3_stand_in import s3_stand_in
 from tests.unit.pipelines.files.conftest import NONE, planned
 
 TEXT = Form(blank=True)
@@ -164,6 +165,18 @@ def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
     (listed,) = Folder("s3a://b/in").files()
     assert with_digest(listed, NONE).digest
     assert CompleteFiles().select([listed]) == []
+
+
+def test_an_object_is_no_folder():
+    """It would have no file for ever; unless there are objects below it, too."""
+    with s3_stand_in() as store:
+        for name in ("in", "in/a.csv"):
+            store.keep(name, b"1")
+        location = store.location("in")
+        assert [file.uri for file in Folder(location.path, "*", location.settings).files()] == ["s3a://tables/in/a.csv"]
+        with pytest.raises(FileError, match=r"s3a://tables/in/a\.csv cannot be read: it is a file") as caught:
+            Folder("s3a://tables/in/a.csv", "*", location.settings).files()
+        assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
 
 
 def test_a_file_with_a_marker_beside_it_is_complete():
