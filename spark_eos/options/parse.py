@@ -162,7 +162,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
     options = SourceOptions(
         kafka=KafkaProperties({k: v for k, v in properties.items() if k != "isolation.level"}),
         selection=selection,
-        starting=starting or default_start,
+        starting=default_start if starting is None else starting,
         starting_option=starting_option,
         ending=ending,
         ending_option=ending_option,

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_eos.errors import OptionError
 from spark_eos.options import parse
 from spark_eos.options.bounds import parse_duration, parse_time
-from spark_eos.options.parse import sink_options, source_options, stream_options
+from spark_eos.options.parse import batch_options, sink_options, source_options, stream_options
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED
 from spark_eos.options.values import parse_batch, parse_positive, parse_size, parse_version
 
@@ -129,6 +129,12 @@ def test_what_a_parser_of_python_refuses_is_an_option_error(given):
     with pytest.raises(OptionError, match=next(iter(given))) as caught:
         stream_options({**LEAST, **selection, **given})
     assert caught.value.condition == "EOS_OPTION_INVALID" and len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize("parse", [stream_options, batch_options])
+def test_offsets_of_no_topic_are_not_the_default(parse):
+    """The user has named a beginning. It lacks every partition, as the cluster's answer will show."""
+    assert parse({**LEAST, "subscribe": "t", "startingOffsets": "{}"}).starting == {}
 
 
 def test_an_empty_group_is_none(caplog):
