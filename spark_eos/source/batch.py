@@ -38,7 +38,7 @@ class EosKafkaBatchReader(DataSourceReader):
         start = resolve_start(options, watch)
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)
-        self._check_order(start, end)
+        self._check_order(start, end, watch)
         first = watch.epochs_at(flat(start), {})
         last = watch.epochs_at(flat(end), first)
         reads = range_math.ranges(start, end, nested(first), nested(last), ids)
@@ -52,14 +52,17 @@ class EosKafkaBatchReader(DataSourceReader):
             with hidden_traceback():
                 yield from read_task(Fetching.from_options(self._client, self._options), partition)
 
-    def _check_order(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
+    def _check_order(self, start: PartitionOffsets, end: PartitionOffsets, watch: TopicWatch) -> None:
         """Raise OptionError (EOS_OPTION_INVALID) for an end before its start. With ``latest`` that is no error: a start
-        beyond the last stable offset, inside an open transaction, reads nothing."""
+        beyond the last stable offset, inside an open transaction, reads nothing. Nor is an end before the log's first
+        offset, where data loss is not to fail: nothing of that partition is left to read."""
         if self._options.ending == "latest":
             return
         for topic, partitions in end.items():
             for p, until in partitions.items():
                 if until < start.get(topic, {}).get(p, until):  # one without a start was created since, and is not read
+                    if not self._options.fail_on_data_loss and until <= watch.begins({topic: [p]})[topic][p]:
+                        continue
                     raise invalid_option(
                         self._options.ending_option,
                         f"offset {until} for {topic}-{p}, before the start, which is {start[topic][p]}",

@@ -23,6 +23,7 @@ WATCH: Any = SimpleNamespace(
     begins=lambda *_: {"t": {0: 3, 1: 0}},
     ends=lambda: {"t": {0: 8, 1: 5}},
     high_watermarks=lambda _: {"t": {0: 9, 1: 5}},
+    epochs_at=lambda *_: {},
     at_times=lambda times: {topic: dict.fromkeys(partitions, 4) for topic, partitions in times.items()},
 )
 
@@ -73,3 +74,11 @@ def test_an_end_before_the_start(monkeypatch):
     given = {"startingTimestamp": "5", "endingOffsets": '{"t":{"0":3,"1":5}}'}
     with pytest.raises(EosError, match=r"EOS_OPTION_INVALID.*offset 3 for t-0, before the start, which is 4"):
         EosKafkaBatchReader(batch_options(OPTIONS | given)).partitions()
+
+
+def test_an_end_before_the_log_begins_where_data_loss_is_not_to_fail(monkeypatch):
+    """Nothing of that partition is left, which fails neither the others, nor the user's order of start and end."""
+    monkeypatch.setattr(batch, "TopicWatch", lambda *_, **__: WATCH)
+    given = {"startingOffsets": '{"t":{"0":0,"1":1}}', "endingOffsets": '{"t":{"0":2,"1":5}}'}
+    (task,) = EosKafkaBatchReader(batch_options(OPTIONS | given | {"failOnDataLoss": "false"})).partitions()
+    assert [(r.partition, r.start, r.end) for r in task.ranges] == [(1, 1, 5)]
