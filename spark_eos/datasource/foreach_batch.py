@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from spark_eos.base.frozen_settings import texts
 from spark_eos.errors import stop
-from spark_eos.options.values import parse_exact
 from spark_eos.protocol.names import INGESTS
 from spark_eos.spark.reasons import as_error
 from spark_eos.spark.tracebacks import quiet_callbacks
@@ -31,6 +30,8 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
 
     Raises UnsupportedError if the query is not known, and OptionError for an empty name or an ingest's.
     """
+    from spark_eos.options.values import parse_exact
+
     quiet_callbacks()
     options = {"foreachBatch.batch": str(batch_id)}
     known, run, batch = _here(df)
