@@ -288,9 +288,21 @@ class _Fsspec(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]  # pyarrow has no
     empty then, as fsspec's ``isfile``, ``isdir`` and ``exists`` do: a used checkpoint would be a new one."""
 
     def get_file_info_selector(self, selector: pyarrow.fs.FileSelector) -> list[pyarrow.fs.FileInfo]:
-        with suppress(FileNotFoundError):
-            self.fs.ls(selector.base_dir)
-        infos: list[pyarrow.fs.FileInfo] = super().get_file_info_selector(selector)
+        base = selector.base_dir.strip("/")
+        try:
+            listed = {info["name"]: info for info in self.fs.ls(selector.base_dir, detail=True)}
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+        infos = [self._create_file_info(path, info) for path, info in listed.items()]
+        if any(info.is_file and info.path.strip("/") == base for info in infos):
+            raise NotADirectoryError(selector.base_dir)
+        infos = [info for info in infos if info.path.strip("/") != base]
+        folders = [info.path for info in infos if info.type == pyarrow.fs.FileType.Directory]
+        for folder in folders if selector.recursive else ():
+            below = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+            infos += self.get_file_info_selector(below)
         return infos
 
     def open_input_file(self, path: str) -> pyarrow.PythonFile:

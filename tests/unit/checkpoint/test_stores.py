@@ -268,6 +268,26 @@ def test_a_store_of_fsspec_that_does_not_answer_is_not_empty(monkeypatch, error)
         assert caught.value.condition == "EOS_CHECKPOINT_UNREACHABLE"
 
 
+def test_a_listing_of_fsspec_lacks_no_folder_that_does_not_answer(monkeypatch, tmp_path):
+    """fsspec's own ``find`` leaves such folders out."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    file = tmp_path / "chk" / "offsets" / "1"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    store = open_store(f"local://{tmp_path}", HadoopSettings())
+    everything = pyarrow.fs.FileSelector(store.root, recursive=True)
+    paths = [str(path) for path in (*list(file.parents)[1::-1], file)]
+    assert sorted(info.path for info in store.files.get_file_info(everything)) == paths
+    with pytest.raises(NotADirectoryError):
+        store.files.get_file_info(pyarrow.fs.FileSelector(str(file)))
+    top, log = (LocalFileSystem().ls(folder, detail=True) for folder in (tmp_path, file.parent))
+    monkeypatch.setattr(LocalFileSystem, "ls", MagicMock(side_effect=[top, TimeoutError, log, TimeoutError]))
+    with pytest.raises(TimeoutError):
+        store.files.get_file_info(everything)
+    assert Checkpoint(f"local://{tmp_path}/chk").batches("offsets") == [1]
+
+
 def test_a_write_that_fails_leaves_no_draft(tmp_path):
     """Nobody would look for it."""
     (tmp_path / "name").mkdir()
