@@ -151,10 +151,9 @@ def location_of(path: str, settings: HadoopSettings) -> Location:
             "the whole address, file:/PATH or s3a://BUCKET/PATH: a path alone is on a local disk",
         )
     if is_path or (scheme == "file" and re.match("(//)?/(?!/)", rest)):
-        local = re.sub(r"^/*", "/", rest) if scheme == "file" and colon else path
-        if _DECODED_LOCALLY.search(local):
+        if _DECODED_LOCALLY.search(path):
             raise _ambiguous(path)
-        return Location(path, str(Path(local).absolute()), settings=settings)
+        return Location(path, open_store(path, settings).root, settings=settings)  # where tasks write its files
     parts = urlsplit(path)
     if scheme not in ("s3", "s3a", "s3n") or not parts.netloc:
         raise invalid_option(

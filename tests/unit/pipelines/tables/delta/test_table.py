@@ -34,6 +34,7 @@ def location(path: str, settings: dict[str, str] | None = None):
         ("file:/data/t", "/data/t"),
         ("file:///data/a:t", "/data/a:t"),
         ("/data/a:t", "/data/a:t"),
+        ("/data/link/..//t", "/data/t"),
         ("s3a://bucket/a/t", "s3://bucket/a/t"),
         ("s3://bucket/t", "s3://bucket/t"),
     ],
