@@ -43,8 +43,8 @@ class NoStore(Exception):
     """A location cannot be opened from here. The message says why, without secrets."""
 
 
-class NoAnswer(NoStore):
-    """A store that has to be asked before it can be opened does not answer, which may pass."""
+class NoAnswer(NoStore, OSError):
+    """A store that has to be asked before it can be opened does not answer, which may pass, as its other OSErrors."""
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,8 @@ def store_of(location: str, settings: HadoopSettings) -> Store:
     try:
         return open_store(location, settings)
     except NoStore as error:
+        if isinstance(error, OSError):  # it may answer later
+            raise stop("EOS_FILE_STORE", uri=location, why=error) from None
         raise stop("EOS_FILE_UNREADABLE.read", uri=location, why=error) from None
 
 

@@ -72,6 +72,18 @@ def test_a_folder_that_is_not_there(place: str, tmp_path: Path):
         Folder(place).files()
 
 
+def test_a_store_that_does_not_answer_when_it_is_opened(monkeypatch: pytest.MonkeyPatch):
+    """As when it is asked later: the job waits for it."""
+
+    def away(bucket: str) -> str:
+        raise ConnectionRefusedError(bucket)
+
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", away)
+    with raises("EOS_FILE_STORE"):
+        Folder("s3a://away/in")
+
+
 def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     """By what was seen, not by the file's time; each change begins anew, and a new start does, too."""
     clock = Clock()
