@@ -291,10 +291,8 @@ class _Fsspec(pyarrow.fs.FSSpecHandler):  # type: ignore[misc]  # pyarrow has no
         base = selector.base_dir.strip("/")
         try:
             listed = {info["name"]: info for info in self.fs.ls(selector.base_dir, detail=True)}
-        except FileNotFoundError:
-            if selector.allow_not_found:
-                return []
-            raise
+        except FileNotFoundError:  # every selector of this package allows it
+            return []
         infos = [self._create_file_info(path, info) for path, info in listed.items()]
         if any(info.is_file and info.path.strip("/") == base for info in infos):
             raise NotADirectoryError(selector.base_dir)

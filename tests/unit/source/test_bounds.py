@@ -71,9 +71,10 @@ def test_an_end_within_an_open_transaction():
 def test_an_end_before_the_start(monkeypatch):
     """By name, before any task."""
     monkeypatch.setattr(batch, "TopicWatch", lambda *_, **__: WATCH)
-    given = {"startingTimestamp": "5", "endingOffsets": '{"t":{"0":3,"1":5}}'}
-    with pytest.raises(EosError, match=r"EOS_OPTION_INVALID.*offset 3 for t-0, before the start, which is 4"):
-        EosKafkaBatchReader(batch_options(OPTIONS | given)).partitions()
+    given = {"startingTimestamp": "5", "endingOffsets": '{"t":{"0":3,"1":2}}'}
+    for loss_fails, partition in (("true", "3 for t-0"), ("false", "2 for t-1")):  # t-0 begins at 3
+        with pytest.raises(EosError, match=rf"EOS_OPTION_INVALID.*offset {partition}, before the start, which is 4"):
+            EosKafkaBatchReader(batch_options(OPTIONS | given | {"failOnDataLoss": loss_fails})).partitions()
 
 
 def test_an_end_before_the_log_begins_where_data_loss_is_not_to_fail(monkeypatch):
