@@ -70,6 +70,9 @@ class Folder:
         files = [file for file in visible if self._fits(self._path_of(file))]
         if visible and not files:
             log_once(logging.WARNING, "%s has files, but none whose name matches '%s'", self._uri, self._pattern)
+        for file in files:
+            if "//" in self._path_of(file):  # an object's key
+                raise stop("EOS_FILE_UNREADABLE.read", uri=file.uri, why="an empty name in its path counts as none")
         return sorted(files, key=lambda file: (file.mtime_ns, file.uri))
 
     def _path_of(self, file: File) -> str:

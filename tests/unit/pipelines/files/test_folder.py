@@ -191,6 +191,20 @@ def test_an_object_is_no_folder():
         assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
 
 
+def test_an_object_that_no_path_leads_to_is_refused():
+    """Its path leads to another object, by Hadoop's rules. One that does not match is left alone."""
+    with s3_stand_in() as store:
+        for name in ("in/a.csv", "in//a.txt"):
+            store.keep(name, b"1")
+        location = store.location("in")
+        given = Folder(location.path, "*.csv", location.settings)
+        assert [file.uri for file in given.files()] == ["s3a://tables/in/a.csv"]
+        store.keep("in//a.csv", b"2")
+        with pytest.raises(FileError, match=r"in//a\.csv cannot be read: an empty name") as caught:
+            given.files()
+        assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
+
+
 def test_a_file_with_a_marker_beside_it_is_complete():
     """The marker is none of the files."""
     files = [File("f/a", 1, 7), File("f/b", 1, 7), File("f/b.done", 0, 7)]
