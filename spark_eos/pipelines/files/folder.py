@@ -87,11 +87,11 @@ class Folder:
         where the folder is a file itself."""
         start, store = len(self._root), self._store
         with file_errors(self._uri, self._settings):
-            kind = store.files.get_file_info(self._root).type
-            if kind == FileType.NotFound:
+            root = store.files.get_file_info(self._root)
+            if root.type == FileType.NotFound:
                 self._check_may_be_absent()
             infos = [*self._walked()] if store.renames else self._listed(self._root, recursive=True)
-        if kind == FileType.File and not infos:  # an object store may have both, under one name
+        if root.is_file and root.size and not infos:  # an object store may have both; an empty one may be a marker
             raise stop("EOS_FILE_UNREADABLE.read", uri=self._uri, why="it is a file, and no folder")
         files, unnamed = [], False
         for info in infos:

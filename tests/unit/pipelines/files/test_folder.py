@@ -180,8 +180,12 @@ def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_object_is_no_folder():
-    """It would have no file for ever; unless there are objects below it, too."""
+    """It would have no file for ever; unless there are objects below it, too, or it is empty, as some tools mark a
+    folder."""
     with s3_stand_in() as store:
+        store.keep("marker", b"")
+        location = store.location("marker")
+        assert Folder(location.path, "*", location.settings).files() == []
         for name in ("in", "in/a.csv"):
             store.keep(name, b"1")
         location = store.location("in")
