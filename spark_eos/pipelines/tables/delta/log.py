@@ -85,6 +85,7 @@ class TableLog:
             except DeltaError:
                 if location.has(_name(0)):
                     raise
+                self._same_table()  # raises where the table is gone, or cannot be read now
                 cause = f"the table {location.path} can no longer be read at version {version}"
                 raise stop("EOS_DELTA_DATA_LOSS.log", cause=cause) from None
 

@@ -220,11 +220,12 @@ def test_no_path_of_a_log_leads_out_of_the_table(path, count) -> None:
 
 
 def test_a_version_that_is_cut_off_is_refused(path) -> None:
-    """Half an action is none."""
+    """Half an action is none; nor are lists within lists beyond what Python parses."""
     log = TableLog(opened(path))
     version = add_version(path, added())
-    log_file(path, version).write_text(json.dumps(added())[:-9])
-    assert stopped(log.files, version).condition == "EOS_DELTA_LOG_DAMAGED"
+    for text in (json.dumps(added())[:-9], "[" * 100_000):
+        log_file(path, version).write_text(text)
+        assert stopped(log.files, version).condition == "EOS_DELTA_LOG_DAMAGED"
 
 
 def test_changes_of_columns_id_and_mapping_are_refused(path) -> None:
@@ -311,6 +312,12 @@ def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> No
         assert log.files(version) is not None
     assert stopped(log.first, 1).entry == "EOS_DELTA_DATA_LOSS.log"
     assert log.first(3).files.num_rows == 4
+    (checkpoint,) = path.glob("_delta_log/*.checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    for ask in (log.first, log.check_begin):  # a store that fails now is no log that was cleaned
+        assert stopped(ask, 2).entry == "EOS_DELTA_FAILED"
+    shutil.rmtree(path)
+    assert stopped(log.first, 2).entry == "EOS_DELTA_NO_TABLE.path"
 
 
 def test_comments_and_properties_change_nothing(path) -> None:
