@@ -228,7 +228,7 @@ def ranges_in(receipt: Message, log: PartitionLog) -> list[tuple[int, int]]:
     """Return the ranges of offsets in a receipt that was read from ``log``. Raises CommandError where it names another
     one, or none, or has lost its header, as a copy has, or has no ranges."""
     named, ranges = _json(receipt.key()), _json(receipt.value())
-    is_ours = isinstance(named, dict) and asdict(log).items() <= named.items() and isinstance(ranges, list)
+    is_ours = isinstance(named, dict) and asdict(log).items() <= named.items() and isinstance(ranges, list) and ranges
     is_whole = is_ours and all(isinstance(pair, list) and [*map(type, pair)] == [int, int] for pair in ranges)
     if not is_whole or RECEIPT not in dict(headers_of(receipt)):
         place = f"offset {offset_of(receipt)} of {log.topic}-{log.partition}"

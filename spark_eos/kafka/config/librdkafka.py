@@ -41,6 +41,7 @@ IDEMPOTENT = {
     "max.in.flight.requests.per.connection": "5",
     "retries": "2147483647",
     "linger.ms": "5",
+    "queuing.strategy": "fifo",
 }
 #: Defaults unless the user sets them. The back-off suits a nearby cluster; the telemetry of KIP-714 costs every
 #: short-lived client two requests.

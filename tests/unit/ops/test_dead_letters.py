@@ -38,7 +38,7 @@ LOG = PartitionLog("cluster", "dead", "id", 0)
 #: More than Python's parser of JSON takes.
 DEEP = b"[" * 100_000
 #: JSON that is no list of pairs of offsets.
-NO_RANGES = (None, b"[2]", b"[[2]]", b"[[2, 3, 4]]", b'[["2", 3]]', b"[[2, null]]", b"[[2, 3.5]]", b'["23"]')
+NO_RANGES = (None, b"[]", b"[2]", b"[[2]]", b"[[2, 3, 4]]", b'[["2", 3]]', b"[[2, null]]", b"[[2, 3.5]]", b'["23"]')
 
 
 def letter(*headers: tuple[str, bytes | None]) -> DeadLetter:
@@ -232,6 +232,7 @@ OF_OTHERS = [
     {"retries": "0"},
     {"max.in.flight": "10"},
     {"linger.ms": "400000"},
+    {"queuing.strategy": "lifo"},
     {"request.timeout.ms": "120000"},
 ]
 
