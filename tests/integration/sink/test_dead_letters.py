@@ -120,7 +120,8 @@ def test_topics_by_column_and_headers(files, sink, topic, view, letters):
     rows += [(key, f"of {key}", compacted, None, own) for key in ("k", None)]
     sink(deadLetters__topic=letters).run(files(schema).add(rows).stream())
     wait_for(lambda: view.held(small, large, compacted, letters) == {}, "the markers")
-    assert [(row.topic, row.key) for row in view.rows(small, large, compacted)] == [(large, b"k"), (compacted, b"k")]
+    written = sorted((row.topic, row.key) for row in view.rows(small, large, compacted))
+    assert written == sorted([(large, b"k"), (compacted, b"k")])
     keyless, with_key = sorted(view.rows(letters), key=lambda row: row.key or b"")
     assert (keyless.key, keyless.value) == (None, b"of None")
     assert (with_key.key, with_key.value) == (b"k", rows[0][1].encode())
