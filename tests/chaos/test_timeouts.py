@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -40,8 +39,8 @@ def punctual() -> Iterator[DevCluster]:
 def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lost, punctual, way, spark, tmp_path):
     """Before the decision the batch is replayed; after it, exactly what was lost is written again."""
     with open_view(punctual.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(punctual), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
-        scene.spec = replace(scene.spec, rows_per_batch=PARTITIONS * ROWS)
+        sink = {"transaction.timeout.ms": str(TIMEOUT_MS)}
+        scene = Scene(view, topics_of(punctual), tmp_path, rows_per_batch=PARTITIONS * ROWS, way=way, sink=sink)
 
         def sleep(started):
             assert len(view.open_transactions(started.id)) == lost
@@ -49,7 +48,7 @@ def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lo
 
         course = scene.strike(spark, in_batch_2(point), sleep)
         assert course.sees == condition
-        assert course.rewritten == lost * ROWS
+        assert course.rewritten == lost * ROWS * scene.more
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +69,9 @@ def forgetful() -> Iterator[DevCluster]:
 def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forgetful, way, spark, tmp_path):
     """Killed after the decision; when the coordinator knows the ids no more, the log says what became of them."""
     with open_view(forgetful.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(forgetful), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
-        scene.spec = replace(scene.spec, rows_per_batch=PARTITIONS * ROWS)
+        sink = {"transaction.timeout.ms": str(TIMEOUT_MS)}
+        spec = {"rows_per_batch": PARTITIONS * ROWS, "sink": sink, "master": f"local[{PARTITIONS}]"}  # a task for each
+        scene = Scene(view, topics_of(forgetful), tmp_path, way=way, **spec)
         with scene.recorded():
             with running(scene.spec, in_batch_2(point), tmp_path) as killed:
                 killed.wait_at(point)
@@ -83,7 +83,7 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
             since = time.time()
             scene.drain(spark)
             scene.check(query_id)
-        assert scene.rewritten() == lost * ROWS
+        assert scene.rewritten() == lost * ROWS * scene.more
         tell(Course("killed", scene.went_on(since), scene.rewritten()))
 
 

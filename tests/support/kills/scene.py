@@ -122,7 +122,7 @@ class Scene:
         self.view = view
         fields = WAYS[way] | spec
         mirrors = bool(fields.get("mirrors"))
-        more = MORE_OF_MIRRORS if mirrors else 1
+        self.more = more = MORE_OF_MIRRORS if mirrors else 1
         self.input = topic(PARTITIONS)
         self.output = beside(view, self.input) if mirrors else topic(PARTITIONS)
         self.values: Values = {p: [self.value(p, i) for i in range(ROWS * more)] for p in range(PARTITIONS)}
