@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_eos.base.topic_partition import PartitionOffsets, flat, nested
+from spark_eos.base.topic_partition import PartitionOffsets, by_topic, flat, nested
 from spark_eos.errors import invalid_option
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.options.parse import SourceOptions
@@ -58,13 +58,13 @@ class EosKafkaBatchReader(DataSourceReader):
         offset, where data loss is not to fail: nothing of that partition is left to read."""
         if self._options.ending == "latest":
             return
-        for topic, partitions in end.items():
-            for p, until in partitions.items():
-                if until < start.get(topic, {}).get(p, until):  # one without a start was created since, and is not read
-                    if not self._options.fail_on_data_loss and until <= watch.begins({topic: [p]})[topic][p]:
-                        continue
-                    raise invalid_option(
-                        self._options.ending_option,
-                        f"offset {until} for {topic}-{p}, before the start, which is {start[topic][p]}",
-                        "an end at the start or later",
-                    )
+        starts = flat(start)  # a partition without one was created since, and is not read
+        early = {partition: until for partition, until in flat(end).items() if until < starts.get(partition, until)}
+        begins = {} if self._options.fail_on_data_loss or not early else flat(watch.begins(by_topic(early)))
+        for (topic, p), until in early.items():
+            if until > begins.get((topic, p), -1):
+                raise invalid_option(
+                    self._options.ending_option,
+                    f"offset {until} for {topic}-{p}, before the start, which is {starts[topic, p]}",
+                    "an end at the start or later",
+                )
