@@ -172,10 +172,9 @@ def _is_utf8(name: bytes) -> bool:
 def store_of(location: str, settings: HadoopSettings) -> Store:
     """Return the file system of a location, and the path there. Raises FileError."""
     try:
-        return open_store(location, settings)
+        with file_errors(location, settings):  # also of a store that may answer later
+            return open_store(location, settings)
     except NoStore as error:
-        if isinstance(error, OSError):  # it may answer later
-            raise stop("EOS_FILE_STORE", uri=location, why=error) from None
         raise stop("EOS_FILE_UNREADABLE.read", uri=location, why=error) from None
 
 
