@@ -549,9 +549,9 @@ class BrokerClient:
         answer, which proves neither."""
         try:
             self.version(node, api)
-        except KafkaError as error:
-            if isinstance(error, ConnectionFailed):
-                raise
+        except ConnectionFailed:
+            raise
+        except KafkaError:
             return False
         return True
 
@@ -590,17 +590,17 @@ class BrokerClient:
         Requested anew, on an idle connection if there is one. Raises ConnectionFailed.
         """
         for node in self._candidates():
-            idle = self._idle(node)
-            if idle is not None:
-                connection, _ = idle
-                try:
-                    spoken = api_versions(connection, _FIRST_TRY_S)
-                except OSError:
-                    self.pool.lost(connection)
-                    continue
-                self._api_versions[node] = spoken
-                self.pool.give_back(connection)
-                return spoken.features.get(name, 0)
+            connection = self.pool.take(Connection, node)
+            if connection is None:
+                continue
+            try:
+                spoken = api_versions(connection, _FIRST_TRY_S)
+            except OSError:
+                self.pool.lost(connection)
+                continue
+            self._api_versions[node] = spoken
+            self.pool.give_back(connection)
+            return spoken.features.get(name, 0)
         self._api_versions.clear()
         return self._any_api_versions().features.get(name, 0)
 

@@ -379,12 +379,7 @@ def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers, clo
     """Each broker is asked twice at the most, as the first token may have been too old: many lock the account. Nor is
     there anything to wait for."""
     cluster = brokers(2)
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-    client = client_of(cluster[0], **login, **{"sasl.username": "ann", "sasl.password": "secret"})
-    for broker in cluster:
-        broker.mechanism = "PLAIN"
-    client.brokers()
-    client.close()
+    client = client_that_was_let_in(*cluster)
     for broker in cluster:
         broker.believes, broker.said = False, []
     began = clock.now
@@ -401,6 +396,17 @@ def test_a_login_that_is_refused_is_not_tried_again_and_again(call, brokers, clo
     assert sorted(client.brokers()) == [0, 1]
 
 
+def client_that_was_let_in(*cluster: FakeBroker) -> BrokerClient:
+    """Without a connection by now."""
+    for broker in cluster:
+        broker.mechanism = "PLAIN"
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    client = client_of(cluster[0], **login, **{"sasl.username": "ann", "sasl.password": "secret"})
+    client.brokers()
+    client.close()
+    return client
+
+
 def start_often(client: BrokerClient) -> None:
     for _ in range(50):
         with suppress(ConnectionFailed):
@@ -410,11 +416,7 @@ def start_often(client: BrokerClient) -> None:
 def test_a_broker_that_is_away_is_waited_for_where_another_one_refuses_the_login(brokers, clock, monkeypatch):
     """It may know the user already."""
     first, second = brokers(2)
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-    client = client_of(first, **login, **{"sasl.username": "ann", "sasl.password": "secret"})
-    first.mechanism = second.mechanism = "PLAIN"
-    client.brokers()
-    client.close()
+    client = client_that_was_let_in(first, second)
     first.believes, second.fate = False, "closes"
 
     def sleep(_: float) -> None:
