@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import Distribution
@@ -19,7 +20,7 @@ import pytest
 from tests.support.kills import query
 from tests.support.kills.scene import each_is_there_once, fed_query
 from tests.support.runs import installed_wheel as bare
-from tests.support.runs.installed_wheel import build_wheel, dependencies
+from tests.support.runs.installed_wheel import ROOT, build_wheel, dependencies
 from tests.support.spark.standalone import standalone
 from tests.support.waiting import PROGRAM_S
 
@@ -61,7 +62,8 @@ def copied(dependency: Distribution, site: Path) -> None:
 
 
 def submitted(spec: query.Spec, archive: Path) -> subprocess.CompletedProcess[str]:
-    """The query by spark-submit, as docs/clusters.md starts it, where nothing but the archive has the package."""
+    """The query by spark-submit, as docs/clusters.md starts it, where nothing but the archive has the package. The
+    program's own modules come beside it."""
     home = Path(pyspark.__file__).parent
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     variables = {
@@ -69,8 +71,12 @@ def submitted(spec: query.Spec, archive: Path) -> subprocess.CompletedProcess[st
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    archives = ("--archives", f"{archive}#environment")
-    command = [str(home / "bin" / "spark-submit"), "--master", spec.master, *archives, query.__file__, spec.to_json()]
+    own = archive.parent / "own.zip"
+    with zipfile.ZipFile(own, "w") as modules:
+        for name in ("bench/__init__.py", "bench/compare/__init__.py", "bench/compare/ending.py"):
+            modules.write(ROOT / name, name)
+    files = ("--archives", f"{archive}#environment", "--py-files", str(own))
+    command = [str(home / "bin" / "spark-submit"), "--master", spec.master, *files, query.__file__, spec.to_json()]
     return ended(command, others | variables, archive.parent)
 
 
