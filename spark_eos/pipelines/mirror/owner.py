@@ -34,6 +34,7 @@ from spark_eos.pipelines.mirror.offset_map import (
     METADATA,
     MapPartition,
     OffsetMap,
+    Translation,
     foreign,
     held_partition,
     make_map,
@@ -47,6 +48,8 @@ from spark_eos.spi import BrokerClient, begin_offsets, describe_topics, end_offs
 
 #: How the key of a claim begins.
 _KEY = b'{"claim":'
+#: Of a partition of which the map has nothing.
+_NOTHING = Translation(0, 0, doubled=False, positions={})
 #: How long to try to retire a query that keeps deciding micro-batches.
 _RETIRE_S = 30.0
 #: Timeout for open transactions in the map's topic: of a retired query or, in a topic that has only one partition, of
@@ -405,8 +408,8 @@ def check_positions(
     map_ = OffsetMap.read(client, plan.cluster, partitions, plan.targets.map, ids=known)
     ends: dict[TopicPartition, int] = {}
     for topic, p in sorted(partitions):
-        name, translation = plan.target(topic), map_.get(ids[topic], p)
-        if translation is None or name not in there:
+        name, translation = plan.target(topic), map_.get(ids[topic], p) or _NOTHING
+        if name not in there:
             continue
         end = translation.targets.get(there[name].id, 0)
         if at[topic][p] < end:

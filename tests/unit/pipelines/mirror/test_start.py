@@ -69,7 +69,7 @@ def test_where_it_may_begin(at, cuts, begin, loses):
             check(patch, at, *entries, begin=begin, failOnDataLoss=str(not loses).lower())
         except KafkaError as error:
             said = error.condition
-    if at < end or (entries and at > end and begin < at and not loses):
+    if at < end or (at > end and begin < at and not loses):
         assert said == "EOS_MIRROR_BEGINS_ELSEWHERE"
     else:
         assert said is None
@@ -82,6 +82,15 @@ def test_offsets_without_a_row_at_the_end(monkeypatch):
     check(monkeypatch, 9, *ends)
     with pytest.raises(KafkaError, match="EOS_MIRROR_BEGINS_ELSEWHERE"):
         check(monkeypatch, 10, *ends)
+
+
+def test_a_partition_of_which_nothing_was_mirrored(monkeypatch):
+    """Its rows so far may have come since the owner was stopped, which would have mirrored them."""
+    check(monkeypatch, 0)
+    check(monkeypatch, 7, begin=7)
+    with pytest.raises(KafkaError, match=r"EOS_MIRROR_BEGINS_ELSEWHERE.*begins at offset 7 .*only up to offset 0:"):
+        check(monkeypatch, 7, begin=3)
+    check(monkeypatch, 7, begin=3, failOnDataLoss="false")
 
 
 def test_whose_rows_they_are(monkeypatch):
