@@ -81,9 +81,9 @@ class RowWriter:
             self._ahead_at = time.monotonic()
             self._learn([self._options.topic])
 
-    def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
+    def look_up(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, Topic]:
         """Look up topics of which this was not done yet, before their first row. Raises TopicError."""
-        described = describe_topics(self.client, {*topics} - self.partitions.keys())
+        described = describe_topics(self.client, {*topics} - self.partitions.keys(), missing_ok=missing_ok)
         self.partitions |= {name: topic.partitions for name, topic in described.items()}
         self.topic_ids |= {name: topic.id for name, topic in described.items() if topic.id != NO_TOPIC_ID}
         return described

@@ -36,16 +36,16 @@ class MirrorWriter:
         """Write every range, in order; then, when all rows are acknowledged, the map's entries. Yields the stats of
         each."""
         every = list(ranges)
-        names = sorted({self._mirror.target(r.topic) for r in every})
         targets = self._copies.writer
-        targets.look_up([*names, self._mirror.targets.map])
+        # A topic that is gone, and whose ranges are left out, may never have had a target.
+        targets.look_up({self._mirror.target(r.topic) for r in every} | {self._mirror.targets.map}, missing_ok=True)
         for range_ in self._copies.readable.parts(every):
             copied = self._copies.copied(range_)
             self._copied.append((range_, copied))
             yield stats_of(range_, copied)
         targets.producer.flush()
-        client = targets.client
-        after = {name: topic.id for name, topic in describe_topics(client, names).items()}
+        names = sorted({self._mirror.target(range_.topic) for range_, _ in self._copied})
+        after = {name: topic.id for name, topic in describe_topics(targets.client, names).items()}
         changed = [name for name in names if after[name] != targets.topic_ids.get(name, after[name])]
         if changed:
             raise _changed(changed)
@@ -68,6 +68,7 @@ class MirrorWriter:
 
     def _write(self, entries: list[MapEntry]) -> None:
         topic, writer = self._mirror.targets.map, self._copies.writer
+        writer.look_up([topic])
         partitions = writer.partitions[topic]
         keys, values = zip(*(to_record(entry) for entry in entries), strict=True)
         numbers = [partition_of(entry.source, partitions) for entry in entries]

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError, TopicError
+from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -15,6 +17,10 @@ from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror import offset_map, owner, task
 from spark_eos.pipelines.mirror.entries import SourcePartition, key_of, prefix_of
 from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
+from spark_eos.protocol.head import Digest
+from spark_eos.sink import attempt
+from spark_eos.sink.attempt import RowWriter
+from spark_eos.source.copying import Copied
 
 ENTRY = key_of(prefix_of(SourcePartition("c", "t", 0)), 5)
 CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
@@ -98,8 +104,36 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     """Rows in the old topic are gone, and where those in the new one are, nobody knows."""
     monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id="other")})
     producer = SimpleNamespace(flush=lambda: None)
-    rows = SimpleNamespace(client=None, producer=producer, look_up=lambda _: None, topic_ids={"out": "one"})
-    copies = SimpleNamespace(readable=SimpleNamespace(parts=lambda _: iter(())), writer=rows)
+    rows = SimpleNamespace(client=None, producer=producer, look_up=lambda _, **__: None, topic_ids={"out": "one"})
+    copied = Copied(0, 0, None)
+    copies = SimpleNamespace(readable=SimpleNamespace(parts=iter), writer=rows, copied=lambda _: copied)
     mirror = SimpleNamespace(targets=SimpleNamespace(map="map"), target=lambda _: "out")
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
-        list(task.MirrorWriter(mirror, copies).written([SimpleNamespace(topic="in")]))
+        list(task.MirrorWriter(mirror, copies).written([OffsetRange("in", 0, 0, 5)]))
+
+
+def test_a_topic_that_is_gone_before_it_had_a_target(monkeypatch):
+    """Its range is reported as lost, and may be left out; the other topics are mirrored, and nothing waits for a target
+    that nobody makes any more."""
+    there = {"out.b": Topic("b-id", 1, internal=False), "map": Topic("map-id", 9, internal=False)}
+
+    def describe(_, names, *, missing_ok=False, **__):
+        if not missing_ok:
+            assert there.keys() >= set(names)
+        return {name: there[name] for name in names if name in there}
+
+    for module in (attempt, task):
+        monkeypatch.setattr(module, "describe_topics", describe)
+    written = []
+    producer = SimpleNamespace(
+        client=None, flush=lambda: None, runs=lambda *_: [(40, 2)], write=lambda topic, *_, **__: written.append(topic)
+    )
+    readable = SimpleNamespace(parts=lambda every: every[1:], ids={"b": "b-source"})
+    copied = Copied(2, 0, None, ((0, 2),))
+    copies = SimpleNamespace(
+        readable=readable, writer=RowWriter(None, producer, Digest.BATCHES), copied=lambda _: copied
+    )
+    mirror = SimpleNamespace(targets=SimpleNamespace(map="map"), target="out.{}".format, cluster="here")
+    ranges = [OffsetRange("a", 0, 0, 5), OffsetRange("b", 0, 0, 2)]
+    assert sum(stats.rows for stats in task.MirrorWriter(mirror, copies).written(ranges)) == 2
+    assert written == ["map"]
