@@ -17,6 +17,7 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.errors import EosError, phrase, stop
 from spark_eos.kafka.admin.groups import ConsumerGroup
+from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.ledger.operator import QueryOperator
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
@@ -105,8 +106,8 @@ class GroupMover:
         """Commit the group's offsets for the group of the same name at the target; without ``apply``, only check.
 
         1. The group must have no members at the source. Read its committed offsets there, once no transaction can
-           change that.
-        2. Wait for ``wait_s`` seconds until the map covers it.
+           change that: wait for ``wait_s`` seconds.
+        2. Wait as long until the map covers it.
         3. The group must have no members at the target, and no other offsets for these topics there, unless
            ``overwrite`` is set.
         4. Check again that the group's offsets have not changed on either side. Commit.
@@ -117,7 +118,7 @@ class GroupMover:
         EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
         """
         self._check_no_members(self._at_source, "source")
-        committed = self._at_source.committed(None)
+        committed = self._at_source.committed(None, max(wait_s, TIMEOUT_S))
         offsets, not_mirrored = self._translated(committed, wait_s)
         moved = self._moved(offsets)
         self._check_no_members(self._at_target, "target")

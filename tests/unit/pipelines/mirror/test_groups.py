@@ -50,7 +50,7 @@ class Clusters:
         monkeypatch.setattr(ConsumerGroup, "active_members", lambda of, **_: ["x"] if of.client in self.busy else [])
         monkeypatch.setattr(offsets, "cluster_id", lambda _: CLUSTER)
         monkeypatch.setattr(offsets, "origins_from", lambda *_: self.origins)
-        monkeypatch.setattr(ConsumerGroup, "committed", lambda group, _: self._committed(group.client))
+        monkeypatch.setattr(ConsumerGroup, "committed", lambda group, *_: self._committed(group.client))
         monkeypatch.setattr(ConsumerGroup, "commit", lambda _, moved: self.moved.update(moved))
         monkeypatch.setattr(ConsumerGroup, "delete", lambda _, places: self.deleted.update(places))
 
@@ -64,7 +64,7 @@ class Clusters:
     def _committed(self, side: BrokerClient) -> Mapping[str, Mapping[int, int]]:
         return self.at[side].pop(0) if len(self.at[side]) > 1 else self.at[side][0]
 
-    def move(self, *, apply: bool = True, **options: bool) -> GroupMove:
+    def move(self, *, apply: bool = True, **options: Any) -> GroupMove:
         with reading(self.log, self.origins):
             return GroupMover("g", SOURCE, TARGET, MAP).move(apply=apply, **options)
 
@@ -269,3 +269,20 @@ def test_a_group_that_is_ahead_of_the_mirror_is_waited_for(monkeypatch):
     monkeypatch.setattr(offsets, "retrying", mirrored)
     clusters.move()
     assert clusters.moved == {"out": {0: 6}}
+
+
+def test_a_transaction_that_may_commit_offsets_is_waited_for_as_long_as_the_mirror(monkeypatch):
+    """That of a program which was killed ends by its timeout: mostly after a minute, as --wait."""
+    clusters = Clusters(monkeypatch)
+    clusters.log.write(entry_of(0, 9))
+
+    asked: list[tuple[BrokerClient, float]] = []
+
+    def committed(group: ConsumerGroup, _: object, timeout_s: float = 12.0) -> Mapping[str, Mapping[int, int]]:
+        asked.append((group.client, timeout_s))
+        return {} if group.client is TARGET else {"in": {0: 3}}
+
+    monkeypatch.setattr(ConsumerGroup, "committed", committed)
+    clusters.move(wait_s=60.0)
+    assert asked[0] == (SOURCE, 60.0)
+    assert clusters.moved == {"out": {0: 3}}
