@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 
-from spark_eos.errors import stop
+from spark_eos.errors import invalid_option, stop
 from spark_eos.kafka.config.java_names import HANDLERS, OWN, RENAMED, WITHOUT_TWIN, canonical
 from spark_eos.kafka.config.properties import KafkaProperties
 
@@ -90,8 +90,10 @@ _NAMES = sorted(_KNOWN | WITHOUT_TWIN | {*RENAMED, *HANDLERS, "buffer.memory", "
 
 
 def check_names(kafka: KafkaProperties) -> None:
-    """Raise OptionError for a property that is unknown or refused, also by `canonical`."""
-    for key in canonical(kafka):
+    """Raise OptionError for a property that is unknown or refused, also by `canonical`, or whose value is no text."""
+    for key, value in canonical(kafka).items():
+        if value != value.encode(errors="ignore").decode():
+            raise invalid_option(f"kafka.{key}", "not UTF-8", "a text in UTF-8")
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _NAMES, n=1)
             if near:

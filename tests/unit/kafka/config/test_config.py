@@ -172,6 +172,15 @@ def test_properties_of_the_other_kind_are_let_through():
         librdkafka.check(shared, kind)
 
 
+@pytest.mark.parametrize("name", ["bootstrap.servers", "client.id", "sasl.password"])
+def test_a_value_with_bytes_that_are_no_text(name):
+    """Python reads arguments of commands that are not UTF-8 so. The error names the property, and not the value."""
+    kafka = properties(**{name: "p\udce4ss"})
+    for call in (client.client_config, lambda kafka: librdkafka.check(kafka, "consumer")):
+        with pytest.raises(OptionError, match=f"EOS_OPTION_INVALID.*Option 'kafka.{name}' is not UTF-8. Hint"):
+            call(kafka)
+
+
 def test_ours_is_written_on_top():
     """What the connector sets cannot be overridden."""
     kafka = dotted(enable__partition__eof="false")
