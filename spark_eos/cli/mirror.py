@@ -26,6 +26,7 @@ from spark_eos.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from spark_eos.kafka.net.client import BrokerClient
     from spark_eos.ops.answer import Answer
     from spark_eos.pipelines.mirror.offsets import GroupMove, MirrorPosition, TranslatedOffset
 
@@ -62,7 +63,7 @@ def move_group(
     from spark_eos.pipelines.mirror.offsets import GroupMover
 
     def answer() -> Answer:
-        here = ConnectionOptions(source, source_kafka or (), source_kafka_file).client
+        here = _source(source, source_kafka, source_kafka_file)
         mover = GroupMover(group, here, connection(context).client, map_ or DEFAULT_MAP)
         return move_answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
@@ -92,7 +93,7 @@ def position(
     from spark_eos.pipelines.mirror.offsets import MirrorQuery
 
     def answer() -> Answer:
-        here = ConnectionOptions(source, source_kafka or (), source_kafka_file).client
+        here = _source(source, source_kafka, source_kafka_file)
         operator = QueryOperator(connection(context).cluster(), query)
         mirror = MirrorQuery(operator, here, map_ or DEFAULT_MAP, tuple(topic or ()))
         return _position_answer(mirror.position(settle=yes, wait_s=wait_s))
@@ -127,11 +128,16 @@ def translate(
     from spark_eos.pipelines.mirror.offsets import translate as translated
 
     def answer() -> Answer:
-        here = ConnectionOptions(source, source_kafka or (), source_kafka_file).client
+        here = _source(source, source_kafka, source_kafka_file)
         there = connection(context).client
         return _translation_answer(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 
     return print_answer(output, answer)
+
+
+def _source(servers: str, kafka: list[KeyValue] | None, file: str | None) -> BrokerClient:
+    """Return the client of the mirror's source."""
+    return ConnectionOptions(servers, kafka or (), file, file_flag="--source-kafka-file").client
 
 
 def move_answer(move: GroupMove) -> Answer:

@@ -142,7 +142,7 @@ Yes = Annotated[bool, switch("--yes", "do it; without it, only print what would 
 @dataclass(frozen=True)
 class ConnectionOptions:
     """The options by which a cluster, the ledger and the checkpoint's file system are reached. Each command makes one,
-    with one client.
+    with one client. `file_flag`: the option that names `kafka_file`.
 
     Values of `kafka` and `storage` may be secrets, so they are not in the repr.
     """
@@ -153,6 +153,7 @@ class ConnectionOptions:
     ledger_topic: str | None = None
     prefix: str | None = None
     storage: Sequence[KeyValue] = ()
+    file_flag: str = "--kafka-file"
 
     @cached_property
     def properties(self) -> KafkaProperties:
@@ -167,7 +168,7 @@ class ConnectionOptions:
             )
         of_file, of_options = (
             _once((each.key.lower().removeprefix("kafka."), each) for each in given)
-            for given in (_settings_in(self.kafka_file) if self.kafka_file else (), self.kafka)
+            for given in (_settings_in(self.kafka_file, self.file_flag) if self.kafka_file else (), self.kafka)
         )
         properties = KafkaProperties({**of_file, **of_options, "bootstrap.servers": self.servers})
         check(properties, "consumer")
@@ -268,20 +269,20 @@ def _once(given: Iterable[tuple[str, KeyValue]]) -> dict[str, str]:
     return values
 
 
-def _settings_in(file: str) -> Iterator[KeyValue]:
+def _settings_in(file: str, flag: str) -> Iterator[KeyValue]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = f"{file}, which cannot be read ({type(error).__name__})"
         raise invalid_option(
-            "--kafka-file", why, "a text file in UTF-8 with KEY=VALUE, a client property, on each line"
+            flag, why, "a text file in UTF-8 with KEY=VALUE, a client property, on each line"
         ) from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             made = _parsed(line)
             if made is None:
                 why = f"{file}, whose line {number} is not KEY=VALUE"
-                raise invalid_option("--kafka-file", why, "KEY=VALUE, a client property, on each line")
+                raise invalid_option(flag, why, "KEY=VALUE, a client property, on each line")
             yield KeyValue(made.key, made.value.strip())
 
 

@@ -236,6 +236,13 @@ def test_properties_from_a_file(tmp_path):
         assert "hunter2" not in str(caught.value)
 
 
+def test_a_file_of_the_source_that_cannot_be_read(tmp_path, capsys):
+    """The error names the option of that file, as both clusters may have one."""
+    words = ["--bootstrap-servers", "b:9", "mirror", "move-group", "g", "--source", "a:9"]
+    assert cli.main([*words, "--source-kafka-file", str(tmp_path / "none")]) == 2
+    assert "[EOS_OPTION_INVALID] Option '--source-kafka-file' is " in capsys.readouterr().err
+
+
 def test_properties_mean_what_they_mean_to_a_query(tmp_path):
     """A command that passed over a name would connect without TLS, or trust others than those that were meant."""
 
