@@ -487,9 +487,10 @@ def _pieces(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str
     again and again, until the failing records are isolated."""
     import duckdb
 
+    of_records = duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException
     try:
         return [_run(query, batch)]
-    except (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException, Unfit, OutOfBounds) as error:
+    except (*of_records, UnicodeDecodeError, Unfit, OutOfBounds) as error:
         # Of a value, or of one record that takes more than a query may; other errors are no record's fault.
         if batch.num_rows <= 1:
             failed[first] = first_line(error)
@@ -510,4 +511,6 @@ def _cuts(batch: pa.RecordBatch, *, alone: bool) -> list[int]:
 
 def first_line(error: object) -> str:
     """Return DuckDB's own sentence, without the query's text below it."""
+    if isinstance(error, UnicodeDecodeError):  # of a sentence with a record's text, which DuckDB cuts anywhere
+        error = error.object.decode(errors="replace")
     return str(error).strip().partition("\n")[0].rstrip(".")[:300]

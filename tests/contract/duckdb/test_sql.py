@@ -357,6 +357,16 @@ def test_records_are_the_same_from_a_process_of_its_own(query):
     assert (rows.column("value").to_pylist(), failed) == (values, {})
 
 
+@pytest.mark.parametrize("long", [0, 20_000])
+def test_a_reason_that_duckdb_cuts_within_a_character_rejects_its_record_alone(long):
+    """DuckDB shows the beginning of a text that is no JSON, in so many bytes."""
+    transform = SqlTransform("SELECT json_extract(decode(value), '$.a') AS value FROM input")
+    bad = [("x" * shift + "€" * 99 + "x" * long).encode() for shift in range(3)]
+    rows, failed = transform.rejecting(records(*({"value": value} for value in (b'{"a": 1}', *bad, b"{}"))))
+    assert (rows.num_rows, [*failed]) == (2, [1, 2, 3])
+    assert all("Malformed JSON" in reason and "€€" in reason for reason in failed.values())
+
+
 def test_a_connection_that_has_failed_within_is_not_used_again():
     """DuckDB answers nothing more on it. Texts that are not UTF-8 do this to it."""
     transform = SqlTransform("SELECT upper(value) AS value FROM input")
