@@ -487,11 +487,14 @@ def _pieces(query: str, batch: pa.RecordBatch, first: int, failed: dict[int, str
     again and again, until the failing records are isolated."""
     import duckdb
 
-    of_records = duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException
+    of_records = duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError, duckdb.OutOfMemoryException
     try:
         return [_run(query, batch)]
-    except (*of_records, UnicodeDecodeError, Unfit, OutOfBounds) as error:
-        # Of a value, or of one record that takes more than a query may; other errors are no record's fault.
+    except (duckdb.Error, UnicodeDecodeError, Unfit, OutOfBounds) as error:
+        # Of a value, or of one record that takes more than a query may; other errors are no record's fault. An error
+        # without a class of its own is one of a value, too, such as that of `list_reduce` for an empty list.
+        if isinstance(error, duckdb.DatabaseError) and not isinstance(error, of_records):
+            raise
         if batch.num_rows <= 1:
             failed[first] = first_line(error)
             return [_run(query, batch.slice(0, 0))]

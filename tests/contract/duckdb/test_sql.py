@@ -297,6 +297,22 @@ def test_records_for_which_the_query_fails_are_rejected_and_no_other(names):
     assert rows.column("value").to_pylist() == [name for place, name in enumerate(names) if place not in bad]
 
 
+@pytest.mark.parametrize(
+    ("expression", "good", "bad"),
+    [
+        ("list_reduce(string_split(name, ',')[2:], lambda a, b: a || b)", "a,b", "a"),
+        ("timezone(name, seen)", "UTC", "nowhere"),
+        ("time_bucket(to_days(name::INT), seen)", "1", "0"),
+        ("name LIKE 'a' ESCAPE name", "x", "xx"),
+    ],
+)
+def test_a_record_is_rejected_by_every_class_of_errors_that_a_value_may_cause(expression, good, bad):
+    """Those of an empty list, a zone that is none, and wrong arguments are not DuckDB's errors of data."""
+    transform = SqlTransform(f"SELECT ({expression})::VARCHAR AS value FROM input")
+    rows, failed = transform.rejecting(records(*({"name": name, "seen": 0} for name in (good, bad, good))))
+    assert (rows.num_rows, [*failed]) == (2, [1])
+
+
 def test_what_is_no_fault_of_a_record_rejects_none(monkeypatch):
     """Such as an error of the system."""
     from spark_eos.pipelines.copy import sql
