@@ -170,7 +170,8 @@ def check_sql(query: str, schema: pa.Schema) -> None:
     try:
         _judge(_plan(query, schema.empty_table()))
         _judge_text(query)
-        _bound(threading.get_ident(), query, schema)  # a batch has no row ids, which a table has
+        # A batch has no row ids, which a table has. Some arguments that are constant are read at the first run.
+        _run(query, pa.RecordBatch.from_pylist([], schema=schema))
     except duckdb.Error as error:
         raise stop("EOS_TRANSFORM_SQL.invalid", error=first_line(error), columns=", ".join(schema.names)) from None
 

@@ -140,6 +140,7 @@ def test_what_is_not_a_function_of_each_row_is_refused(query, why):
         "EXPLAIN SELECT key FROM input",
         "PIVOT input ON name",
         "SELECT * FROM a_variable_of_the_test",
+        "SELECT regexp_replace(name, '(', '') FROM input",
     ],
 )
 def test_what_duckdb_refuses_names_its_own_reason(query, tmp_path, monkeypatch):
@@ -320,6 +321,7 @@ def test_what_is_no_fault_of_a_record_rejects_none(monkeypatch):
     def fail(query: str, batch: pa.RecordBatch) -> pa.Table:
         raise duckdb.IOException("no disk")
 
+    check_sql("SELECT value FROM input", SCHEMA)
     monkeypatch.setattr(sql, "_run", fail)
     with pytest.raises(duckdb.IOException):
         SqlTransform("SELECT value FROM input").rejecting(records({"value": b"x"}))
