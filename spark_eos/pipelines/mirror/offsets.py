@@ -17,7 +17,6 @@ from spark_eos.base.retry import retrying
 from spark_eos.base.topic_partition import PartitionOffsets, TopicPartition, by_topic
 from spark_eos.errors import EosError, phrase, stop
 from spark_eos.kafka.admin.groups import ConsumerGroup
-from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.ledger.operator import QueryOperator
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.pipelines.copy.ranges import copied_by, ranges_of
@@ -36,6 +35,8 @@ from spark_eos.pipelines.mirror.owner import read_claims
 from spark_eos.protocol.head import Verdict
 from spark_eos.spi import BrokerClient, Decision, Topic, begin_offsets, cluster_id, describe_topics, end_offsets
 
+#: Timeout for the offsets of a group, at least: for its coordinator to answer.
+_ANSWER_S = 12.0
 _NEVER_MIRRORED = "it was never mirrored, or recreated since"
 
 
@@ -118,7 +119,7 @@ class GroupMover:
         EOS_MIRROR_TARGET_RECREATED. Of an error in step 5, the message says that the group was moved.
         """
         self._check_no_members(self._at_source, "source")
-        committed = self._at_source.committed(None, max(wait_s, TIMEOUT_S))
+        committed = self._at_source.committed(None, max(wait_s, _ANSWER_S))
         offsets, not_mirrored = self._translated(committed, wait_s)
         moved = self._moved(offsets)
         self._check_no_members(self._at_target, "target")
