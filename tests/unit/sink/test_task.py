@@ -146,7 +146,7 @@ def test_an_answer_from_long_before_the_first_row_does_not_count(monkeypatch, wa
     """Partitions may have been added since; otherwise the topic is not asked for again."""
     now, topics = [100.0], []
 
-    def described(client: object, names: set[str]) -> dict[str, Topic]:
+    def described(client: object, names: set[str], **_: object) -> dict[str, Topic]:
         topics.extend(names)
         return {name: Topic("id", len(topics), internal=False) for name in names}
 
