@@ -171,7 +171,7 @@ def check_sql(query: str, schema: pa.Schema) -> None:
         _judge(_plan(query, schema.empty_table()))
         _judge_text(query)
         # A batch has no row ids, which a table has. Some arguments that are constant are read at the first run.
-        _run(query, pa.RecordBatch.from_pylist([], schema=schema))
+        _run_here(query, pa.RecordBatch.from_pylist([], schema=schema))
     except duckdb.Error as error:
         raise stop("EOS_TRANSFORM_SQL.invalid", error=first_line(error), columns=", ".join(schema.names)) from None
 
