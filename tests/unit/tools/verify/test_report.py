@@ -8,7 +8,6 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Message
@@ -30,9 +29,8 @@ from spark_eos.tools.verify.spill import BY_VALUE, MAX_ID, made_id, shortened
 )
 def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
     """With the forms that it takes."""
-    with pytest.raises(CommandError, match="json:FIELD") as raised:
+    with pytest.raises(CommandError, match=r"EOS_VERIFY_IMPOSSIBLE.*json:FIELD"):
         IdPlace.parse(text)
-    assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
 @pytest.mark.parametrize(
@@ -215,23 +213,3 @@ def test_a_signal_removes_the_rows_on_disk(monkeypatch, tmp_path) -> None:
     usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
     assert cli.main(usual) == cli.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_error_of_its_own_is_no_verdict(monkeypatch, capsys) -> None:
-    """But exit code 2, with the trace."""
-    monkeypatch.setattr(ops, "verify", Mock(side_effect=ZeroDivisionError))
-    usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
-    assert cli.main(usual) == 2
-    assert "ZeroDivisionError" in capsys.readouterr().err
-
-
-def test_bad_usage_is_exit_code_2(capsys) -> None:
-    """Whether the parser of arguments finds it or the tool does; a property that is refused is not repeated."""
-    usual = ["--bootstrap-servers", "127.0.0.1:1", "verify", "--input", "a", "--output", "b"]
-    assert cli.main([*usual, "--id", "nowhere"]) == 2
-    assert "EOS_VERIFY_IMPOSSIBLE" in capsys.readouterr().err
-    assert cli.main(["--kafka", "sasl.pasword=hunter2", *usual, "--id", "key"]) == 2
-    assert "EOS_OPTION_UNKNOWN" in capsys.readouterr().err
-    for wrong in (["--kafka", "hunter2"], ["--limit", "-1", "--id", "key"], []):
-        assert cli.main([*usual, *wrong]) == 2
-    assert "hunter2" not in capsys.readouterr().err
