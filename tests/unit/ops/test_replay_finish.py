@@ -17,10 +17,12 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.errors import EosError
 from spark_eos.ops import drop_planned as dropping
 from spark_eos.ops import replay_plan
-from spark_eos.ops.replay_plan import ReplayRequest
+from spark_eos.ops.heads import SinkHead
+from spark_eos.ops.replay_plan import ReplayRequest, check_heads
 from spark_eos.protocol.checks import finish_command
-from spark_eos.protocol.head import NOBODY, Decision, ForeachBatchWrite, Head, Marks, Unfinished
+from spark_eos.protocol.head import MOST_TOPICS, NOBODY, Decision, ForeachBatchWrite, Head, Marks, Unfinished
 from spark_eos.protocol.names import query_of_replay
+from tests.support.judges.conditions import raises
 
 QUERY, NEW = "q", "/somewhere/new"
 LINES = ('{"in":{"0":4}}', '{"#ids":{"u":"x"},"u":{"0":7}}')
@@ -82,10 +84,8 @@ def test_no_replay_to_a_micro_batch_goes_forward(where, monkeypatch):
     assert finished(where, planned).unfinished == planned
     newest = Path(where) / "offsets" / "2"
     newest.write_text(newest.read_text().replace('"in":{"0":6}', '"in":{"0":3}'))
-    with pytest.raises(EosError) as caught:
+    with raises("EOS_REPLAY_REFUSED.skips", "offset 5 of in-0, but the query is at 3"):
         replay_plan.plan(Checkpoint(where), known, AGAIN)
-    assert caught.value.entry == "EOS_REPLAY_REFUSED.skips"
-    assert "offset 5 of in-0, but the query is at 3" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,8 @@ def edit(file: Path, old: str, new: str) -> None:
 def test_checkpoints_that_are_not_replayed(where, change, entry):
     """What else would have to go back, and what nobody can tell."""
     change(Path(where))
-    with pytest.raises(EosError) as caught:
+    with raises(entry):
         replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD}), AGAIN)
-    assert caught.value.entry == entry
 
 
 @pytest.mark.parametrize(
@@ -181,9 +180,25 @@ def test_a_replay_says_where_to_begin_and_where_to_write(where, request_, entry)
     """Each in one way: not further than the query has come, which has planned one more, in what it reads, and to what
     can be a topic. An empty text would retire nothing, and bind the new query to nothing: both would write."""
     shutil.copy(Path(where, "offsets", "2"), Path(where, "offsets", "3"))
-    with pytest.raises(EosError) as caught:
+    with raises(f"EOS_REPLAY_REFUSED.{entry}"):
         replay_plan.plan(Checkpoint(where), cluster({QUERY: HEAD}), ReplayRequest(NEW, **request_))
-    assert caught.value.entry == f"EOS_REPLAY_REFUSED.{entry}"
+
+
+WRITES_TO = HEAD.with_topics(["flights", "late"])
+
+
+@pytest.mark.parametrize(
+    ("head", "topic", "says"),
+    [
+        (WRITES_TO, "late", "writes to late, or did"),
+        (replace(WRITES_TO.succeeded_by("s", 5), decision=None), "flights", "writes to flights, or did"),
+        (WRITES_TO.with_topics(map(str, range(MOST_TOPICS))), "another", f"more than {MOST_TOPICS} topics"),
+    ],
+)
+def test_no_replay_goes_to_a_topic_that_may_be_one_of_the_query(head, topic, says):
+    """Also after a start that has decided nothing, and where there were more than the head names."""
+    with raises("EOS_REPLAY_REFUSED", says, "Nothing was changed."):
+        check_heads([SinkHead(QUERY, QUERY, None, head)], ReplayRequest(NEW, batch=1, topic=topic))
 
 
 def done_elsewhere(folder: Path) -> None:
@@ -212,6 +227,5 @@ def test_checkpoints_of_which_nothing_is_dropped(where, head, change, entry):
     shutil.copy(Path(where, "offsets", "2"), Path(where, "offsets", "3"))
     assert dropping.plan(Checkpoint(where), cluster({QUERY: HEAD})).mark.dropped == 3
     change(Path(where))
-    with pytest.raises(EosError) as caught:
+    with raises(entry):
         dropping.plan(Checkpoint(where), cluster({QUERY: head} if head else {}))
-    assert caught.value.entry == entry
