@@ -11,10 +11,10 @@ from bench.compare import ending
 from spark_eos.errors import stop
 from tests.chaos.soak import PARTITIONS, Soak, judged
 from tests.support.kills.query import expected
+from tests.unit.spark.test_reasons import STREAM, Captured
 
 ROWS = 2
 GOOD = {p: [f"out-{p}.{n}".encode() for n in range(ROWS)] for p in range(PARTITIONS)}
-STREAM = "[STREAM_FAILED] Query [id = 1c-2, runId = 3d-4] terminated with exception: "
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,12 @@ def test_whatever_is_wrong_is_counted(values, wrong):
     assert {kind: count for kind, count in found.items() if count} == wrong
 
 
-class Captured(Exception):
-    """As PySpark raises it."""
-
-    def __init__(self, text: str, cause: Exception | None = None) -> None:
-        super().__init__(text)
-        self._cause = cause
-
-
 OURS = stop("EOS_WORKER_DIED.killed", process="A Spark Python worker", how="it was killed or it crashed")
 IN_PYTHON = f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: spark_eos.errors.WorkerError: {OURS}"
-CRASH = Captured(f"{STREAM}TypeError: no\nsuch thing", Captured("java.lang.IllegalStateException: no\n\tat a.B.c"))
-END_OF_FILE = Captured(f"{STREAM}null", Captured("java.io.EOFException"))
+CRASH = Captured(
+    f"{STREAM}TypeError: no\nsuch thing", cause=Captured("java.lang.IllegalStateException: no\n\tat a.B.c")
+)
+END_OF_FILE = Captured(f"{STREAM}null", cause=Captured("java.io.EOFException"))
 
 
 def log_of(error: BaseException, capsys) -> str:
@@ -61,7 +55,7 @@ def log_of(error: BaseException, capsys) -> str:
     ("error", "name"),
     [
         (OURS, "EOS_WORKER_DIED"),
-        (Captured(STREAM + IN_PYTHON, Captured("java.lang.RuntimeException")), "EOS_WORKER_DIED"),
+        (Captured(STREAM + IN_PYTHON, cause=Captured("java.lang.RuntimeException")), "EOS_WORKER_DIED"),
         (CRASH, "java.lang.IllegalStateException: no"),
         (END_OF_FILE, "java.io.EOFException"),
         (Captured(""), "Captured"),

@@ -55,21 +55,14 @@ def ended_by(carry_out: Callable[..., None], monkeypatch: pytest.MonkeyPatch, fo
     ("number", "code", "name"),
     [
         (errno.ENOENT, 1, "EOS_SYSTEM_REFUSES"),
-        (errno.EACCES, 1, "EOS_SYSTEM_REFUSES"),
         (errno.ENOSPC, 75, "EOS_SYSTEM_FULL"),
-        (errno.EDQUOT, 75, "EOS_SYSTEM_FULL"),
-        (errno.EMFILE, 75, "EOS_SYSTEM_FULL"),
-        (errno.EAGAIN, 75, "EOS_SYSTEM_FULL"),
-        (errno.ENOMEM, 75, "EOS_SYSTEM_FULL"),
         (errno.EIO, 75, "EOS_SYSTEM_UNREACHABLE"),
-        (errno.ESTALE, 75, "EOS_SYSTEM_UNREACHABLE"),
-        (errno.ETIMEDOUT, 75, "EOS_SYSTEM_UNREACHABLE"),
         (errno.ECONNREFUSED, 75, "EOS_SYSTEM_UNREACHABLE"),
     ],
 )
 def test_what_the_system_refuses_is_an_error_by_name(number, code, name, tmp_path, monkeypatch, capfd):
     """A SPARK_HOME that is gone, which somebody has to mend, a machine that has no room now, or a server of files that
-    is away."""
+    is away. tests/unit/spark has the other numbers."""
 
     def refused(*_: object, **__: object) -> NoReturn:
         raise OSError(number, os.strerror(number), "/spark/bin/spark-submit")
