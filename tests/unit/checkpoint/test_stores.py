@@ -12,6 +12,7 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import S3A, HadoopSettings
 from spark_eos.checkpoint.stores import NoStore, Store, absolute, open_store
 from spark_eos.errors import CheckpointError
+from tests.support.judges.conditions import raises
 
 HOST = "acc.dfs.core.windows.net"
 
@@ -149,9 +150,8 @@ def test_a_region_that_nobody_answers_for_may_be_known_later(monkeypatch, error,
     """As in an outage of the network, after which a restart helps."""
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", MagicMock(side_effect=error))
-    with pytest.raises(CheckpointError) as caught:
+    with raises(condition):
         Checkpoint("s3a://lake/a")
-    assert caught.value.condition == condition
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,8 @@ def test_a_store_of_fsspec_that_does_not_answer_is_not_empty(monkeypatch, error)
     for asked in ("info", "ls"):
         monkeypatch.setattr(MemoryFileSystem, asked, MagicMock(side_effect=error("no answer")))
     for ask in (checkpoint.query_id, lambda: checkpoint.batches("offsets")):
-        with pytest.raises(CheckpointError, match="no answer") as caught:
+        with pytest.raises(CheckpointError, match=r"EOS_CHECKPOINT_UNREACHABLE.*no answer"):
             ask()
-        assert caught.value.condition == "EOS_CHECKPOINT_UNREACHABLE"
 
 
 def test_a_listing_of_fsspec_lacks_no_folder_that_does_not_answer(monkeypatch, tmp_path):
@@ -314,11 +313,8 @@ def test_the_error_of_a_write_stays_where_its_draft_cannot_be_removed():
 def test_a_store_that_cannot_be_opened_is_a_named_error(location, monkeypatch):
     """It says what still works."""
     monkeypatch.setenv("AWS_REGION", "r")
-    with pytest.raises(CheckpointError) as caught:
+    with raises("EOS_CHECKPOINT_STORE", location, "offsets.group.id"):
         Checkpoint(location).query_id()
-    assert caught.value.condition == "EOS_CHECKPOINT_STORE"
-    assert location in caught.value.message
-    assert "offsets.group.id" in caught.value.hint
 
 
 @pytest.mark.parametrize(

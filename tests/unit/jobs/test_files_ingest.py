@@ -10,7 +10,8 @@ import pytest
 
 from jobs.files.ingest import FolderIngest
 from jobs.files.writing import ThroughSpark
-from spark_eos.errors import EosError, stop
+from spark_eos.errors import stop
+from tests.support.judges.conditions import raises
 
 
 @pytest.mark.parametrize(
@@ -30,9 +31,8 @@ def test_a_repair_needs_a_person_only_where_the_file_is_another_one(raised, cond
     ingest = object.__new__(FolderIngest)
     monkeypatch.setattr(ingest, "_run", SimpleNamespace(taken=SimpleNamespace(splits=[]), batch=3), raising=False)
     monkeypatch.setattr(ingest, "_write", write)
-    with pytest.raises(EosError) as error:
+    with raises(condition):
         ingest._finish()
-    assert error.value.condition == condition
 
 
 def test_a_folder_is_not_listed_without_a_pause(monkeypatch) -> None:

@@ -96,9 +96,8 @@ def test_without_a_transform_headers_are_for_the_table(loaded: Loaded) -> None:
 def test_without_pyiceberg_the_extra_is_named_before_spark_starts(planned: Planned, monkeypatch) -> None:
     """The job itself needs none of it."""
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
-    with raises("EOS_NOT_INSTALLED.extra") as caught:
+    with raises("EOS_NOT_INSTALLED.extra", "[iceberg]"):
         planned("kafka_to_iceberg")
-    assert "[iceberg]" in caught.value.hint
 
 
 def test_a_mistake_ends_the_job_with_the_file_and_the_key(loaded: Loaded, tmp_path: Path, capsys) -> None:

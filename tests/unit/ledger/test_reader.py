@@ -83,6 +83,6 @@ def test_a_leader_that_has_moved_is_asked_again_and_what_says_more_is_an_error_a
     leaders.errors = [Code.NOT_LEADER_OR_FOLLOWER, Code.OFFSET_NOT_AVAILABLE]
     assert newest(LedgerReader(leaders, 0, "")) == {"a": (0, 0, 1000, b"1")}
     leaders.errors = [Code.CORRUPT_MESSAGE]
-    with pytest.raises(LedgerError, match="CORRUPT_MESSAGE") as caught:
+    with pytest.raises(LedgerError, match=r"EOS_LEDGER_NOT_READABLE.*CORRUPT_MESSAGE"):
         newest(LedgerReader(leaders, 0, ""))
-    assert caught.value.condition == "EOS_LEDGER_NOT_READABLE" and len(leaders.fetched) == 4
+    assert len(leaders.fetched) == 4

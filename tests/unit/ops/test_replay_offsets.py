@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from spark_eos.checkpoint.offset_log import source_line
-from spark_eos.errors import EosError, OptionError
+from spark_eos.errors import OptionError
 from spark_eos.ops.replay_offsets import by_offsets, moved
 from spark_eos.ops.replay_plan import milliseconds
+from tests.support.judges.conditions import raises
 
 
 def test_the_leader_epoch_of_another_offset_is_left_out():
@@ -36,9 +37,8 @@ def test_the_leader_epoch_of_another_offset_is_left_out():
 def test_what_is_no_time_for_certain_is_refused(text, says):
     """A date without its dashes, or seconds: as milliseconds they would begin at the first row that is there."""
     assert milliseconds("1704067200000") == milliseconds("2024-01-01T00:00:00Z") == 1_704_067_200_000
-    with pytest.raises(EosError) as caught:
+    with raises("EOS_REPLAY_REFUSED.timestamp", says):
         milliseconds(text)
-    assert caught.value.entry == "EOS_REPLAY_REFUSED.timestamp" and says in caught.value.message
 
 
 @pytest.mark.parametrize("text", ['{"\\ud800":{"0":1}}', f'{{"t":{{"0":{"9" * 5000}}}}}', "[" * 200_000])

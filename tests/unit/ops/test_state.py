@@ -11,7 +11,7 @@ import pytest
 
 from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.settings import HadoopSettings
-from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.errors import refusal
@@ -36,6 +36,7 @@ from spark_eos.protocol.head import (
     Write,
     Written,
 )
+from tests.support.judges.conditions import raises
 
 
 def decision(batch: int, *verdicts: Verdict | None) -> Decision:
@@ -303,9 +304,8 @@ def test_a_place_without_a_file_is_no_query(tmp_path):
     """A wrong path, or a mount that is not there, is not a query without troubles. One that Spark has begun to write is
     a query, though it has none of its files yet."""
     for empty in (tmp_path / "none", tmp_path):
-        with pytest.raises(EosError) as caught:
+        with raises("EOS_QUERY_UNKNOWN.checkpoint"):
             query_states._at(Checkpoint(str(empty)), SimpleNamespace(client=None), 0, 60)
-        assert caught.value.entry == "EOS_QUERY_UNKNOWN.checkpoint"
     (tmp_path / "offsets").mkdir()
     found = query_states._at(Checkpoint(str(tmp_path)), SimpleNamespace(client=None), 0, 60)
     assert found.next_action == "begins a new query, with micro-batch 0"

@@ -53,9 +53,8 @@ def test_executors_of_different_versions_stop_the_query(decided_by):
     others = Digest.CHUNKS if decided_by is None else Digest.ROWS
     batch = MicroBatch("r", 7, (report(0), report(1, by=others)))
     decision = None if decided_by is None else Decision(7, 0, 2, 2, 2, None, batch.written, digest_by=decided_by)
-    with pytest.raises(ProtocolStop, match="chunks, rows") as caught:
+    with pytest.raises(ProtocolStop, match=r"EOS_MIXED_VERSIONS.*chunks, rows"):
         _next_decision(None, batch, replace(HEAD, decision=decision), None)
-    assert caught.value.condition == "EOS_MIXED_VERSIONS"
 
 
 def test_what_never_expires_is_never_too_old():

@@ -8,6 +8,7 @@ import pytest
 
 from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, download, kafka_jars, reason_of, resolve
+from tests.support.judges.conditions import raises
 
 _NOT_FOUND = ["::          UNRESOLVED DEPENDENCIES         ::", ":: org.a#b;1.0: not found", ":: org.c#d;2: not found"]
 _REFUSED = "Server access error at url https://maven.example/a.pom (java.net.ConnectException: Connection refused)"
@@ -34,10 +35,8 @@ def test_a_pyspark_without_ivy_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     monkeypatch.syspath_prepend(slim)
     monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
-    with pytest.raises(DevClusterError) as caught:
+    with raises("EOS_DEVCLUSTER_DOWNLOAD", "pip install pyspark"):
         resolve(kafka_jars(KAFKA_VERSION))
-    assert caught.value.condition == "EOS_DEVCLUSTER_DOWNLOAD"
-    assert "pip install pyspark" in caught.value.hint
     assert not list(cache.rglob("*.jar"))
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from spark_eos.errors import DevClusterError
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.java import find_java
+from tests.support.judges.conditions import raises
 
 
 @pytest.fixture
@@ -48,26 +48,20 @@ def test_options_from_the_environment_are_not_repeated(fake_java):
 def test_refuses_an_older_java(fake_java, says, version):
     """A Java that is too old is named with its path and version."""
     path = fake_java(says)
-    with pytest.raises(
-        DevClusterError, match=f"{path} is Java {version}, but Spark and Apache Kafka need 17 or newer"
-    ) as raised:
+    with raises("EOS_JAVA_NOT_FOUND", f"{path} is Java {version}, but Spark and Apache Kafka need 17 or newer"):
         find_java()
-    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
 
 
 def test_says_that_java_home_has_no_java(tmp_path, monkeypatch):
     """A wrong JAVA_HOME is not passed over for a Java on the PATH."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(DevClusterError, match=f"JAVA_HOME is {tmp_path}, but there is no program") as raised:
+    with raises("EOS_JAVA_NOT_FOUND", f"JAVA_HOME is {tmp_path}, but there is no program"):
         find_java()
-    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
 
 
 def test_a_cluster_says_that_there_is_no_java(tmp_path, monkeypatch):
     """Without any Java, the hint says where one is looked for."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DevClusterError, match="no `java` on the PATH") as raised, DevCluster():
+    with raises("EOS_JAVA_NOT_FOUND", "no `java` on the PATH", "JAVA_HOME"), DevCluster():
         pass
-    assert raised.value.condition == "EOS_JAVA_NOT_FOUND"
-    assert "JAVA_HOME" in raised.value.hint

@@ -10,13 +10,14 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
 from spark_eos.base.topic_partition import PartitionOffsets
-from spark_eos.errors import CommandError, ConnectionFailed
+from spark_eos.errors import CommandError
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import group_refusal
 from spark_eos.tools.verify import reader, verify
 from spark_eos.tools.verify.bounds import PartitionBounds, _Sides
 from spark_eos.tools.verify.comparison import Comparison, IdPlace
+from tests.support.judges.conditions import raises
 from tests.support.servers.unused_hosts import nobody
 from tests.support.waiting import TIMEOUT
 
@@ -85,9 +86,8 @@ def test_reads_up_to_an_end_without_rows(monkeypatch, polls) -> None:
 
 def test_says_why_a_partition_does_not_go_on(monkeypatch) -> None:
     """With the last error of the broker, and how far it got."""
-    with pytest.raises(CommandError, match="t-0 stopped at offset 1, of 0 to 5") as raised:
+    with pytest.raises(CommandError, match=r"EOS_VERIFY_IMPOSSIBLE.*t-0 stopped at offset 1, of 0 to 5"):
         offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)], stall_s=0.02)
-    assert raised.value.condition == "EOS_VERIFY_IMPOSSIBLE"
 
 
 def test_does_not_wait_for_what_will_not_pass(monkeypatch) -> None:
@@ -142,8 +142,6 @@ def test_says_why_there_is_no_token() -> None:
         properties = {f"sasl.oauthbearer.{key}": value for key, value in oauth.items()}
         properties |= {"bootstrap.servers": address, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
         place = IdPlace("key")
-        with pytest.raises(
-            ConnectionFailed, match=f"client 'ann' by OAUTHBEARER: no token from http://{address}"
-        ) as said:
+        with raises("EOS_UNAUTHENTICATED", f"client 'ann' by OAUTHBEARER: no token from http://{address}") as said:
             verify(Comparison(KafkaProperties(properties), ("in",), ("out",), place, place))
-    assert said.value.condition == "EOS_UNAUTHENTICATED" and "hunter2" not in str(said.value)
+    assert "hunter2" not in str(said.value)
