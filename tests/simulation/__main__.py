@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import fields
 
 from .breaking import checked
 from .campaign import Campaign, Played
 from .coordinator import WEEK_MS
 from .faults import Strike
 from .play import play, smaller, told
-from .schedule import Extras, draw
-
-KINDS = tuple(field.name for field in fields(Extras))
+from .schedule import draw
 
 
-def played(seed: int, always: str) -> Played:
+def played(seed: int) -> Played:
     """The schedule of a seed. Raises Failed."""
-    extras = Extras(**dict.fromkeys(always.split(","), 1.0)) if always else None
-    world = checked(draw(random.Random(seed), extras=extras), play, smaller, told).world
+    world = checked(draw(random.Random(seed)), play, smaller, told).world
     struck = {strike.value: count for strike, count in world.struck.items()}
     return Played(world.step, world.now - WEEK_MS * world.struck[Strike.WEEK_PASSES], struck)
 
@@ -28,7 +24,6 @@ PROTOCOL = Campaign(
     what="the protocol",
     code=("tests/simulation/*.py", "tests/support/models/__init__.py", "tests/support/models/replicas.py"),
     play=played,
-    kinds=KINDS,
 )
 
 if __name__ == "__main__":

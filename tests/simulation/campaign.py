@@ -39,12 +39,10 @@ class Played:
 
 @dataclass(frozen=True)
 class Progress:
-    """``passed`` seeds from ``first`` on, by this code, and what they amount to (`Played`). ``always``: kinds of extras
-    that each schedule has, with commas."""
+    """``passed`` seeds from ``first`` on, by this code, and what they amount to (`Played`)."""
 
     code: str
     first: int
-    always: str = ""
     passed: int = 0
     steps: int = 0
     ms: int = 0
@@ -60,12 +58,11 @@ class Progress:
 @dataclass(frozen=True)
 class Campaign:
     """``code``: patterns of the files that decide how a schedule ends, beside the package. ``play``: draws and runs the
-    schedule of a seed with these kinds of extras; raises Failed."""
+    schedule of a seed; raises Failed."""
 
     what: str
     code: tuple[str, ...]
-    play: Callable[[int, str], Played]
-    kinds: tuple[str, ...] = ()
+    play: Callable[[int], Played]
 
     def fingerprint(self) -> str:
         """Of all that decides how a schedule ends."""
@@ -77,11 +74,8 @@ class Campaign:
         parser.add_argument("--schedules", type=int, default=20_000, help="how many more to run (%(default)s)")
         parser.add_argument("--first", type=int, default=0, help="the first seed of all (%(default)s)")
         parser.add_argument("--state", type=Path, help="the file that says how many have passed")
-        if self.kinds:
-            also = f"kinds that all of them have, with commas: {', '.join(self.kinds)}"
-            parser.add_argument("--always", default="", help=also)
         given = parser.parse_args(arguments)
-        before = self.begin(given.state, given.first, getattr(given, "always", ""))
+        before = self.begin(given.state, given.first)
         began = time.monotonic()
         progress, failure = self.run(before, given.schedules, given.state)
         seconds, now = time.monotonic() - began, progress.passed - before.passed
@@ -92,18 +86,18 @@ class Campaign:
         print(f"seed {progress.first + progress.passed}: {failure}")
         return 1
 
-    def begin(self, state: Path | None, first: int, always: str = "") -> Progress:
+    def begin(self, state: Path | None, first: int) -> Progress:
         """Where the last call has stopped, if the code is still the same."""
-        fresh = Progress(self.fingerprint(), first, always)
+        fresh = Progress(self.fingerprint(), first)
         kept = None if state is None else read(state)
-        same = kept is not None and (kept.code, kept.first, kept.always) == (fresh.code, first, always)
+        same = kept is not None and (kept.code, kept.first) == (fresh.code, first)
         return kept if kept is not None and same else fresh
 
     def run(self, progress: Progress, schedules: int, state: Path | None) -> tuple[Progress, Failed | None]:
         """So many more schedules, or until one fails."""
         for _ in range(schedules):
             try:
-                played = self.play(progress.first + progress.passed, progress.always)
+                played = self.play(progress.first + progress.passed)
             except Failed as failure:
                 _save(progress, state)
                 return progress, failure

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from spark_eos.errors import EosError, ProtocolStop, Unclear
+from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.ledger.group_offsets import LeftOut
 from spark_eos.pipelines.copy.ranges import CopiedRanges
@@ -22,7 +22,7 @@ from spark_eos.protocol import open as open_module
 from spark_eos.protocol.extra import next_extra
 from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict, Written, is_waiting
 from spark_eos.protocol.names import task_name
-from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
+from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
 from spark_eos.protocol.replay import repairs
 from spark_eos.protocol.task import Assignment, Work, assign
 
@@ -31,6 +31,7 @@ from . import task as tasks
 from .breaking import Patch
 from .client import Producer
 from .codes import INVALID_STATE, OK
+from .faults import Strike
 from .ledger_mistakes import newest_head_believed, nobody_looks_back, published_on_whatever_was_read
 from .plan import QUERY, TOPIC, digest
 from .processes import Process
@@ -499,12 +500,10 @@ def kept_without_the_query(patch: pytest.MonkeyPatch) -> None:
 def operator_aborts_without_closing(patch: pytest.MonkeyPatch) -> None:
     """What is undecided when the ledger is read may be decided when it is aborted."""
 
-    def unfenced(striking: Any, query: str) -> None:
-        ports = operator.ports(striking._world, striking._cluster, query=query)
-        with suppress(EosError):
-            head = ports.ledger.read()
-            decision = head.decision if head is not None else None
-            found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
-            abort_module.abort_all(ports, found)
+    def unfenced(own: Ports, query: str) -> None:
+        head = own.ledger.read()
+        decision = head.decision if head is not None else None
+        found = {d.pair for d in own.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
+        abort_module.abort_all(own, found)
 
-    patch.setattr(operator.Operator, "_abort", unfenced)
+    patch.setitem(operator.STEPS, Strike.OPERATOR_ABORTS, unfenced)

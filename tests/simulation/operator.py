@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from spark_eos.errors import EosError
 from spark_eos.protocol import commands
 from spark_eos.protocol.commands import recover, settle_decided
+from spark_eos.protocol.ports import Ports
 
 from .coordinator import Cluster
 from .ledger import QUERY, ports
@@ -16,6 +17,13 @@ from .partition_log import Place
 from .plan import OUTPUTS
 from .world import Actor, Fault, Strike, Violation, World
 
+#: What an operator does to a query that he names.
+Step = Callable[[Ports, str], object]
+#: Nobody tells him what the query does meanwhile.
+STEPS: dict[Strike, Step] = {
+    Strike.OPERATOR_ABORTS: commands.abort_undecided,
+    Strike.OPERATOR_SETTLES: settle_decided,
+}
 #: By then every leader is itself again.
 _LATER_MS = 600_000
 
@@ -26,14 +34,13 @@ def abort_broken(world: World, cluster: Cluster, query: str, error: EosError) ->
     """Somebody does what the hint of EOS_DECISION_BROKEN says: where it names an offset, what begins there is aborted
     in that partition before."""
 
-    def does() -> None:
+    def step(own: Ports, query: str) -> None:
         told = error.parameters
         if "offset" in told:
             _abort_at(cluster, (told["topic"], told["partition"]), told["offset"])
-        with contextlib.suppress(EosError):
-            settle_decided(ports(world, cluster, query=query), query, and_abort_broken=True)
+        settle_decided(own, query, and_abort_broken=True)
 
-    world.spawn(_name(world, query), "operator", does)
+    _take(world, cluster, query, step)
 
 
 def _abort_at(cluster: Cluster, place: Place, offset: int) -> None:
@@ -45,10 +52,13 @@ def _abort_at(cluster: Cluster, place: Place, offset: int) -> None:
 
 def abort_undecided(world: World, cluster: Cluster, query: str) -> None:
     """Somebody ends what the query itself has left open, and keeps readers from what it has decided."""
+    _take(world, cluster, query, commands.abort_undecided)
 
+
+def _take(world: World, cluster: Cluster, query: str, step: Step) -> None:
     def does() -> None:
         with contextlib.suppress(EosError):
-            commands.abort_undecided(ports(world, cluster, query=query), query)
+            step(ports(world, cluster, query=query), query)
 
     world.spawn(_name(world, query), "operator", does)
 
@@ -58,26 +68,17 @@ def _name(world: World, query: str) -> str:
 
 
 class Operator:
-    """Strikes by the schedule, at one of these queries; nobody tells it what the query does."""
+    """Strikes by the schedule, at one of these queries."""
 
     def __init__(self, world: World, cluster: Cluster, queries: Sequence[str] = (QUERY,)) -> None:
         self._world, self._cluster, self._queries = world, cluster, queries
-        for strike in (Strike.OPERATOR_ABORTS, Strike.OPERATOR_SETTLES):
+        for strike in STEPS:
             world.handlers[strike] = self._strike
 
     def _strike(self, actor: Actor, fault: Fault) -> bool:
         query = self._queries[self._world.step % len(self._queries)]
-        body = self._abort if fault.strike is Strike.OPERATOR_ABORTS else self._settle
-        self._world.spawn(_name(self._world, query), "operator", lambda: body(query))
+        _take(self._world, self._cluster, query, STEPS[fault.strike])
         return True
-
-    def _abort(self, query: str) -> None:
-        with contextlib.suppress(EosError):
-            commands.abort_undecided(ports(self._world, self._cluster, query=query), query)
-
-    def _settle(self, query: str) -> None:
-        with contextlib.suppress(EosError):
-            settle_decided(ports(self._world, self._cluster, query=query), query)
 
     def conclude(self) -> None:
         """The queries have ended, and nothing strikes any more: what they have left open is ended, and readers go

@@ -381,9 +381,9 @@ OF_THE_CLUSTER = (
 
 
 @pytest.mark.parametrize("mistake", (*MISTAKES, *OF_THE_LEDGER, *OF_THE_QUERY, *OF_THE_CLUSTER), ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mistake_is_seen(mistake: Mistake) -> None:
     """With the mistake put back, some schedule breaks the invariant that stands against it."""
-    see(mistake, monkeypatch, lambda chance: draw(chance, mistake.scenes, mistake.extras), play)
+    see(mistake, lambda chance: draw(chance, mistake.scenes, mistake.extras), play)
 
 
 def test_rows_that_somebody_takes_are_never_lost_silently() -> None:

@@ -41,7 +41,7 @@ def test_it_goes_on_where_it_has_stopped(tmp_path: Path, capsys: pytest.CaptureF
 def test_whatever_a_schedule_loads_is_in_the_fingerprint(campaign: Campaign) -> None:
     """Else schedules would count as passed by code that has never run them."""
     module = "tests.simulation" if campaign is simulate.PROTOCOL else "tests.simulation.source"
-    found = loaded(f'from {module}.__main__ import played\nfor seed in range(20): played(seed, "")')
+    found = loaded(f"from {module}.__main__ import played\nfor seed in range(20): played(seed)")
     assert len(found) > 30
     assert found <= set(files(campaign.code))
 

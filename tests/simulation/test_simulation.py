@@ -66,7 +66,7 @@ def test_an_idle_query_holds_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_schedules_from_seeds() -> None:
     """No schedule loses, doubles or reorders a row, or ends in a stop without a name."""
     for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
-        played(seed, "")
+        played(seed)
 
 
 def _traced(schedule: Schedule) -> list[str]:

@@ -13,7 +13,7 @@ from .play import play, smaller, told
 from .schedule import draw
 
 
-def played(seed: int, always: str) -> Played:
+def played(seed: int) -> Played:
     """The schedule of a seed. Raises Failed."""
     cluster = checked(draw(random.Random(seed)), play, smaller, told).cluster
     struck = {event.value: count for event, count in cluster.struck.items() if event is not Event.WRITE}

@@ -125,7 +125,6 @@ class Cluster:
         self._before: Metadata = {}
         self._stale_until = -(10**9)
         self._stale_now = self.told_stale = False
-        self._rested = 0
 
     # Time and what happens in it
 

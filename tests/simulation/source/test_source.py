@@ -101,4 +101,4 @@ def test_rows_that_a_replay_takes_from_a_cut_log_are_not_taken_again(by_id: bool
 def test_schedules_from_seeds() -> None:
     """Each visible row is taken once, in order, or is in a loss that is reported."""
     for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
-        played(seed, "")
+        played(seed)

@@ -100,6 +100,6 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mistake_is_seen(mistake: Mistake) -> None:
     """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
-    see(mistake, monkeypatch, lambda chance: draw(chance, mistake.scenes), play)
+    see(mistake, lambda chance: draw(chance, mistake.scenes), play)
