@@ -135,12 +135,9 @@ class Broker:
         self.cluster.move_leaders(led, away=self.node)
         self.cluster.world.at(min(seconds, _AWAY_S), self._back)
 
-    def unplug(self, seconds: float, *, silently: bool = False) -> None:
-        """Nobody reaches it, and the others have not noticed: they still name it. ``silently``: packets are dropped."""
-        if silently:
-            self.cluster.world.hosts[self.place] = Nobody()
-        else:
-            del self.cluster.world.hosts[self.place]
+    def unplug(self, seconds: float) -> None:
+        """Packets to it are dropped, and the others have not noticed: they still name it."""
+        self.cluster.world.hosts[self.place] = Nobody()
         for connection in tuple(self.connections):
             connection.drop(reset=True)
         self.cluster.world.at(seconds, self.cluster.world.hosts.__setitem__, self.place, self)

@@ -109,11 +109,6 @@ class Socket:
             self._state = "closed"
             self._world.sockets.pop(self._number, None)
 
-    def sendall(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self.send(view) :]
-
     def sendmsg(self, pieces: Iterable[memoryview]) -> int:
         return self.send(memoryview(b"".join(pieces)))
 

@@ -15,7 +15,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from kafka.record.memory_records import MemoryRecords
 
-from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
@@ -33,9 +32,8 @@ from spark_eos.sink.task import Task
 from tests.support.judges.kafka_view import Row
 from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after, written
 
-from .copies import values
 from .faults import Schedule
-from .judge import come_to_rest
+from .judge import come_to_rest, values
 from .play import Stage, staged
 
 QUERY, TIMEOUT_MS = "q", 60_000
@@ -82,8 +80,7 @@ class Query:
         """What readers of committed rows see, when the markers are written."""
         come_to_rest(self.stage.world, self.stage.cluster)
         logs = self.stage.cluster.partitions
-        places = [place for place in logs if place[0] == "out"]
-        return Counter(v for place in places for v in values(logs[place], OffsetRange(*place, 0, logs[place].end)))
+        return Counter(value for place, log in logs.items() if place[0] == "out" for value in values(log))
 
     def plan(self) -> FromTablePlan:
         sink = {f"kafka.{name}": value for name, value in self.stage.scene.kafka.items() if name == "bootstrap.servers"}

@@ -44,7 +44,7 @@ def test_partitions_of_a_leader_that_is_gone_wait_for_it_together() -> None:
             client.forget_leader(*place)
         assert set(client.leaders(places)[0].values()) == {GONE}
         client.close()
-        stage.cluster.nodes[GONE].unplug(AWAY_S, silently=True)
+        stage.cluster.nodes[GONE].unplug(AWAY_S)
         stage.cluster.move_leaders(places)
         began = stage.world.now
         written(stage, named(stage, THERE, 1)[0]).close()

@@ -1,15 +1,13 @@
 """The real I/O under schedules of faults, drawn from seeds.
 
 ``SPARK_EOS_WIRE_SCHEDULES`` says how many of each scenario (100 unless told otherwise), ``SPARK_EOS_WIRE_SEED`` where
-to begin, and ``SPARK_EOS_WIRE_SECONDS`` after how many seconds to stop, whatever is left. With
-``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before was stopped, if the code is the
-same. A failure prints the seed, and the smallest schedule on the way down that still fails.
+to begin. With ``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before was stopped, if
+the code is the same. A failure prints the seed, and the smallest schedule on the way down that still fails.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from .play import PLAYS, broken, play, shrink, staged
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_WIRE_SCHEDULES", "100"))
 FIRST_SEED = int(os.environ.get("SPARK_EOS_WIRE_SEED", "0"))
-SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
 STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
 
 #: What decides how a schedule ends, beside the package.
@@ -55,15 +52,11 @@ def test_the_same_schedule_runs_the_same_way() -> None:
 @pytest.mark.parametrize("name", PLAYS)
 def test_schedules_from_seeds(name: str) -> None:
     """Rows are there once and in order, and what callers are told is true, whatever happens to connections."""
-    began = time.monotonic()
     for seed in _seeds(name):
         schedule = draw(seed)
         failure = broken(schedule, name)
         if failure is not None:
             pytest.fail(f"{name}, seed {seed}: {failure}\nthe smallest that fails: {shrink(schedule, name)}")
-        if time.monotonic() - began > SECONDS:
-            print(f"{name}: stopped after seed {seed}")
-            break
 
 
 def test_whatever_a_schedule_loads_is_in_the_fingerprint() -> None:

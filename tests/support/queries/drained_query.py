@@ -1,4 +1,4 @@
-"""Queries past the JVM, for tests in one Spark session: run until their input is drained, stopped, or run again."""
+"""Queries, for tests in one Spark session: run until their input is drained, stopped, or run again."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.pipelines.arrow_types import arrow_schema
 from spark_eos.tools.devcluster import DevCluster
-from tests.support.queries.drained_query import forget
+from tests.support.queries.drained_query import Drained
 from tests.support.waiting import TIMEOUT
 
 VALUE = "value string"
@@ -48,7 +48,7 @@ class Files:
         )
 
 
-class Sink:
+class Sink(Drained):
     """A query's sink and checkpoint; ``start`` may be called again and again. Dots in options are two underscores."""
 
     def __init__(self, cluster: DevCluster, folder: Path, **options: object) -> None:
@@ -64,24 +64,11 @@ class Sink:
         self.id = started.id
         return started
 
-    def run(self, frame: DataFrame, mode: str = "append") -> StreamingQuery:
-        """Until the input is drained."""
-        query = self.start(frame, mode)
-        try:
-            assert query.awaitTermination(TIMEOUT), "the query does not end"
-        finally:
-            query.stop()
-        return query
-
-    def stopped_by(self, frame: DataFrame, condition: str, mode: str = "append") -> str:
-        """Run, and expect an error: its text."""
+    def stopped_by(self, frame: DataFrame, condition: str) -> str:
+        """Run, and expect an error, maybe of its start: its text."""
         with pytest.raises(PySparkException, match=condition) as caught:
-            self.start(frame, mode).awaitTermination(TIMEOUT)
+            self.start(frame).awaitTermination(TIMEOUT)
         return str(caught.value)
-
-    def forget(self, batch: int) -> None:
-        """Make Spark believe that it has not seen the end of a micro-batch."""
-        forget(self.checkpoint, batch)
 
 
 def kafka_frame(

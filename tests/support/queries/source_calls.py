@@ -116,8 +116,7 @@ def until_stable(reader: Callable[..., EosKafkaStreamReader], name: str, end: in
     until_ends(reader(name), name, end)
 
 
-def delete_before(admin: AdminClient, name: str, offset: int, partition: int = 0) -> None:
-    """Delete the records below an offset, as retention does."""
-    place = TopicPartition(name, partition, offset)
-    for future in admin.delete_records([place]).values():
+def delete_before(admin: AdminClient, name: str, offset: int) -> None:
+    """Delete the records of partition 0 below an offset, as retention does."""
+    for future in admin.delete_records([TopicPartition(name, 0, offset)]).values():
         future.result()

@@ -5,7 +5,6 @@ What measures durations (the monotonic clock) is left alone, as on a machine who
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import subprocess
@@ -17,7 +16,6 @@ import pytest
 
 from tests.support.waiting import PROGRAM_S
 
-_OFFSET = "TEST_CLOCK_OFFSET_FILE"
 _SOURCE = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -90,14 +88,7 @@ class Clock:
     @contextmanager
     def for_programs(self) -> Iterator[None]:
         """Programs that are started in this block have this clock, and so have those that they start."""
-        own = {"LD_PRELOAD": str(self._library), _OFFSET: str(self._file)}
-        before = {name: os.environ.get(name) for name in own}
-        os.environ.update(own)
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LD_PRELOAD", str(self._library))
+            patch.setenv("TEST_CLOCK_OFFSET_FILE", str(self._file))
             yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value

@@ -36,8 +36,6 @@ _PLAIN = {API_VERSIONS, SASL_HANDSHAKE}
 #: What these brokers speak, unless told otherwise.
 SPOKEN = {3: (0, 12), 10: (0, 4), 18: (0, 4), 22: (0, 5), 66: (0, 2)}
 
-Answer = Callable[[Any], Any]
-
 
 class FakeBroker:
     """One broker on a port of its own. ``cluster``: number → broker, shared by all of a cluster.
