@@ -22,14 +22,6 @@ def plain_fnv1a(key: bytes) -> int:
     return value if value < 2**31 else 2**32 - value
 
 
-def test_keys_have_the_hashes_of_kafkas_own_tests():
-    """Those of UtilsTest, by which every Java client is held to its partitions."""
-    keys = ["21", "foobar", "a-little-bit-long-string", "a-little-bit-longer-string"]
-    keys += ["lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", "abc"]
-    hashes = [-973932308, -790332482, -985981536, -1486304829, -58897971, 479470107]
-    assert murmur2(pa.array(keys).cast(pa.binary())).view("int32").tolist() == hashes
-
-
 EACH = pytest.mark.parametrize(
     ("hashes", "plain"),
     [
