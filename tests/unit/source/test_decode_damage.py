@@ -166,7 +166,17 @@ def test_compressed_bytes_that_are_damaged_under_a_right_checksum(codec):
 
 @pytest.mark.parametrize(
     ("place", "form", "value"),
-    [(8, ">i", 48), (8, ">i", -1), (16, "b", 3), (21, ">h", 0x80), (23, ">i", -1), (57, ">i", -1), (57, ">i", 3)],
+    [
+        (8, ">i", 48),
+        (8, ">i", -1),
+        (16, "b", 3),
+        (21, ">h", 0x80),
+        (21, ">h", 0x100),
+        (21, ">h", -0x8000),
+        (23, ">i", -1),
+        (57, ">i", -1),
+        (57, ">i", 3),
+    ],
 )
 def test_headers_of_batches_that_make_no_sense(place, form, value):
     """Length, format, unknown flags, last offset delta, number of records."""

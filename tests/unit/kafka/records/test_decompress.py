@@ -55,7 +55,7 @@ def test_no_more_than_the_limit_and_below_it_all_of_it(way, plain, most):
 def test_a_bomb_takes_little_memory(way):
     """Many times as large as the limit, which is found out without decompressing all of it."""
     codec, compress = CODECS[way]
-    data = compress(bytes(32 * MIB))
+    data = compress(bytes(8 * MIB))
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     try:
@@ -65,15 +65,6 @@ def test_a_bomb_takes_little_memory(way):
         assert pa.total_allocated_bytes() - before < 4 * MIB
     finally:
         tracemalloc.stop()
-
-
-@EVERY
-def test_a_batch_that_compresses_well_is_read(way):
-    """Many times as large as on the wire, and less than the limit."""
-    codec, compress = CODECS[way]
-    plain = b"0123456789" * MIB
-    data = compress(plain)
-    assert decompress(data, batch_of(codec, data), 128 * MIB) == plain
 
 
 @pytest.mark.parametrize("way", ["lz4", "zstd"])
