@@ -292,8 +292,3 @@ def test_cipher_suites_are_followed():
     assert {name for name in old if not name.startswith("TLS_")} == {suite}
     with pytest.raises(OptionError, match=r"kafka\.ssl\.cipher\.suites"):
         context({"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"})
-
-
-def test_the_systems_own_authorities_by_librdkafkas_word_for_them():
-    """``probe`` is no file."""
-    assert context({"ssl.ca.location": "probe"}).verify_mode is ssl.CERT_REQUIRED

@@ -100,13 +100,14 @@ def claims(message: bytes) -> dict:
     return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
 
 
+def unsecured(config: str, extensions: str = "") -> Sasl:
+    settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": config}
+    return Sasl("OAUTHBEARER", oauthbearer=settings | {"sasl.oauthbearer.extensions": extensions})
+
+
 def test_an_unsecured_token_has_the_claims_of_its_settings():
     """As librdkafka makes it of the same properties."""
-    settings = {
-        "enable.sasl.oauthbearer.unsecure.jwt": "true",
-        "sasl.oauthbearer.config": "principal=ann scope=a,b lifeSeconds=60",
-    }
-    talk = conversation(Sasl("OAUTHBEARER", oauthbearer=settings), "broker")
+    talk = conversation(unsecured("principal=ann scope=a,b lifeSeconds=60"), "broker")
     message = next(talk)
     assert message.startswith(b"n,,\x01auth=Bearer ") and message.endswith(b"\x01\x01")
     found = claims(message)
@@ -117,16 +118,13 @@ def test_an_unsecured_token_has_the_claims_of_its_settings():
 
 def test_extensions_follow_the_token():
     """Each with its end, and no end between them."""
-    settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
-    settings["sasl.oauthbearer.extensions"] = "a=1,2,, b=3,"
-    message = next(conversation(Sasl("OAUTHBEARER", oauthbearer=settings), "broker"))
+    message = next(conversation(unsecured("principal=ann", "a=1,2,, b=3,"), "broker"))
     assert message.endswith(b".\x01a=1,2\x01b=3\x01\x01")
 
 
 def test_a_refused_token_is_told_with_the_brokers_reason():
     """After the one byte that the broker waits for."""
-    settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=eve"}
-    talk = conversation(Sasl("OAUTHBEARER", oauthbearer=settings), "broker")
+    talk = conversation(unsecured("principal=eve"), "broker")
     next(talk)
     assert talk.send(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(Refused, match="invalid_token"):
