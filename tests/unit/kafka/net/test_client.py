@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -576,15 +575,6 @@ def test_a_broker_that_does_not_speak_a_request_is_refused(spoken, brokers):
     assert "Apache Kafka 3.6" in caught.value.hint
 
 
-def test_leaders_that_are_not_there_have_a_code(brokers):
-    """A topic, a partition, a leader."""
-    (first,) = brokers(1)
-    first.topics = {"t": [0, -1]}
-    found, errors = client_of(first).leaders([("t", 0), ("t", 1), ("t", 2), ("gone", 0)])
-    assert found == {("t", 0): 0}
-    assert errors == {("t", 1): 5, ("t", 2): 3, ("gone", 0): 3}
-
-
 def test_coordinators_are_remembered_until_they_are_forgotten(brokers):
     """Unknown ones have the code that the broker gave."""
     first, _second = brokers(2)
@@ -598,24 +588,6 @@ def test_coordinators_are_remembered_until_they_are_forgotten(brokers):
     assert client.coordinators(["a"], TIMEOUT) == ({0: ["a"]}, {})
     client.forget(["a"])
     assert client.coordinators(["a"], TIMEOUT) == ({1: ["a"]}, {})
-
-
-def test_questions_of_several_threads_do_not_mix(brokers):
-    """Each has a connection to itself while it waits."""
-    (first,) = brokers(1)
-    first.topics = {f"t{i}": [0] for i in range(8)}
-    client = client_of(first)
-    wrong: list[object] = []
-
-    def ask(name: str) -> None:
-        for _ in range(30):
-            found = [topic.name for topic in client.metadata([name], TIMEOUT).topics]
-            if found != [name]:
-                wrong.append(found)
-
-    with ThreadPoolExecutor(len(first.topics)) as pool:
-        list(pool.map(ask, first.topics))
-    assert wrong == []
 
 
 def test_a_forgotten_leader_is_looked_up_at_any_broker(brokers):
@@ -702,19 +674,27 @@ def test_what_other_threads_forget_is_asked_again(brokers, monkeypatch):
     assert at_once(calls, 0.8) == []
 
 
+def about(error: int, *partitions: int) -> SimpleNamespace:
+    """What brokers say of topic t, whose partitions have no leader."""
+    of = [SimpleNamespace(partition_index=number, leader_id=-1) for number in partitions]
+    return SimpleNamespace(name="t", error_code=error, partitions=of)
+
+
 @pytest.mark.parametrize(
-    ("topic", "code"),
+    ("topics", "code"),
     [
-        (None, Code.UNKNOWN_TOPIC_OR_PARTITION),
-        (SimpleNamespace(error_code=29, partitions=[]), 29),
-        (SimpleNamespace(error_code=0, partitions=[SimpleNamespace(partition_index=1)]), Code.LEADER_NOT_AVAILABLE),
-        (SimpleNamespace(error_code=5, partitions=[SimpleNamespace(partition_index=1)]), Code.LEADER_NOT_AVAILABLE),
-        (SimpleNamespace(error_code=0, partitions=[]), Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ([], Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ([about(29)], 29),
+        ([about(0, 1)], Code.LEADER_NOT_AVAILABLE),
+        ([about(5, 1)], Code.LEADER_NOT_AVAILABLE),
+        ([about(0, 0)], Code.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_partition_without_a_leader_has_a_reason(topic, code):
+def test_a_partition_without_a_leader_has_a_reason(topics, code, brokers, monkeypatch):
     """By what the brokers say of its topic."""
-    assert module._why_no_leader(topic, 1) == code
+    client = client_of(*brokers(1))
+    monkeypatch.setattr(client, "metadata", lambda *_: SimpleNamespace(topics=topics))
+    assert client.leaders([("t", 1)]) == ({}, {("t", 1): code})
 
 
 def test_no_more_than_a_few_clients_are_kept(brokers, monkeypatch):
