@@ -98,7 +98,7 @@ def test_a_log_that_has_only_lost_its_end_is_data_loss_as_before(cluster):
     assert condition_of(caught) == ("EOS_SOURCE_DATA_LOSS", 100, 60)
 
 
-def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing(cluster, monkeypatch):
+def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing():
     """Of two partitions, each is too short in one look."""
     tries = iter([{("t", 0): 5, ("t", 1): 9}, {("t", 0): 9, ("t", 1): 5}])
     options = stream_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})

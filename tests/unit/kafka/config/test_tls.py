@@ -100,7 +100,7 @@ def test_a_store_in_javas_own_format_is_refused_with_the_command_that_converts_i
     assert f"keytool -importkeystore -srckeystore {file} -destkeystore {file}.p12 -deststoretype PKCS12" in error.hint
 
 
-def test_another_type_of_store_is_refused(tmp_path):
+def test_another_type_of_store_is_refused():
     """With the command that converts it."""
     error = refused({"ssl.truststore.type": "BCFKS", "ssl.truststore.location": "/x"})
     assert "-srcstoretype BCFKS" in error.hint

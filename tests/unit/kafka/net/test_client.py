@@ -337,7 +337,7 @@ def test_a_cluster_that_is_gone_is_an_error_with_its_reason(clock):
     ],
 )
 @pytest.mark.parametrize("known", [False, True], ids=["at the start", "later"])
-def test_a_client_that_is_not_let_in_is_told_as_whom(login, who, known, brokers, monkeypatch):
+def test_a_client_that_is_not_let_in_is_told_as_whom(login, who, known, brokers):
     """A broker has answered: this is not silence, also where the password is changed while a query runs."""
     (first,) = brokers(1)
     first.mechanism = login["sasl.mechanism"]
