@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,48 +61,32 @@ def test_pieces_are_cut_by_the_file_alone(files, monkeypatch, group_rows) -> Non
     assert [row["n"] for piece in found for row in piece.rows.to_pylist()] == list(range(95))
 
 
-def test_pieces_of_wide_rows_have_few(files, monkeypatch) -> None:
-    """By the average of the row group whose rows are the widest."""
+@pytest.mark.parametrize(
+    ("values", "cuts"),
+    [
+        ([b""] * 50 + [bytes([n]) * 4000 for n in range(9)], [*range(0, 59, 2)]),
+        ([b"x" * 1000] * 95, [*range(0, 50, 9), *range(50, 95, 9)]),
+    ],
+    ids=["values that differ", "equal values, which the file has once"],
+)
+def test_pieces_of_wide_rows_have_few(files, monkeypatch, values, cuts) -> None:
+    """By the average of the row group whose rows are the widest, and by that of the rows themselves."""
     monkeypatch.setattr(reading, "PIECE_BYTES", 10_000)
-    rows = pa.table({"v": [bytes([n]) * 4000 for n in range(9)]})
-    files.write(rows, use_dictionary=False, compression="none")
+    files.write(pa.table({"v": values}), row_group_size=50)
     found = files.pieces(pa.schema({"v": pa.binary()}))
-    assert [piece.rows.num_rows for piece in found] == [2, 2, 2, 2, 1]
-
-
-def test_pieces_of_equal_values_have_few_rows_too(files, monkeypatch) -> None:
-    """The file has them once."""
-    monkeypatch.setattr(reading, "PIECE_BYTES", 10_000)
-    files.write(pa.table({"v": ["x" * 1000] * 95}), row_group_size=50)
-    found = files.pieces(pa.schema({"v": pa.string()}))
-    assert [piece.first for piece in found] == [*range(0, 50, 9), *range(50, 95, 9)]
-    assert sum(piece.rows.num_rows for piece in found) == 95
+    assert [piece.first for piece in found] == cuts
+    assert sum(piece.rows.num_rows for piece in found) == len(values)
 
 
 def test_partition_columns_come_from_the_log_and_new_ones_are_null(files) -> None:
     """In the table's order, whatever the file has under these names; columns that the table no longer has are left
     out."""
     files.write(pa.table({"gone": [1, 1], "p": ["not", "this"], "value": ["a", "b"]}))
-    schema = pa.schema({"p": pa.string(), "value": pa.string(), "d": pa.date32(), "new": pa.int64()})
-    expected = {"p": "x", "d": dt.date(2024, 5, 1), "new": None}
-    assert files.rows(schema, ("d", "p"), '["2024-05-01", "x"]') == [{**expected, "value": v} for v in "ab"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "value"),
-    [
-        (pa.int16(), "-7", -7),
-        (pa.bool_(), "true", True),
-        (pa.decimal128(10, 2), "-1.50", Decimal("-1.50")),
-        (pa.timestamp("us"), "2024-05-01 12:00:00", dt.datetime(2024, 5, 1, 12)),
-        (pa.string(), None, None),
-    ],
-)
-def test_partition_values_have_their_types(files, kind, text, value) -> None:
-    """By the texts of the log."""
-    files.write(pa.table({"value": ["a"]}))
-    partition = "[null]" if text is None else f'["{text}"]'
-    assert files.rows(pa.schema({"value": pa.string(), "p": kind}), ("p",), partition)[0]["p"] == value
+    of_log = {"p": pa.string(), "d": pa.date32(), "t": pa.timestamp("us"), "n": pa.int16()}
+    schema = pa.schema({"value": pa.string(), **of_log, "new": pa.int64()})
+    expected = {"p": "x", "d": dt.date(2024, 5, 1), "t": dt.datetime(2024, 5, 1, 12), "n": None, "new": None}
+    found = files.rows(schema, ("d", "p", "t", "n"), '["2024-05-01", "x", "2024-05-01 12:00:00", null]')
+    assert found == [{**expected, "value": value} for value in "ab"]
 
 
 def test_a_partition_value_of_another_type_is_refused(files) -> None:
