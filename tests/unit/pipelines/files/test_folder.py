@@ -43,9 +43,8 @@ def test_a_store_without_times_is_refused():
     import fsspec
 
     fsspec.filesystem("memory").pipe("/without-times/a.txt", b"x")
-    with pytest.raises(FileError, match="does not say when a file was written") as caught:
+    with raises("EOS_FILE_UNREADABLE.read", "does not say when a file was written"):
         Folder("memory://without-times").files()
-    assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
 
 
 def test_files_of_a_folder_by_their_real_place(tmp_path: Path):
@@ -190,9 +189,8 @@ def test_an_object_is_no_folder():
             store.keep(name, b"1")
         location = store.location("in")
         assert [file.uri for file in Folder(location.path, "*", location.settings).files()] == ["s3a://tables/in/a.csv"]
-        with pytest.raises(FileError, match=r"s3a://tables/in/a\.csv cannot be read: it is a file") as caught:
+        with raises("EOS_FILE_UNREADABLE.read", "s3a://tables/in/a.csv cannot be read: it is a file"):
             Folder("s3a://tables/in/a.csv", "*", location.settings).files()
-        assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
 
 
 def test_an_object_that_no_path_leads_to_is_refused():
@@ -204,9 +202,8 @@ def test_an_object_that_no_path_leads_to_is_refused():
         given = Folder(location.path, "*.csv", location.settings)
         assert [file.uri for file in given.files()] == ["s3a://tables/in/a.csv"]
         store.keep("in//a.csv", b"2")
-        with pytest.raises(FileError, match=r"in//a\.csv cannot be read: an empty name") as caught:
+        with raises("EOS_FILE_UNREADABLE.read", "in//a.csv cannot be read: an empty name"):
             given.files()
-        assert caught.value.entry == "EOS_FILE_UNREADABLE.read"
 
 
 def test_a_file_with_a_marker_beside_it_is_complete():
@@ -255,9 +252,8 @@ def test_a_link_to_a_folder_above_is_an_error(to: str, tmp_path: Path):
     for name in ("one", "two"):  # the number of ways doubles with each step
         (folder / "below" / name).symlink_to(to)
     for look in (Folder(str(folder)).files, Folder(str(folder)).names):
-        with pytest.raises(FileError, match=r"/(one|two)\S* cannot be read: .* link") as raised:
+        with raises("EOS_FILE_UNREADABLE.loop", " cannot be read: ", " link"):
             look()
-        assert raised.value.entry == "EOS_FILE_UNREADABLE.loop"
 
 
 @pytest.mark.parametrize("marker", [None, ".done"])

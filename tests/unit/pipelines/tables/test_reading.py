@@ -16,6 +16,7 @@ from spark_eos.checkpoint.stores import open_store
 from spark_eos.errors import EosError
 from spark_eos.pipelines.tables import reading
 from spark_eos.pipelines.tables.reading import FileReader, RowSlice
+from tests.support.judges.conditions import raises
 
 UTC = pa.timestamp("us", "UTC")
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -165,14 +166,11 @@ def test_values_that_do_not_fit_the_table_are_refused(files) -> None:
 def test_a_file_that_is_gone_or_another_one_is_data_loss(files, tmp_path) -> None:
     """As VACUUM leaves it; and one that is damaged is named."""
     reader = FileReader(open_store(str(tmp_path), HadoopSettings()), "t", pa.schema({"n": pa.int64()}))
-    with pytest.raises(EosError, match="gone") as error:
+    with raises("EOS_DELTA_DATA_LOSS.files", "gone"):
         list(reader.pieces("gone.parquet", 1, "[]"))
-    assert error.value.entry == "EOS_DELTA_DATA_LOSS.files"
     files.write(pa.table({"n": [1]}))
-    with pytest.raises(EosError, match="by the log 1") as error:
+    with raises("EOS_DELTA_DATA_LOSS.files", "by the log 1"):
         list(reader.pieces("f.parquet", 1, "[]"))
-    assert error.value.entry == "EOS_DELTA_DATA_LOSS.files"
     (tmp_path / "f.parquet").write_bytes(b"no file of Parquet")
-    with pytest.raises(EosError) as error:
+    with raises("EOS_DELTA_FAILED"):
         list(reader.pieces("f.parquet", 18, "[]"))
-    assert error.value.condition == "EOS_DELTA_FAILED"

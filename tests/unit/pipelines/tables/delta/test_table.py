@@ -17,6 +17,7 @@ from spark_eos.pipelines.tables.delta.put_if_absent import check_put_if_absent
 from spark_eos.pipelines.tables.delta.table import Location, check_appendable, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
+from tests.support.judges.conditions import raises
 from tests.support.servers.s3_stand_in import FINE, LOSE_REPLY, s3_stand_in
 from tests.support.tables.delta_files import SCHEMA, add_version, metadata_action
 
@@ -113,9 +114,8 @@ def test_a_table_is_created_where_there_is_none(tmp_path) -> None:
     with pytest.raises(TableError) as error:
         known(place, arrow_schema(include_headers=False))
     assert "headers is not written" in error.value.message
-    with pytest.raises(TableError) as error:
+    with raises("EOS_DELTA_NO_TABLE"):
         known(location(str(tmp_path / "gone")), SCHEMA, create=False)
-    assert error.value.condition == "EOS_DELTA_NO_TABLE"
 
 
 def test_no_table_is_created_that_tasks_could_not_write_to(tmp_path) -> None:
@@ -171,9 +171,8 @@ def test_names_that_need_column_mapping_are_refused(tmp_path) -> None:
                 lambda wide=wide: known(here, wide),
                 lambda wide=wide: DeltaReference(here).widened(SCHEMA, wide),
             ):
-                with pytest.raises(EosError) as error:
+                with raises("EOS_TABLE_COLUMNS.name"):
                     refused()
-                assert error.value.entry == "EOS_TABLE_COLUMNS.name"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -288,9 +287,8 @@ def test_a_store_that_ignores_conditions_is_refused() -> None:
     """Before the table is touched."""
     with s3_stand_in() as store:
         store.conditions = False
-        with pytest.raises(TableError) as error:
+        with raises("EOS_DELTA_STORE_UNSAFE"):
             known(store.location("t"), SCHEMA)
-        assert error.value.condition == "EOS_DELTA_STORE_UNSAFE"
         assert not any(store.objects.values())
 
 
@@ -307,9 +305,8 @@ def test_a_store_is_not_accused_of_what_lost_replies_leave_open() -> None:
         check_put_if_absent(store.location("t"))
         assert len(+commits) == 4
         lost = 99
-        with pytest.raises(TableError) as error:
+        with raises("EOS_DELTA_FAILED"):
             known(store.location("t"), SCHEMA)
-        assert error.value.condition == "EOS_DELTA_FAILED"
 
 
 def test_a_store_that_cannot_be_read_while_it_is_tried_stops_the_query(tmp_path, monkeypatch) -> None:
