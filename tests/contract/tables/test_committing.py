@@ -17,6 +17,7 @@ from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.pipelines.tables.target import Target
+from tests.support.judges.conditions import raises
 from tests.support.tables.delta_files import FIRST, QUERY, SCHEMA, SECOND, THIRD, micro_batch
 from tests.support.tables.table_kinds import (
     FOREIGN,
@@ -207,25 +208,16 @@ def test_files_that_a_clean_up_may_remove_are_not_committed(kind, target, monkey
     ],
 )
 def test_files_that_were_removed_stop_the_query(kind, target, meanwhile, point, entry) -> None:
-    """Before anything is committed; or just after, where it was done meanwhile."""
-    files = files_of(target, FIRST)
-    path = Path(target.store().root, files[0].path)
+    """Before anything is committed; or just after, where it was done meanwhile, and the oldest of them is looked for.
+    Before, each has to be there: a local path may be another folder on each host."""
+    files = [*files_of(target, FIRST), *files_of(target, SECOND)]
+    removed = files[1] if point is None else files[0]
+    path = Path(target.store().root, removed.path)
     if point is None:
         path.unlink()
     else:
         meanwhile(point, path.unlink)
-    with pytest.raises(TableError) as error:
-        target.commit(FIRST, files, 5)
-    assert error.value.entry == entry
+    with raises(entry, match=removed.path) as error:
+        target.commit(FIRST, files, 8)
     assert error.value.restart_helps == (point is None)
     assert kind.place().remembered(QUERY).last == (None if point is None else 0)
-
-
-def test_a_file_on_the_disk_of_another_host_is_not_committed(kind, target) -> None:
-    """Beside an older one on the driver's: a local path may be another folder on each host."""
-    files = [*files_of(target, FIRST), *files_of(target, SECOND)]
-    Path(target.store().root, files[1].path).unlink()
-    with pytest.raises(TableError, match=files[1].path) as error:
-        target.commit(FIRST, files, 8)
-    assert error.value.entry == "EOS_TABLE_FILES_OLD.gone"
-    assert kind.place().remembered(QUERY).last is None
