@@ -108,12 +108,6 @@ def test_rows_of_several_partitions_hold_no_others_in_memory() -> None:
     assert held[("0",)] < 100
 
 
-def test_a_batch_without_rows_has_no_partition() -> None:
-    """With and without partition columns."""
-    batch = pa.RecordBatch.from_pydict({"p": [], "v": []}, pa.schema({"p": pa.int64(), "v": pa.int64()}))
-    assert list(by_partition(batch, ["p"])) == list(by_partition(batch, [])) == []
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([None, "", "a", "b"]), st.booleans()), max_size=40))
 def test_every_row_is_in_its_partition_once(rows: list[tuple[int, str | None, bool]]) -> None:
     """Whatever combinations of values there are."""
