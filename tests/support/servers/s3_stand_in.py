@@ -27,6 +27,19 @@ BUCKET = "tables"
 FINE, LOSE_REPLY, LATE = "fine", "lose reply", "late"
 
 
+def first_try(action: str) -> Callable[[str], str]:
+    """This, for the first put of each version of a Delta table's log."""
+    seen: set[str] = set()
+
+    def fault(key: str) -> str:
+        if "_delta_log/" not in key or not key.endswith(".json") or key in seen:
+            return FINE
+        seen.add(key)
+        return action
+
+    return fault
+
+
 @dataclass
 class S3StandIn:
     """``fault``: of the put of a key. ``conditions``: whether they are kept."""

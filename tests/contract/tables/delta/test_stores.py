@@ -12,7 +12,7 @@ from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.files import DataFile
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
-from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn
+from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, first_try
 from tests.support.tables.delta_files import looked_after, micro_batch, read_by_log
 from tests.support.tables.table_kinds import Places, expected, rows_of, written
 from tests.support.waiting import TIMEOUT
@@ -51,19 +51,6 @@ def rows(store: S3StandIn, in_store: DeltaTarget) -> Places:
     of_table = {key.removeprefix("t/"): content for key, content in store.objects.items() if key.startswith("t/")}
     assert found == read_by_log(of_table)
     return found
-
-
-def first_try(action: str):
-    """This, for the first put of each version of the log."""
-    seen: set[str] = set()
-
-    def fault(key: str) -> str:
-        if "_delta_log/" not in key or not key.endswith(".json") or key in seen:
-            return FINE
-        seen.add(key)
-        return action
-
-    return fault
 
 
 def test_commits_whose_reply_is_lost_are_in_the_table_once(store, in_store, commit) -> None:
