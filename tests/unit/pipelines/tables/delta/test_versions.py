@@ -20,6 +20,7 @@ from spark_eos.pipelines.tables.delta.log import TableLog
 from spark_eos.pipelines.tables.delta.source import SourceTable, source_table
 from spark_eos.pipelines.tables.delta.table import Location
 from spark_eos.pipelines.tables.delta.versions import path_of
+from tests.support.judges.conditions import raises
 from tests.support.runs.input_counts import COUNTS
 from tests.support.tables.delta_files import add_version
 
@@ -135,10 +136,10 @@ def test_partitions_are_the_same_texts_whichever_way_they_are_read(tmp_path) -> 
 def test_the_first_files_are_in_the_same_order_with_and_without_a_checkpoint(path) -> None:
     """And have one mark."""
     for n in range(1, 12):
-        append(path, str(n))
+        add_version(path, added(f"{n}.parquet"))
     before = TableLog(opened(path)).first(11)
     DeltaTable(str(path)).create_checkpoint()
-    append(path, "12")
+    add_version(path, added("12.parquet"))
     after = TableLog(opened(path)).first(11)
     assert before.mark == after.mark and before.files.equals(after.files)
     assert set(before.files["path"].to_pylist()) == listed(path, 11)
@@ -268,9 +269,8 @@ def test_a_beginning_with_what_the_table_no_longer_has_is_refused(later) -> None
     assert log.files(between) is not None
     for version in (begun, between):
         for check in (log.check_begin, log.first):
-            with pytest.raises(EosError, match=rf"columnMapping.mode=name in version {version}") as error:
+            with raises("EOS_DELTA_TABLE_SETTINGS.reading", match=rf"columnMapping.mode=name in version {version}"):
                 check(version)
-            assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
     for version in (0, ended):
         log.check_begin(version)
 
@@ -295,9 +295,8 @@ def test_a_beginning_with_other_partition_columns_is_refused(later) -> None:
     log = TableLog(opened(path, changes=changes))
     log.check_begin(2)
     for check in (log.check_begin, log.first):
-        with pytest.raises(EosError, match="other partition columns in version 1") as error:
+        with raises("EOS_DELTA_TABLE_SETTINGS.reading", match="other partition columns in version 1"):
             check(1)
-        assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
 
 
 def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> None:
@@ -380,7 +379,7 @@ def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
 def test_versions_that_are_gone_are_not_waited_for(path, last_checkpoint) -> None:
     """Though nothing but the newest version shows that they were there."""
     for n in range(1, 12):
-        append(path, str(n))
+        add_version(path, added(f"{n}.parquet"))
     log = TableLog(opened(path))
     marks = {version: log.mark(version) for version in (2, 7, 8, 11)}
     DeltaTable(str(path)).create_checkpoint()
@@ -393,9 +392,8 @@ def test_versions_that_are_gone_are_not_waited_for(path, last_checkpoint) -> Non
         log_file(path, version).unlink()
     log = TableLog(opened(path))
     for version in (2, 7):
-        with pytest.raises(EosError, match=f"version {version + 1} of") as error:
+        with raises("EOS_DELTA_DATA_LOSS.log", match=f"version {version + 1} of"):
             log.check(version, str(marks[version]))
-        assert error.value.entry == "EOS_DELTA_DATA_LOSS.log"
     for version in (8, 11):
         log.check(version, str(marks[version]))
     for version in (9, 10, 11):
@@ -473,9 +471,8 @@ def test_a_table_that_does_not_record_its_changes_is_refused(path, feed) -> None
     for version in (2, 3):
         later.check_begin(version)
         assert later.files(version) is not None
-    with pytest.raises(EosError, match="version 1 of") as error:
+    with raises("EOS_DELTA_TABLE_SETTINGS.changes", match="version 1 of"):
         later.check_begin(1)
-    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.changes"
     assert stopped(later.first, 1).entry == "EOS_DELTA_TABLE_SETTINGS.changes"
 
 
@@ -492,7 +489,6 @@ def test_columns_that_changes_have_are_refused(feed) -> None:
     """In any spelling: a reader could not tell which is which."""
     rows = pa.table({"value": ["1"], "_Change_Type": ["x"]})
     write_deltalake(str(feed), rows, mode="append", schema_mode="merge")
-    with pytest.raises(EosError, match="the column _Change_Type beside") as error:
+    with raises("EOS_DELTA_TABLE_SETTINGS.reading", match="the column _Change_Type beside"):
         opened(feed, changes=True)
-    assert error.value.entry == "EOS_DELTA_TABLE_SETTINGS.reading"
     opened(feed)
