@@ -20,6 +20,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.tables.iceberg.catalog import without_secrets
 from spark_eos.pipelines.tables.iceberg.table import folder_of, layout_of
 from spark_eos.pipelines.tables.iceberg.target import reference_to
+from tests.support.judges.conditions import raises
 from tests.support.tables.table_kinds import Iceberg
 
 ID, TEXT = NestedField(1, "id", LongType()), NestedField(2, "s", StringType())
@@ -85,8 +86,6 @@ def test_version_3_of_the_format_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (Schema(ID), "the table has no s"),
-        (Schema(ID, TEXT, NestedField(3, "more", LongType())), "more is not written"),
         (Schema(NestedField(1, "ID", LongType()), TEXT), "the table has no id; ID is not written"),
         (Schema(ID, NestedField(2, "s", LongType())), "s is int64 in the table, and written as string"),
         (Schema(NestedField(1, "id", LongType(), required=True), TEXT), "id is int64 NOT NULL in the table"),
@@ -103,9 +102,8 @@ def test_a_table_with_other_columns_is_refused(tmp_path, schema, says) -> None:
 def test_a_table_is_created_once(tmp_path) -> None:
     """With its namespace; a second query finds it. A query with a checkpoint creates none."""
     kind = Iceberg(tmp_path)
-    with pytest.raises(EosError) as error:
+    with raises("EOS_ICEBERG_NO_TABLE"):
         kind.place().target(WRITTEN, create=False)
-    assert error.value.condition == "EOS_ICEBERG_NO_TABLE"
     first = kind.place().target(WRITTEN, create=True)
     assert first == kind.place().target(WRITTEN, create=True)
     assert kind.place().remembered("q").last is None
@@ -117,9 +115,8 @@ def test_places_that_are_not_written_to_are_refused(tmp_path, location) -> None:
     kind = Iceberg(tmp_path)
     create(kind)
     metadata = kind.load().metadata.model_copy(update={"location": location})
-    with pytest.raises(EosError) as error:
+    with raises("EOS_ICEBERG_TABLE.location"):
         folder_of(metadata, "t")
-    assert error.value.entry == "EOS_ICEBERG_TABLE.location"
 
 
 def test_a_catalog_that_forgets_is_refused(tmp_path) -> None:
@@ -158,9 +155,8 @@ def test_secrets_of_pyicebergs_own_configuration_are_left_out(monkeypatch) -> No
     uri = "nothing://user:swordfish@host/db"
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", uri)
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # which is read once
-    with pytest.raises(EosError) as error:
+    with raises("EOS_ICEBERG_FAILED") as error:
         reference_to("a.b", "prod", {}).target(WRITTEN, create=True)
-    assert error.value.condition == "EOS_ICEBERG_FAILED"
     assert "from the uri: nothing://***@host/db" in error.value.message
 
 
