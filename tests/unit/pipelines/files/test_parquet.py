@@ -44,17 +44,21 @@ def refusal(path: Path) -> FileError:
     return found[0]
 
 
-@pytest.mark.parametrize("store_schema", [True, False])
-@pytest.mark.parametrize(
+#: A column as it is, and within columns of other types.
+WRAPPED = pytest.mark.parametrize(
     "wrapped",
     [
-        lambda at: at,
-        lambda at: pa.StructArray.from_arrays([pa.nulls(len(at), pa.int8()), at], names=["n", "at"]),
-        lambda at: pa.array([[value] for value in at.to_pylist()], pa.list_(UTC)),
-        lambda at: pa.array([[("k", value)] for value in at.to_pylist()], pa.map_(pa.string(), UTC)),
+        lambda x: x,
+        lambda x: pa.StructArray.from_arrays([pa.nulls(len(x), pa.int8()), x], names=["n", "x"]),
+        lambda x: pa.ListArray.from_arrays(pa.array(range(len(x) + 1), pa.int32()), x),
+        lambda x: pa.MapArray.from_arrays(pa.array(range(len(x) + 1), pa.int32()), pa.array(["k"] * len(x)), x),
     ],
     ids=["plain", "struct", "list", "map"],
 )
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+@WRAPPED
 def test_int96_is_a_moment(wrapped, store_schema, tmp_path):
     """As Spark writes it: in UTC, of any year; columns beside it stay as they are."""
     column = wrapped(pa.array(FAR, UTC))
@@ -77,16 +81,7 @@ def test_timestamps_without_a_zone_beside_int96_stay_without(tmp_path):
 
 @pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow reads JSON and UUIDs as what is stored")
 @pytest.mark.parametrize("store_schema", [True, False])
-@pytest.mark.parametrize(
-    "wrapped",
-    [
-        lambda x: x,
-        lambda x: pa.StructArray.from_arrays([x], names=["n"]),
-        lambda x: pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), x),
-        lambda x: pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["k", "k"]), x),
-    ],
-    ids=["plain", "struct", "list", "map"],
-)
+@WRAPPED
 def test_json_and_uuids_are_what_is_stored(wrapped, store_schema, tmp_path, monkeypatch):
     """A text and bytes, as versions of pyarrow read them that have no types for these."""
     monkeypatch.setattr(StructType, "fromDDL", lambda _: None)  # which asks the JVM
