@@ -11,6 +11,8 @@ import pytest
 
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror import cleaner, offset_map
@@ -18,6 +20,9 @@ from spark_eos.pipelines.mirror.entries import MapEntry, partition_of, to_record
 from spark_eos.pipelines.mirror.offset_map import Origin
 
 CLUSTER = "cluster"
+#: Of a cluster that nobody asks.
+CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
+ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
 #: So many records are in an answer.
 _AT_ONCE = 5_000
 

@@ -13,15 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.pipelines.mirror import cleaner, offset_map
 from spark_eos.pipelines.mirror.entries import SourcePartition, partition_of
-from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
-from tests.support.models.map_logs import CLUSTER, MadeLog, Record, reading
+from spark_eos.pipelines.mirror.offset_map import OffsetMap
+from tests.support.models.map_logs import CLIENT, CLUSTER, ORIGIN, MadeLog, Record, reading
 
-CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
-ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
 #: A partition of the map, and partitions of the source whose entries are there.
 NUMBER = 5
 SOURCES = [p for p in range(200) if partition_of(SourcePartition(CLUSTER, "id", p), 9) == NUMBER][:10]

@@ -17,22 +17,8 @@ from spark_eos.pipelines.mirror.entries import split_key
 from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.source import MirrorStreamReader
 from spark_eos.source.questions import Topics
-from tests.support.models.map_logs import MapLog, reading
-from tests.unit.pipelines.mirror.test_offset_map import CLIENT, HERE, ORIGIN, WholeMap, logs
-
-
-class Brokers:
-    """They take tombstones for the log."""
-
-    def __init__(self, log: MapLog) -> None:
-        self._log = log
-
-    def produce(self, _topic, _value, key, partition, on_delivery):
-        self._log.put(partition, (key, None))
-        on_delivery(None, None)
-
-    def flush(self, _timeout_s):
-        return 0
+from tests.support.models.map_logs import CLIENT, ORIGIN, MapLog, reading
+from tests.unit.pipelines.mirror.test_offset_map import HERE, WholeMap, logs
 
 
 @given(logs(), st.integers(0, 60))
@@ -49,11 +35,16 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
     topics = {
         name: SimpleNamespace(id=id_, partitions=n) for name, id_, n in (("in", "id", 4), ("map", "m", len(rows)))
     }
+
+    def produce(_topic, _value, key, partition, on_delivery):
+        log.put(partition, (key, None))
+        on_delivery(None, None)
+
     with pytest.MonkeyPatch.context() as patch, reading(log, [ORIGIN]):
         patch.setattr(cleaner, "cluster_id", lambda _: HERE.cluster)
         patch.setattr(cleaner, "describe_topics", lambda *_, **__: topics)
         patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
-        patch.setattr(offset_map, "Producer", lambda _: Brokers(log))
+        patch.setattr(offset_map, "Producer", lambda _: SimpleNamespace(produce=produce, flush=lambda _: 0))
         patch.setattr(cleaner, "_AT_ONCE", 2)
         assert [clean_map(CLIENT, CLIENT, "map") for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]

@@ -10,8 +10,6 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK, Code
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror import offset_map, owner, task
@@ -21,9 +19,10 @@ from spark_eos.protocol.head import Digest
 from spark_eos.sink import attempt
 from spark_eos.sink.attempt import RowWriter
 from spark_eos.source.copying import Copied
+from tests.support.judges.conditions import raises
+from tests.support.models.map_logs import CLIENT, MapLog, reading
 
 ENTRY = key_of(prefix_of(SourcePartition("c", "t", 0)), 5)
-CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 
 
 @pytest.mark.parametrize(("error", "damage"), [(Code.TOPIC_AUTHORIZATION_FAILED, ""), (OK, "a checksum")])
@@ -42,6 +41,7 @@ def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
         (b'{"claim": "q", "source": "s", "target": "t"}', b"{}"),
         (b'{"claim": "q", "source": "s", "target": "t"}', b"[]"),
         (b'{"claim":', b"{}"),
+        (b'{"claim":' + b"[" * 200_000, b"{}"),
         (b'{"claim":\xff}', b"{}"),
         (b'{"origin": "t", "source": "s"}', b'{"target": "t"}'),
         (b'{"origin": "t"', b"{}"),
@@ -57,23 +57,20 @@ def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
 )
 def test_a_record_of_others_in_a_map(key, value, monkeypatch):
     """It begins as one of a mirror, and is none: the error says where it is."""
-    rows = [(3, key, value)]
+    log = MapLog(1)
+    log.rows[0] = [(3, key, value)]
 
     def read() -> None:
         owner.read_claims(CLIENT, "map")
         offset_map.origins(CLIENT, "map")
         OffsetMap.read(CLIENT, "c", {("in", 0): [5]}, "map", ids={"in": "t"})
 
-    monkeypatch.setattr(ledger_log, "begin_offsets", lambda *_: {"map": {0: 0}})
-    for module in (ledger_log, owner):
-        monkeypatch.setattr(module, "end_offsets", lambda *_: {"map": {0: 5}})
-    topic = SimpleNamespace(id="m", partitions=1)
-    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {"map": topic})
-    monkeypatch.setattr(ledger_log.KafkaLog, "fetch", lambda *_: Fetched(OK, rows, 5))
-    with pytest.raises(KafkaError, match=r"EOS_MIRROR_MAP_UNREADABLE.*offset 3 of map-0 on: the record there is none"):
+    monkeypatch.setattr(owner, "end_offsets", lambda *_: {"map": {0: 4}})
+    with reading(log):
+        with raises("EOS_MIRROR_MAP_UNREADABLE", match="offset 3 of map-0 on: the record there is none"):
+            read()
+        log.rows[0] = [(3, b"another", value)]
         read()
-    rows[:] = [(3, b"another", value)]
-    read()
 
 
 def test_a_map_that_cannot_be_made(monkeypatch):

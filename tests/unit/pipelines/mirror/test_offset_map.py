@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.ledger.reader import Fetched
 from spark_eos.pipelines.mirror.entries import (
     MapEntry,
@@ -28,12 +28,10 @@ from spark_eos.pipelines.mirror.entries import (
 )
 from spark_eos.pipelines.mirror.offset_map import OffsetMap, OffsetMapWriter, Origin
 from tests.support.models import map_memory
-from tests.support.models.map_logs import CLUSTER, MapLog, reading
+from tests.support.models.map_logs import CLIENT, CLUSTER, ORIGIN, MapLog, reading
 
 ROOT = Path(__file__).parents[4]
-CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 HERE = SourcePartition(CLUSTER, "id", 3)
-ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
 OFFSETS = range(60)
 
 
@@ -126,27 +124,23 @@ def test_a_mirror_that_began_within_ranges_without_rows():
         MapEntry(HERE, "in", 85, 86, "out", "out-id", ()),
     )
     wanted = {79: 79, 80: 80, 93: 80, 98: 80, 100: 80}
-    with reading(log, [ORIGIN]):
-        found = OffsetMap.read(CLIENT, CLUSTER, {("in", 3): wanted}, "map").get("id", 3)
-        assert found is not None and not found.doubled
-        assert (found.begin, found.end, found.holes, found.targets) == (0, 100, (), {"out-id": 80})
-        assert {at: place and place.offset for at, place in found.positions.items()} == wanted
-        log.write(MapEntry(HERE, "in", 86, 200, "out", "out-id", (OffsetRun(100, 81, 100),)))
-        wanted |= {93: 81, 98: 81, 100: 81, 150: 131, 200: 181}
-        found = OffsetMap.read(CLIENT, CLUSTER, {("in", 3): wanted}, "map").get("id", 3)
-        assert found is not None and not found.doubled
-        assert {at: place and place.offset for at, place in found.positions.items()} == wanted | {80: 81}
-        log.write(MapEntry(HERE, "in", 79, 81, "out", "out-id", (OffsetRun(79, 500, 1),)))
-        found = OffsetMap.read(CLIENT, CLUSTER, {("in", 3): wanted}, "map").get("id", 3)
-        assert found is not None and found.doubled
+    found = read(log, wanted).get("id", 3)
+    assert (found.doubled, found.begin, found.end, found.holes, found.targets) == (False, 0, 100, (), {"out-id": 80})
+    assert {at: place and place.offset for at, place in found.positions.items()} == wanted
+    log.write(MapEntry(HERE, "in", 86, 200, "out", "out-id", (OffsetRun(100, 81, 100),)))
+    wanted |= {93: 81, 98: 81, 100: 81, 150: 131, 200: 181}
+    found = read(log, wanted).get("id", 3)
+    assert not found.doubled
+    assert {at: place and place.offset for at, place in found.positions.items()} == wanted | {80: 81}
+    log.write(MapEntry(HERE, "in", 79, 81, "out", "out-id", (OffsetRun(79, 500, 1),)))
+    assert read(log, wanted).get("id", 3).doubled
 
 
 @given(logs())
 def test_what_is_read_translates_as_the_whole_map(log):
     """Every position, and every refusal, with what it says."""
     whole = WholeMap.from_log(log, HERE)
-    with reading(log, [ORIGIN]):
-        map_ = OffsetMap.read(CLIENT, CLUSTER, {("in", 3): OFFSETS}, "map")
+    map_ = read(log, OFFSETS)
     for offset in OFFSETS:
         wanted = whole.place(offset)
         if wanted is not None:

@@ -23,9 +23,8 @@ from spark_eos.pipelines.mirror.offsets import MirrorPosition, MirrorQuery, Mirr
 from spark_eos.pipelines.mirror.owner import Claim
 from spark_eos.protocol.commands import Ended
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
-from tests.support.models.map_logs import MapLog, reading
+from tests.support.models.map_logs import CLIENT, MapLog, reading
 
-CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 #: Some tests put another answer in its place.
 READ = OffsetMap.read
 OTHER = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:2"}))
