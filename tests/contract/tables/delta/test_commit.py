@@ -14,6 +14,7 @@ from spark_eos.pipelines.tables.delta import commit as commit_module
 from spark_eos.pipelines.tables.delta.creation import retention_ms
 from spark_eos.pipelines.tables.delta.table import Location, StorageOptions
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
+from tests.support.judges.conditions import raises
 from tests.support.tables.delta_files import FIRST, QUERY, SCHEMA, SECOND, micro_batch
 from tests.support.tables.table_kinds import Delta, Places, committed, expected
 
@@ -146,9 +147,8 @@ def test_a_commit_that_was_rebased_on_another_table_is_taken_back(kind, target, 
 
     committed(target, FIRST)
     meanwhile("table.asked", beside_another_writer)
-    with pytest.raises(TableError) as error:
+    with raises("EOS_OTHER_TABLE.recreated", match="became version 5 of"):
         committed(target, SECOND)
-    assert error.value.entry == "EOS_OTHER_TABLE.recreated" and "became version 5 of" in error.value.message
     assert kind.places() == expected(*OTHERS)
 
 
@@ -230,10 +230,8 @@ def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(kin
         return real(*arguments)
 
     monkeypatch.setattr(commit_module, "remembered", beside_another_writer)
-    with pytest.raises(TableError) as error:
+    with raises("EOS_OTHER_TABLE.restored", match="version 2 of"):
         committed(target, SECOND)
-    assert error.value.entry == "EOS_OTHER_TABLE.restored"
-    assert "version 2 of" in error.value.message
     committed(replace(target, after_restore=2), SECOND)
     assert kind.places() == expected(SECOND)
 

@@ -7,11 +7,11 @@ from deltalake import DeltaTable
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import open_store
-from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.files import DataFile
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
+from tests.support.judges.conditions import raises
 from tests.support.servers.s3_stand_in import FINE, LATE, LOSE_REPLY, S3StandIn, first_try
 from tests.support.tables.delta_files import looked_after, micro_batch, read_by_log
 from tests.support.tables.table_kinds import Places, expected, rows_of, written
@@ -78,9 +78,8 @@ def test_a_request_that_is_applied_after_the_query_has_given_up_is_found_by_the_
     """It lands between two starts."""
     store.fault = lambda key: LATE if "_delta_log/" in key else FINE
     batch = BATCHES[0]
-    with pytest.raises(TableError) as error:
+    with raises("EOS_TABLE_UNCLEAR"):
         in_store.commit(batch, files_of(batch), 2, patience_s=0.01)
-    assert error.value.condition == "EOS_TABLE_UNCLEAR"
     store.fault = lambda key: FINE
     store.apply_late()
     assert commit(batch).again

@@ -8,6 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import IntegerType
 
 from spark_eos.errors import EosError, TableError
+from tests.support.judges.conditions import raises
 from tests.support.servers.rest_catalog import Fault, soon_overdue
 from tests.support.tables.delta_files import SCHEMA, micro_batch
 from tests.support.tables.table_kinds import Iceberg, files_of
@@ -69,15 +70,13 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path
     kind = Iceberg(tmp_path)
     name = f"offset_{'bucket' if 'bucket' in transform else 'trunc'}"
     for column in (name, name.upper()):
-        with pytest.raises(EosError) as error:
+        with raises("EOS_TABLE_COLUMNS.name", match=column):
             kind.place(partitionBy=transform).target(pa.schema([*SCHEMA, (column, pa.string())]), create=True)
-        assert error.value.entry == "EOS_TABLE_COLUMNS.name" and column in error.value.message
         assert not kind.is_there()
     target = kind.target(partitionBy=transform)
     for column in (name, name.upper()):
-        with pytest.raises(EosError) as error:
+        with raises("EOS_TABLE_COLUMNS.name", match=column):
             target.evolved(pa.schema([*SCHEMA, (column, pa.string())]))
-        assert error.value.entry == "EOS_TABLE_COLUMNS.name" and column in error.value.message
     assert columns(kind) == SCHEMA.names
 
 

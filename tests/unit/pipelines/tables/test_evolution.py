@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.errors import SchemaError
 from spark_eos.pipelines.tables.evolution import added, widened
+from tests.support.judges.conditions import raises
 
 NAMES = st.sampled_from("abcd")
 TYPES = st.recursive(
@@ -84,6 +84,5 @@ def test_columns_keep_what_only_the_table_knows_of_them() -> None:
 )
 def test_names_that_differ_in_capital_letters_only_are_refused(more, column) -> None:
     """Readers take them for one column, or for none."""
-    with pytest.raises(SchemaError) as error:
+    with raises("EOS_TABLE_COLUMNS.twice", match=f"name {column};"):
         widened(pa.schema({"s": pa.struct([("a", pa.int32())])}), pa.schema(more))
-    assert error.value.entry == "EOS_TABLE_COLUMNS.twice" and f"name {column};" in error.value.message

@@ -12,9 +12,9 @@ import pytest
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store, open_store
-from spark_eos.errors import EosError
 from spark_eos.pipelines.tables.files import DataFile, FileAttempt, FileLayout, FileWriter
 from spark_eos.pipelines.tables.values import conformed
+from tests.support.judges.conditions import raises
 
 ATTEMPT = FileAttempt("3f0c-query", 7, 2, 31)
 SCHEMA = pa.schema({"p": pa.string(), "v": pa.int64(), "s": pa.string()})
@@ -117,9 +117,8 @@ def test_a_large_batch_becomes_row_groups_of_the_size(store: Store) -> None:
 
 def test_columns_that_files_cannot_have_are_refused(store: Store) -> None:
     """Before any row."""
-    with pytest.raises(EosError) as caught:
+    with raises("EOS_TABLE_COLUMNS.partition"):
         FileWriter(store, FileLayout(pa.schema({"p": pa.float64(), "v": pa.int64()}), ("p",)), ATTEMPT)
-    assert caught.value.entry == "EOS_TABLE_COLUMNS.partition"
 
 
 def test_names_are_used_once_and_tell_who_wrote(store: Store) -> None:
@@ -187,12 +186,11 @@ def test_memory_is_bounded_over_all_partitions(store: Store) -> None:
 def test_too_many_partitions_stop_the_task(store: Store) -> None:
     """Else a column of ids as the partition column would make a file of each row."""
     with (
-        pytest.raises(EosError, match="more than 3 partitions") as caught,
+        raises("EOS_TABLE_PARTITIONS", match="more than 3 partitions"),
         FileWriter(store, FileLayout(SCHEMA, ("p",), most_partitions=3), ATTEMPT) as writer,
     ):
         for number in range(4):
             writer.write(rows(0, 1, str(number)))
-    assert caught.value.entry == "EOS_TABLE_PARTITIONS"
     assert on_disk(store) == set()
 
 
