@@ -121,7 +121,7 @@ def test_what_somebody_else_adds_meanwhile_is_not_written_over(kind, meanwhile, 
     commit(kind.target(), FIRST)
     theirs = pa.schema([*SCHEMA, *other.items()])
     meanwhile("table.evolving", lambda: evolving(kind, theirs))
-    with raises("EOS_TABLE_DIFFERS", match=says):
+    with raises("EOS_TABLE_DIFFERS", says):
         evolving(kind, MORE)
     found = kind.place().columns()
     assert found is not None and found.schema.equals(theirs)

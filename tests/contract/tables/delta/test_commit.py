@@ -147,7 +147,7 @@ def test_a_commit_that_was_rebased_on_another_table_is_taken_back(kind, target, 
 
     committed(target, FIRST)
     meanwhile("table.asked", beside_another_writer)
-    with raises("EOS_OTHER_TABLE.recreated", match="became version 5 of"):
+    with raises("EOS_OTHER_TABLE.recreated", "became version 5 of"):
         committed(target, SECOND)
     assert kind.places() == expected(*OTHERS)
 
@@ -230,7 +230,7 @@ def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(kin
         return real(*arguments)
 
     monkeypatch.setattr(commit_module, "remembered", beside_another_writer)
-    with raises("EOS_OTHER_TABLE.restored", match="version 2 of"):
+    with raises("EOS_OTHER_TABLE.restored", "version 2 of"):
         committed(target, SECOND)
     committed(replace(target, after_restore=2), SECOND)
     assert kind.places() == expected(SECOND)

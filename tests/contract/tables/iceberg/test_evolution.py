@@ -70,12 +70,12 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(tmp_path
     kind = Iceberg(tmp_path)
     name = f"offset_{'bucket' if 'bucket' in transform else 'trunc'}"
     for column in (name, name.upper()):
-        with raises("EOS_TABLE_COLUMNS.name", match=column):
+        with raises("EOS_TABLE_COLUMNS.name", column):
             kind.place(partitionBy=transform).target(pa.schema([*SCHEMA, (column, pa.string())]), create=True)
         assert not kind.is_there()
     target = kind.target(partitionBy=transform)
     for column in (name, name.upper()):
-        with raises("EOS_TABLE_COLUMNS.name", match=column):
+        with raises("EOS_TABLE_COLUMNS.name", column):
             target.evolved(pa.schema([*SCHEMA, (column, pa.string())]))
     assert columns(kind) == SCHEMA.names
 

@@ -67,7 +67,7 @@ def test_a_record_of_others_in_a_map(key, value, monkeypatch):
 
     monkeypatch.setattr(owner, "end_offsets", lambda *_: {"map": {0: 4}})
     with reading(log):
-        with raises("EOS_MIRROR_MAP_UNREADABLE", match="offset 3 of map-0 on: the record there is none"):
+        with raises("EOS_MIRROR_MAP_UNREADABLE", "offset 3 of map-0 on: the record there is none"):
             read()
         log.rows[0] = [(3, b"another", value)]
         read()

@@ -186,7 +186,7 @@ def test_memory_is_bounded_over_all_partitions(store: Store) -> None:
 def test_too_many_partitions_stop_the_task(store: Store) -> None:
     """Else a column of ids as the partition column would make a file of each row."""
     with (
-        raises("EOS_TABLE_PARTITIONS", match="more than 3 partitions"),
+        raises("EOS_TABLE_PARTITIONS", "more than 3 partitions"),
         FileWriter(store, FileLayout(SCHEMA, ("p",), most_partitions=3), ATTEMPT) as writer,
     ):
         for number in range(4):

@@ -70,7 +70,7 @@ def test_an_address_of_no_one_place_is_refused(path, says) -> None:
 @pytest.mark.parametrize("default", ["hdfs://name:8020", "s3a://bucket", "S3A://bucket/"])
 def test_a_path_on_another_default_file_system_is_refused(default) -> None:
     """Tasks would write its files there, and delta-rs its log to a local disk."""
-    with raises("EOS_OPTION_INVALID.value", match=default):
+    with raises("EOS_OPTION_INVALID.value", default):
         location("/data/t", {"fs.defaultFS": default})
     assert location("file:/data/t", {"fs.defaultFS": default}).uri == "/data/t"
     assert location("/data/t", {"fs.defaultFS": "file:///"}).uri == "/data/t"
@@ -110,7 +110,7 @@ def test_a_table_is_created_where_there_is_none(tmp_path) -> None:
     created = known(place, arrow_schema(include_headers=True), ["topic"])
     assert known(place, arrow_schema(include_headers=True)) == created  # it keeps its own partition columns
     assert DeltaTable(place.uri).metadata().partition_columns == ["topic"]
-    with raises("EOS_TABLE_DIFFERS", match="headers is not written"):
+    with raises("EOS_TABLE_DIFFERS", "headers is not written"):
         known(place, arrow_schema(include_headers=False))
     with raises("EOS_DELTA_NO_TABLE"):
         known(location(str(tmp_path / "gone")), SCHEMA, create=False)
@@ -190,7 +190,7 @@ def test_names_that_need_column_mapping_are_refused(tmp_path) -> None:
 def test_a_table_with_other_columns_is_refused(tmp_path, there, says) -> None:
     """Each difference is named."""
     DeltaTable.create(str(tmp_path), pa.schema(there))
-    with raises("EOS_TABLE_DIFFERS", match=says):
+    with raises("EOS_TABLE_DIFFERS", says):
         known(location(str(tmp_path)), SCHEMA)
 
 
