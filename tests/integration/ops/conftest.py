@@ -9,20 +9,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.kills.scene import topics_of
-from tests.support.queries.replaying import Life
+from tests.support.queries.replaying import ROWS, Life
 from tests.support.queries.sink_queries import Sink
 from tests.support.queries.stopped_query import Left, left_open
 
 
 def _lived(spark, cluster, view, folder: Path, capsys) -> Life:
-    """A query that has copied three feeds, each in a micro-batch of its own."""
+    """A query that has copied three feeds, each in a micro-batch of its own, in one run."""
     source, out = (topics_of(cluster)() for _ in range(2))
     group = f"group-of-{out}"
     sink = Sink(cluster, folder / "query", topic=out, offsets__group__id=group)
     life = Life(spark, cluster, view, sink, source, out, group, capsys)
     for _ in range(3):
         life.feed()
-        life.run()
+    life.limit = ROWS + 1  # a feed and its marker
+    life.run()
+    life.limit = None
     assert life.counts() == life.expected(1, 1, 1)
     view.wait_for_markers(sink.id)
     return life
