@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
-import pytest
 
 from spark_eos.pipelines.copy import cores as spark_cores
 from tests.support.queries.copies import copied, shouted
@@ -16,8 +16,14 @@ from tests.support.waiting import TIMEOUT
 MARKER_BYTES = 78
 
 
-def test_a_copy_is_what_the_source_holds(copy, transactions, write, view):
-    """Keys, values, headers, timestamps and partitions, in order, whatever is null or empty; not what was aborted."""
+def has_active_session(spark) -> bool:
+    """Whether this thread has one."""
+    return spark._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession().isDefined()
+
+
+def test_a_copy_is_what_the_source_holds(copy, transactions, write, view, spark):
+    """Keys, values, headers, timestamps and partitions, in order, whatever is null or empty; not what was aborted. It
+    is started in a thread without an active session, which then has none either."""
     query = copy(3)
     before = int(time.time() * 1000) - 60_000
     for p in range(3):
@@ -26,7 +32,10 @@ def test_a_copy_is_what_the_source_holds(copy, transactions, write, view):
         transactions.commit(query.source, "committed", partition=p)
         transactions.abort(query.source, "aborted", partition=p)
         write(query.source, *(b"%d" % i for i in range(500)), partition=p)
-    query.run()
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(has_active_session, spark).result()
+        pool.submit(query.run).result()
+        assert not pool.submit(has_active_session, spark).result()
     assert len(query.rows()) == 3 * 505
     assert copied(query.rows()) == copied(view.rows(query.source))
 
@@ -56,42 +65,39 @@ def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(copy, write, view
     assert copied(query.rows()) == copied(view.rows(query.source))
 
 
-@pytest.mark.parametrize("transform", [None, shouted])
-def test_rows_and_bytes_that_were_written_are_told(transform, copy, write, cluster, heard):
+def test_rows_and_bytes_that_were_written_are_told(copy, write, cluster, heard):
     """Of a range that ends within a record batch, to whoever counts them; the rows by a replay, too, which writes none.
     Bytes of a copy are those of the target's log."""
     query = copy(1)
     query.reads = {"maxOffsetsPerTrigger": 70}
     write(query.source, *(b"%03d" % i for i in range(100)), key=b"key")
-    query.run(transform)
+    query.run()
     query.forget(2)
-    query.run(transform)
+    query.run()
     told = [(event["batch"], event["rows"], event["bytes"], event["replayed"]) for event in heard(4)]
-    if transform is None:
-        log = cluster.broker(0).data / f"{query.target}-0" / "00000000000000000000.log"
-        written = sum(size for _, _, size, _ in told)
-        assert log.stat().st_size == written + 2 * MARKER_BYTES
-        assert [(batch, rows, size > 0, again) for batch, rows, size, again in told] == [
-            (0, 0, False, False),
-            (1, 70, True, False),
-            (2, 30, True, False),
-            (2, 30, False, True),
-        ]
-    else:
-        assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
+    log = cluster.broker(0).data / f"{query.target}-0" / "00000000000000000000.log"
+    written = sum(size for _, _, size, _ in told)
+    assert log.stat().st_size == written + 2 * MARKER_BYTES
+    assert [(batch, rows, size > 0, again) for batch, rows, size, again in told] == [
+        (0, 0, False, False),
+        (1, 70, True, False),
+        (2, 30, True, False),
+        (2, 30, False, True),
+    ]
 
 
 def test_partitions_with_some_rows_share_tasks(copy, write, monkeypatch, heard):
-    """So many transactions of 20 partitions with 600 rows: one for each core."""
+    """So many transactions of 20 partitions with 600 rows: one for each core. Bytes of rows that a function has made
+    are those of keys and values."""
     monkeypatch.setattr(spark_cores, "cores", lambda spark: 4)
     query = copy(20)
     for p in range(20):
-        write(query.source, *(b"%d" % i for i in range(600)), key=b"key", partition=p)
+        write(query.source, *(b"%03d" % i for i in range(600)), key=b"key", partition=p)
     query.run(shouted)
     _, commit = heard(2)
-    assert (commit["tasks"], commit["transactions"], commit["rows"]) == (4, 4, 12_000)
+    assert (commit["tasks"], commit["transactions"], commit["rows"], commit["bytes"]) == (4, 4, 12_000, 12_000 * 6)
     values = {p: [row[1] for row in rows] for p, rows in copied(query.rows()).items()}
-    assert values == {p: [b"%d" % i for i in range(600)] for p in range(20)}
+    assert values == {p: [b"%03d" % i for i in range(600)] for p in range(20)}
 
 
 def test_a_transform_sees_the_rows_and_says_what_is_written(copy, write):

@@ -34,30 +34,28 @@ def lose(query: CopiedFrom, count: int, folder, transform=None) -> str:
         return ended_by(started, "EOS_TRANSACTION_LOST")
 
 
-@pytest.mark.parametrize("transform", [None, shouted])
-def test_what_was_lost_is_written_again_and_nothing_else(transform, copy, write, view, tmp_path):
+def test_what_was_lost_is_written_again_and_nothing_else(copy, write, view, tmp_path):
     """From the ranges of the lost transactions."""
     query = copy(3)
     wanted = feed(write, query, 3)
-    lose(query, 1, tmp_path, transform)
+    lose(query, 1, tmp_path)
     wait_for(lambda: not view.held(query.target), "the markers")
     assert len(view.rows(query.target)) == 2 * ROWS
     before = len(view.rows(query.target, committed=False))
-    query.run(transform)
+    query.run()
     assert query.values() == wanted
     assert len(view.rows(query.target, committed=False)) == before + ROWS
 
 
-@pytest.mark.parametrize("transform", [None, shouted])
-def test_a_lost_transaction_of_several_partitions_is_written_again(transform, copy, write, view, tmp_path):
-    """Few rows, whose ranges share one task: each partition has its own again, in order."""
+def test_a_lost_transaction_of_several_partitions_is_written_again(copy, write, view, tmp_path):
+    """Few rows, whose ranges share one task and go through a function: each partition has its own again, in order."""
     query = copy(3)
     wanted = feed(write, query, 3, rows=100)
-    lose(query, 1, tmp_path, transform)
+    lose(query, 1, tmp_path, shouted)
     assert query.rows() == []
     before = len(view.rows(query.target, committed=False))
     assert before == len(wanted), "one transaction has all"
-    query.run(transform)
+    query.run(shouted)
     seen = [(row.partition, row.value) for row in query.rows()]
     for p in range(3):
         assert [value for partition, value in seen if partition == p] == wanted[100 * p : 100 * (p + 1)]
