@@ -73,15 +73,6 @@ def check(view: KafkaView, out: str, letters: str) -> None:
     }
 
 
-def test_rows_that_are_known_to_be_too_large(files, sink, topic, view, letters, tmp_path):
-    """Are not sent to their topic; all others are there in order, and the log counts the letters."""
-    out = topic(3, max_message_bytes=LIMIT)
-    query = sink(topic=out, deadLetters__topic=letters)
-    query.run(files(ROWS).add(some_rows()).stream())
-    check(view, out, letters)
-    assert len(view.rows(out, committed=False)) == 12
-
-
 @pytest.mark.parametrize(
     "faults",
     [

@@ -62,10 +62,6 @@ class Topics:
         writer = spark_eos.batch_writer(rows, batch, **named)
         writer.option("kafka.bootstrap.servers", self.servers).option("topic", self.names[topic]).save()
 
-    def both(self, rows: DataFrame, batch: int) -> None:
-        self.write(rows, batch, 0)
-        self.write(rows, batch, 1)
-
     def there(self, topic: int) -> list[str]:
         """All rows, when the markers are written."""
         wait_for(lambda: not self.view.held(self.names[topic]), "the markers")
@@ -82,17 +78,6 @@ def query(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[Function], 
     yield lambda function: Query(spark, tmp_path / uuid.uuid4().hex, function)
     for active in spark.streams.active:
         active.stop()
-
-
-def test_two_sinks_of_one_query(query, topics):
-    """Each row is once in each topic; a restart goes on."""
-    q = query(topics.both)
-    q.feed("a", "b")
-    q.feed("c")
-    q.run()
-    q.feed("d")
-    q.run()
-    assert topics.there(0) == topics.there(1) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(
