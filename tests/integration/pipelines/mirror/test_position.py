@@ -1,5 +1,5 @@
 """`spark-eos mirror position` between two clusters: a mirror whose checkpoint is lost goes on with a new one; each row
-once, and where the map says."""
+once, and where `spark-eos mirror translate` says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.support.waiting import TIMEOUT
 
 
 def test_a_lost_checkpoint_after_a_decision(mirror, topic, tmp_path, capsys):
-    """Decided and not committed: the command settles that, and its rows are not written again; those after it are."""
+    """Decided and not committed: the command settles that, and its rows are not written again; those after it are. Then
+    offsets are looked up, as text and as JSON; several at once, in their order."""
     name = topic(2, retention_ms=-1)
     lost = mirror(name, prefix="p.")
 
@@ -26,11 +27,14 @@ def test_a_lost_checkpoint_after_a_decision(mirror, topic, tmp_path, capsys):
         rows = [(p, f"{p}.{i}") for p in partitions for i in range(600)]  # two partitions of so many are two tasks
         put(lost.here.bootstrap_servers, name, rows, commit=True)
 
-    def position(*more: str) -> tuple[int, str, str]:
+    def command(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        words = ["--bootstrap-servers", lost.there.bootstrap_servers, "mirror", "position", "--query", query.id]
-        words += ["--source", lost.here.bootstrap_servers, "--map", lost.targets.map]
-        return cli.main([*words, *more]), *capsys.readouterr()
+        source = ["--source", lost.here.bootstrap_servers, "--map", lost.targets.map]
+        code = cli.main(["--bootstrap-servers", lost.there.bootstrap_servers, "mirror", *words, *source])
+        return code, *capsys.readouterr()
+
+    def position(*more: str) -> tuple[int, str, str]:
+        return command("position", "--query", query.id, *more)
 
     feed(0, 1)
     lost.run()
@@ -56,3 +60,12 @@ def test_a_lost_checkpoint_after_a_decision(mirror, topic, tmp_path, capsys):
     lost.reads["startingOffsets"] = json.dumps(found["starting_offsets"])
     lost.run()
     check_same(lost, name)
+    at = [row.offset for row in lost.there.rows(f"p.{name}") if row.partition == 1]
+    assert command("translate", name, "1", "601", "3")[:2] == (  # behind the first marker, and before it
+        0,
+        f"{name}-1 offset 601: is at offset {at[600]} of p.{name}-1\n"
+        f"{name}-1 offset 3: is at offset {at[3]} of p.{name}-1\n",
+    )
+    (found,) = json.loads(command("translate", name, "1", "20", "--format", "json")[1])["offsets"]
+    place = {"topic": f"p.{name}", "topic_id": lost.entries()[0].target_id, "partition": 1, "offset": at[20]}
+    assert found == {"topic": name, "partition": 1, "offset": 20, "target": place}
