@@ -23,7 +23,7 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ops.acls import Acl, Query, needed
-from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.options.parse import SinkOptions, sink_options, stream_options
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.sink import preflight, two_phase
 from spark_eos.sink.job import SinkJob
@@ -31,6 +31,7 @@ from spark_eos.sink.schema import Columns
 from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.judges.kafka_view import KafkaView, open_view, write
+from tests.support.models.open_query import session_of
 from tests.support.queries.sink_queries import Sink
 from tests.support.queries.transactions import LIFE_MS
 from tests.support.servers.secure_cluster import LIMITED, Secure
@@ -121,6 +122,10 @@ def sink(secure: Secure, folder: Path) -> Sink:
     return Sink(secure.cluster, folder, **options, **two_phase, **kafka)
 
 
+def options_of(query: Sink) -> SinkOptions:
+    return sink_options(query.options | {"checkpointLocation": str(query.checkpoint)})
+
+
 def frame(spark, secure: Secure):
     kafka = {f"kafka.{key}": value for key, value in secure.limited().items()}
     rows = spark.readStream.format("eos-kafka").options(**kafka, subscribe="acl-in", startingOffsets="earliest")
@@ -135,7 +140,20 @@ def copied(rules: Rules, secure: Secure, view: KafkaView, spark, tmp_path_factor
     query.forget(max(int(file.name) for file in Path(query.checkpoint, "commits").glob("[0-9]*")))
     assert view.values("acl-out") == ["a", "b"]
     assert view.group("acl-group", "acl-in") == view.ends("acl-in")
+    start(secure, query)
     return query
+
+
+def test_a_querys_transactions_never_expire_but_its_ledgers_do(copied):
+    """And the head says that its decision is by two-phase commit."""
+    own = session_of(options_of(copied), copied.id)
+    head = own.ports.ledger.read()
+    assert head.two_phase and head.decision.two_phase
+    (written,) = head.decision.written
+    ledger = ledger_name(PREFIX, copied.id)
+    described = own.coordinator.describe([written.pair.id, ledger])
+    assert not described[written.pair.id].expires
+    assert described[ledger].timeout_ms == 10_000
 
 
 def named(acl: Acl) -> str:
@@ -146,7 +164,7 @@ def start(secure: Secure, query: Sink) -> None:
     """What the driver looks at when a query starts, without Spark."""
     kafka = {f"kafka.{key}": value for key, value in secure.limited().items()}
     source = stream_options({**kafka, "subscribe": "acl-in", "startingOffsets": "earliest"})
-    options = sink_options(query.options | {"checkpointLocation": str(query.checkpoint)})
+    options = options_of(query)
     of_preflight = preflight._of_cluster, preflight._is_readable, preflight._check_checkpoint
     for cached in (*of_preflight, two_phase._check_brokers, two_phase._try_out):
         cached.cache_clear()
@@ -160,12 +178,11 @@ def start(secure: Secure, query: Sink) -> None:
 
 @pytest.mark.parametrize("acl", NEEDED, ids=named)
 def test_each_right_is_needed_and_named(acl, copied, rules, secure):
-    """Operation and resource, before any task; with it, all is well again."""
+    """Operation and resource, before any task."""
     with rules.without(acl), pytest.raises(EosError) as caught:
         start(secure, copied)
     text = str(caught.value)
     assert acl.operation in text and acl.name in text
-    start(secure, copied)
 
 
 def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsys):
