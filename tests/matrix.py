@@ -40,10 +40,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         f"{_MIRROR}/test_landed.py",
     ),
     "kills": tuple(f"{_KILLS}[{point}]" for point in _POINTS),
-    "two-phase": (
-        "tests/integration/sink/test_two_phase.py",
-        "tests/chaos/test_two_phase.py::test_a_driver_that_dies_while_nothing_expires",
-    ),
+    "two-phase": ("tests/chaos/test_two_phase.py::test_a_driver_that_dies_while_nothing_expires",),
     "change": ("tests/chaos/test_versions.py::test_the_feature_changes_in_the_middle_of_a_batch",),
 }
 

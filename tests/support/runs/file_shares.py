@@ -24,7 +24,6 @@ SHARES = (
     (  # the cluster where something is forbidden
         "tests/integration/ops/test_doctor.py",
         "tests/integration/sink/test_rights.py",
-        "tests/integration/sink/test_two_phase.py",
         "tests/integration/source/test_rights.py",
         "tests/integration/kafka/test_same_scenarios.py",
     ),
