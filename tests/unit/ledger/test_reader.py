@@ -7,7 +7,7 @@ from itertools import repeat
 
 import pytest
 
-from spark_eos.errors import LedgerError
+from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import Code
 from spark_eos.ledger.reader import Fetched, LedgerReader
 
@@ -86,3 +86,6 @@ def test_a_leader_that_has_moved_is_asked_again_and_what_says_more_is_an_error_a
     with pytest.raises(LedgerError, match=r"EOS_LEDGER_NOT_READABLE.*CORRUPT_MESSAGE"):
         newest(LedgerReader(leaders, 0, ""))
     assert len(leaders.fetched) == 4
+    leaders.errors = [Code.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(EosError, match=r"EOS_UNAUTHORIZED.*read the ledger topic"):
+        newest(LedgerReader(leaders, 0, ""))

@@ -84,5 +84,5 @@ def test_columns_keep_what_only_the_table_knows_of_them() -> None:
 )
 def test_names_that_differ_in_capital_letters_only_are_refused(more, column) -> None:
     """Readers take them for one column, or for none."""
-    with raises("EOS_TABLE_COLUMNS.twice", match=f"name {column};"):
+    with raises("EOS_TABLE_COLUMNS.twice", f"name {column};"):
         widened(pa.schema({"s": pa.struct([("a", pa.int32())])}), pa.schema(more))
