@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import stream_options
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.tools.devcluster import DevCluster
@@ -81,6 +82,11 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     """A cluster of its own, with all mechanisms, and rules for who may do what."""
     with secure_cluster(tmp_path_factory.mktemp("secure")) as secure:
         yield secure
+
+
+@pytest.fixture(scope="session")
+def kafka(cluster: DevCluster) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
 
 @pytest.fixture

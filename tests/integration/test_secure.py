@@ -30,12 +30,11 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.requests import end_txn
 from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
 from tests.support.judges.kafka_view import KafkaView, open_view
-from tests.support.queries.transactions import LIFE_MS
+from tests.support.queries.transactions import LIFE_MS, commit_as_driver
 from tests.support.servers.secure_cluster import PASSWORD, SESSION_S, USER, Secure
 from tests.support.spark import event_program as telltale
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
@@ -184,9 +183,7 @@ def test_record_batches_over_tls(secure, view):
     values = [b"%06d" % i * 200 for i in range(10_000)]
     producer.write(topic, 2, value=pa.array(values))
     producer.flush()
-    pair, version = producer.identity(), producer.endtxn_version
-    own = (pair.id, pair.producer_id, pair.epoch)
-    wait_for(lambda: end_txn.end_txns(broker_client(kafka), [own], True, version)[pair.id] == 0, "a commit")
+    commit_as_driver(producer)
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     rows = view.rows(topic)

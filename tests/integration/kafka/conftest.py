@@ -10,14 +10,8 @@ import pytest
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests import end_txn
-from spark_eos.tools.devcluster import DevCluster
 from tests.support.queries.transactions import Transaction
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture(scope="module")
-def kafka(cluster: DevCluster) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
 
 @pytest.fixture(scope="module")

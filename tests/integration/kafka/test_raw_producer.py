@@ -10,16 +10,14 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.headers import encode_headers
-from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
-from tests.support.queries.transactions import arrow_producers
+from tests.support.queries.transactions import arrow_producers, commit_as_driver
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import wait_for
 
@@ -31,18 +29,6 @@ def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
     """See `arrow_producers`."""
     with arrow_producers(kafka) as begin:
         yield begin
-
-
-@pytest.fixture
-def end(client: BrokerClient) -> Callable[..., None]:
-    """End a transaction, as the driver does."""
-
-    def send(producer: ArrowProducer, commit: bool) -> None:
-        pair, version = producer.identity(), producer.endtxn_version
-        own = (pair.id, pair.producer_id, pair.epoch)
-        wait_for(lambda: end_txn.end_txns(client, [own], commit, version)[pair.id] == OK, f"an end of {pair}")
-
-    return send
 
 
 def numbers(first: int, count: int) -> pa.Array:
@@ -62,7 +48,7 @@ def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None
 @pytest.mark.parametrize(
     "codec", one_for_every_day("the codec of a transaction", ["none", "gzip", "lz4", "snappy", "zstd"])
 )
-def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
+def test_rows_of_all_kinds(codec, begin, topic, view, kafka):
     """Seen only once committed, by librdkafka's consumer and by our own reader, in the order of each partition."""
     name, chance = topic(3), random.Random(codec)
     producer = begin(compression__type=codec, batch__size=200_000)
@@ -80,7 +66,7 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     producer.flush()
     assert view.rows(name) == []
     assert len(view.rows(name, committed=False)) == 2201
-    end(producer, commit=True)
+    commit_as_driver(producer)
     wait_for(lambda: not view.held(name), "the markers")
     seen: dict[int, list[tuple]] = {0: [], 1: [], 2: []}
     for row in view.rows(name):
@@ -96,14 +82,14 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def test_text_columns_and_the_present_time(begin, end, topic, view):
+def test_text_columns_and_the_present_time(begin, topic, view):
     """As Spark's strings come; a null time and none at all are now."""
     name, producer = topic(), begin()
     text = pa.array(["ä", None, ""], pa.large_string())
     producer.write(name, 1, key=text, value=text.cast(pa.string()), time_ms=pa.array([TIME, None, TIME]))
     producer.write(name, 1, value=text)
     producer.flush()
-    end(producer, commit=True)
+    commit_as_driver(producer)
     rows = wait_for(lambda: view.rows(name), "rows")
     assert [(r.key, r.value) for r in rows[:3]] == [("ä".encode(), "ä".encode()), (None, None), (b"", b"")]
     assert [r.key for r in rows[3:]] == [None] * 3

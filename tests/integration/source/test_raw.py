@@ -19,7 +19,6 @@ from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
-from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.consumer_rows import by_consumer
 from tests.support.queries.transactions import write_in_turn
 from tests.support.runs.case_cover import one_for_every_day
@@ -27,11 +26,6 @@ from tests.support.waiting import TIMEOUT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
-
-
-@pytest.fixture
-def kafka(cluster: DevCluster) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
 
 def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: object) -> None:

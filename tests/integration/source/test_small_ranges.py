@@ -20,16 +20,10 @@ from spark_eos.source.fetching import Fetching
 from spark_eos.source.range_math import RangeTask
 from spark_eos.source.schema import arrow_schema
 from spark_eos.source.task import read_range, read_task
-from spark_eos.tools.devcluster import DevCluster
 from tests.support.queries.transactions import write_in_turn
 from tests.support.waiting import TIMEOUT
 
 PARTITIONS = 12
-
-
-@pytest.fixture
-def kafka(cluster: DevCluster) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
 
 @pytest.fixture(autouse=True)

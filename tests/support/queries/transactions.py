@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from confluent_kafka import Producer
 
+from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.batches import RecordBatch, walk_batches
 from spark_eos.kafka.records.rows import read_rows
+from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
 from spark_eos.kafka.requests.list_transactions import ids_by_state
 from tests.support.judges.kafka_view import open_view
@@ -63,6 +65,13 @@ def arrow_producers(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProdu
     finally:
         for producer in begun:
             producer.close()
+
+
+def commit_as_driver(producer: ArrowProducer) -> None:
+    """Commit what it has flushed, by a request."""
+    pair, version = producer.identity(), producer.endtxn_version
+    own = pair.id, pair.producer_id, pair.epoch
+    wait_for(lambda: end_txns(producer.client, [own], True, version)[pair.id] == OK, f"an end of {pair}")
 
 
 def end_what_is_open(bootstrap_servers: str) -> None:

@@ -7,23 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.requests import end_txn
 from spark_eos.source import copying
 from spark_eos.source.copying import Copied, copy_range
 from spark_eos.source.fetching import Fetching
-from spark_eos.tools.devcluster import DevCluster
 from tests.support.judges.kafka_view import KafkaView
-from tests.support.queries.transactions import arrow_producers
+from tests.support.queries.transactions import arrow_producers, commit_as_driver
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture(scope="module")
-def kafka(cluster: DevCluster) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
 
 
 @pytest.fixture
@@ -34,14 +26,12 @@ def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
 
 
 @pytest.fixture
-def commit(kafka: KafkaProperties, view: KafkaView) -> Callable[..., None]:
+def commit(view: KafkaView) -> Callable[..., None]:
     """Flush, and end the transaction as the driver does; the rows can be seen then."""
 
     def end(producer: ArrowProducer, topic: str) -> None:
         producer.flush()
-        pair, client = producer.identity(), broker_client(kafka)
-        own, version = (pair.id, pair.producer_id, pair.epoch), producer.endtxn_version
-        wait_for(lambda: end_txn.end_txns(client, [own], True, version=version)[pair.id] == OK, f"an end of {pair}")
+        commit_as_driver(producer)
         wait_for(lambda: not view.held(topic), "the markers")
 
     return end
