@@ -83,7 +83,7 @@ def newcomer(with_cli: Bare, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             yield Newcomer(folder, environ, tuple(rest))
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(TIMEOUT)
+            assert process.wait(TIMEOUT) == 0
 
 
 def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):

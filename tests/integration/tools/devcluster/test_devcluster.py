@@ -3,7 +3,6 @@ own. Several brokers, pauses and levels of features are what tests/chaos works w
 """
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -110,16 +109,6 @@ def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
     wait_for(lambda: not list(tmp_path.glob("spark-eos-devcluster-*")), "the end of the data")
 
 
-def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
-    """An exception in the with block leaves neither a broker nor a folder."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(RuntimeError, match="of the body"), DevCluster() as cluster:
-        pid = cluster.broker(0).pid
-        raise RuntimeError("of the body")
-    assert is_gone(pid)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -135,8 +124,10 @@ def test_what_kafka_refuses_is_named(asked, said):
     assert raised.value.condition == "EOS_DEVCLUSTER_FAILED"
 
 
-def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
-    """A picked port that somebody else has taken costs another try, not the start."""
+def test_a_port_that_is_taken_in_between_and_a_body_that_fails(tmp_path, monkeypatch):
+    """A picked port that somebody else has taken costs another try, not the start. An exception in the with block
+    leaves neither a broker nor a folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pick, picks = cluster_module.free_ports, []
     with socket.create_server(("127.0.0.1", 0)) as thief:
 
@@ -145,14 +136,18 @@ def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
             return [picks[0], *pick(count - 1)] if len(picks) == 1 else pick(count)
 
         monkeypatch.setattr(cluster_module, "free_ports", pick_a_taken_one_first)
-        with DevCluster() as cluster:
+        with pytest.raises(RuntimeError, match="of the body"), DevCluster() as cluster:
+            pid = cluster.broker(0).pid
             assert len(picks) == 2
             assert cluster.broker(0).port != picks[0]
+            raise RuntimeError("of the body")
+    assert is_gone(pid)
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_runs_until_interrupted(how, with_cli):
-    """As the wheel installs it, with the command line; it makes the topics that it is asked for."""
+def test_the_command_runs_until_interrupted(with_cli):
+    """As the wheel installs it, with the command line; it makes the topics that it is asked for. The quickstart ends it
+    by Ctrl-C."""
     command, environ = ["spark-eos", "devcluster", "--topic", "made:3"], with_cli.environ()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=with_cli.folder
@@ -161,7 +156,7 @@ def test_the_command_runs_until_interrupted(how, with_cli):
         found = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=TIMEOUT)
         assert list(found.brokers) == [0] and len(found.topics["made"].partitions) == 3
         assert process.stderr.readline() == "Ctrl-C stops it.\n"
-        process.send_signal(how)
+        process.terminate()
         _, said = process.communicate(timeout=PROGRAM_S)
     assert (process.returncode, said) == (0, "")
     host, port = servers.split(":")
@@ -169,15 +164,14 @@ def test_the_command_runs_until_interrupted(how, with_cli):
         socket.create_connection((host, int(port)))
 
 
-def test_the_command_adds_topics_to_a_cluster_that_runs(capsys):
+def test_the_command_adds_topics_to_a_cluster_that_runs(cluster, capsys):
     """By the port of a broker; one that is there stays as it is."""
-    with DevCluster() as cluster:
-        port = cluster.broker(0).port
-        for asked in ("made:3", "made:5"):
-            assert main(["devcluster", "--port", str(port), "--topic", asked, "--topic", "plain"]) == 0
-            assert capsys.readouterr().out == f"bootstrap.servers=127.0.0.1:{port}\n"
-        assert len(cluster.broker(0).ask("made").leaders) == 3
-        assert len(cluster.broker(0).ask("plain").leaders) == 1
+    port = cluster.broker(0).port
+    for asked in ("added:3", "added:5"):
+        assert main(["devcluster", "--port", str(port), "--topic", asked, "--topic", "added-plain"]) == 0
+        assert capsys.readouterr().out == f"bootstrap.servers=127.0.0.1:{port}\n"
+    assert len(cluster.broker(0).ask("added").leaders) == 3
+    assert len(cluster.broker(0).ask("added-plain").leaders) == 1
 
 
 def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
