@@ -115,7 +115,7 @@ def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):
     name = topic(PARTITIONS)
     for partition in range(PARTITIONS):
         writer = producer(batch_num_messages=20, linger_ms=60_000)
-        for count in (100, 20, 3_880):
+        for count in (100, 20, 680):
             write(writer, name, partition, count, size=1_000)
     ranges = tuple(OffsetRange(name, partition, 100, 105) for partition in range(PARTITIONS))
     with compared(Fetching(broker_client(kafka)), ranges, asked) as batches:
