@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -17,11 +16,9 @@ from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
-from tests.support.queries.transactions import arrow_producers, commit_as_driver
+from tests.support.queries.transactions import TIME, arrow_producers, commit_as_driver
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import wait_for
-
-TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.admin.topics import end_offsets
@@ -20,22 +18,11 @@ from spark_eos.source.fetching import Fetching
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from tests.support.judges.consumer_rows import by_consumer
-from tests.support.queries.transactions import write_in_turn
+from tests.support.queries.transactions import write_in_turn, write_rows
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import TIMEOUT
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
-
-
-def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: object) -> None:
-    """Rows of many sizes, some keys and values null or empty; returns when the broker has them."""
-    chance = random.Random(seed)
-    for i in range(count):
-        key = chance.choice([None, b"", b"key %d" % i])
-        value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
-        producer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), **message)
-    assert producer.flush(TIMEOUT) == 0
 
 
 def end_of(kafka: KafkaProperties, topic: str) -> int:
@@ -57,8 +44,8 @@ def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: i
 def test_every_codec(kafka, topic, producer, codec):
     """Batches of many and of one record; whole, and a range that begins and ends inside of batches."""
     name = topic()
-    write(producer(compression_type=codec, linger_ms=20), name, 3000)
-    write(producer(compression_type=codec, batch_num_messages=1), name, 20)
+    write_rows(producer(compression_type=codec, linger_ms=20), name, 3000)
+    write_rows(producer(compression_type=codec, batch_num_messages=1), name, 20)
     assert same_as_by_a_consumer(kafka, name, 0, 3020).num_rows == 3020
     assert same_as_by_a_consumer(kafka, name, 777, 2222)["offset"].to_pylist() == list(range(777, 2222))
 
@@ -66,7 +53,7 @@ def test_every_codec(kafka, topic, producer, codec):
 def test_transactions(kafka, topic, producer):
     """Committed, aborted, and plain rows between them; the log ends with what was aborted."""
     name = topic()
-    write_in_turn(producer, 6, lambda writer, round_: write(writer, name, 30, seed=round_))
+    write_in_turn(producer, 6, lambda writer, round_: write_rows(writer, name, 30, seed=round_))
     end = end_of(kafka, name)
     rows = same_as_by_a_consumer(kafka, name, 0, end)
     assert rows.num_rows == 6 * 30 + 3 * 60
@@ -84,7 +71,7 @@ def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
     for size in (300_000, 10, 900_000, 1_400_000, 10):
         large.produce(name, b"x" * size)
     assert large.flush(TIMEOUT) == 0
-    write(producer(linger_ms=10), name, 4000)
+    write_rows(producer(linger_ms=10), name, 4000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 100_000)
     same_as_by_a_consumer(kafka, name, 0, 4005)
 
@@ -92,7 +79,7 @@ def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
 def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     """Leaves no connection behind, and disturbs no other."""
     name = topic()
-    write(producer(batch_num_messages=100), name, 3000)
+    write_rows(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
     broker_client(kafka).close()
     opened = []

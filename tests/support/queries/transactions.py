@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +26,8 @@ from tests.support.waiting import TIMEOUT, wait_for
 
 #: Nothing expires while a slow machine is at it. What a test leaves open, `end_what_is_open` ends.
 LIFE_MS = 600_000
+#: Of rows: those past their retention go when the broker looks, every 5 minutes.
+TIME = int(time.time() * 1000) - 3_600_000
 
 
 class Transaction:
@@ -87,6 +91,17 @@ def end_what_is_open(bootstrap_servers: str) -> None:
         for name in names:
             view.end(name, *view.pair(name), commit=False)
     wait_for(lambda: not names & open_ones(), f"the end of {', '.join(sorted(names))}")
+
+
+def write_rows(producer: Producer, topic: str, count: int, seed: int = 1) -> None:
+    """Rows of all kinds: no, empty and other keys; tombstones; headers; timestamps in no order."""
+    chance = random.Random(seed)
+    for i in range(count):
+        key = chance.choice([None, b"", b"key %d" % i])
+        value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
+        headers = [(chance.choice("häö"), chance.choice([None, b"", b"x" * 70])) for _ in range(chance.randrange(3))]
+        producer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), headers=headers)
+    assert producer.flush(TIMEOUT) == 0
 
 
 def write_in_turn(producer: Callable[..., Producer], rounds: int, write: Callable[[Producer, int], None]) -> None:

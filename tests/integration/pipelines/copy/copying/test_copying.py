@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 import pytest
-from confluent_kafka import Producer
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.kafka.net.client import broker_client
@@ -15,23 +11,12 @@ from spark_eos.source.copying import copy_range
 from spark_eos.source.fetching import Fetching
 from tests.support.judges.conditions import raises
 from tests.support.judges.kafka_view import KafkaView
+from tests.support.queries.transactions import TIME, write_rows
 from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import TIMEOUT, wait_for
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
 HOUR_MS = 3_600_000
-
-
-def write(writer: Producer, topic: str, count: int, seed: int = 1) -> None:
-    """Rows of all kinds: no, empty and other keys; tombstones; headers; timestamps in no order."""
-    chance = random.Random(seed)
-    for i in range(count):
-        key = chance.choice([None, b"", b"key %d" % i])
-        value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
-        headers = [(chance.choice("häö"), chance.choice([None, b"", b"x" * 70])) for _ in range(chance.randrange(3))]
-        writer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), headers=headers)
-    assert writer.flush(TIMEOUT) == 0
 
 
 def seen(view: KafkaView, topic: str, start: int = 0, end: int = 1 << 62) -> list[tuple]:
@@ -53,8 +38,8 @@ def test_every_codec(codec, topic, producer, copy, view, cluster):
     """Of batches of many and of one record. A range that begins and ends inside of batches, in several answers; the
     rest of it, in the same transaction of another producer; Java reads all of it."""
     source, target = topic(), topic()
-    write(producer(compression_type=codec, linger_ms=20, batch_size=20_000), source, 3000)
-    write(producer(compression_type=codec, batch_num_messages=1), source, 20)
+    write_rows(producer(compression_type=codec, linger_ms=20, batch_size=20_000), source, 3000)
+    write_rows(producer(compression_type=codec, batch_num_messages=1), source, 20)
     said = copy(source, 777, 3020, target)
     assert said.rows == 2243
     assert seen(view, target) == seen(view, source, 777)
@@ -92,7 +77,7 @@ def test_a_compacted_source(topic, producer, copy, view, monkeypatch):
 def test_a_source_with_times_of_its_broker(topic, producer, copy, view, kafka):
     """What readers of the source see as timestamps stands in the target, where writers give them."""
     source, target = topic(message_timestamp_type="LogAppendTime"), topic()
-    write(producer(compression_type="lz4", linger_ms=20), source, 50)
+    write_rows(producer(compression_type="lz4", linger_ms=20), source, 50)
     copy(source, 0, 50, target)
     assert seen(view, target) == seen(view, source)
     assert min(row[2] for row in seen(view, target)) > TIME + 10_000
@@ -108,8 +93,8 @@ def test_ranges_and_rows_in_one_transaction(topic, producer, begin, commit, view
     import pyarrow as pa
 
     one, other, target = topic(), topic(), topic(3)
-    write(producer(linger_ms=10), one, 300)
-    write(producer(linger_ms=10), other, 200, seed=2)
+    write_rows(producer(linger_ms=10), one, 300)
+    write_rows(producer(linger_ms=10), other, 200, seed=2)
     own = begin()
     partition = pa.array([2] * 5, pa.int32())
     own.write(target, 3, value=pa.array([b"before"] * 5), partition=partition)
@@ -130,9 +115,9 @@ def test_ranges_and_rows_in_one_transaction(topic, producer, begin, commit, view
 def test_a_target_that_takes_less(topic, producer, copy, view, cluster):
     """Batches are split, over the same sequence numbers; whole ones before and behind them stay as they are."""
     source, target = topic(), topic(max_message_bytes=20_000)
-    write(producer(linger_ms=10, batch_size=5_000), source, 500)
-    write(producer(linger_ms=50, batch_size=900_000, compression_type="zstd"), source, 20_000)
-    write(producer(linger_ms=10, batch_size=5_000), source, 500)
+    write_rows(producer(linger_ms=10, batch_size=5_000), source, 500)
+    write_rows(producer(linger_ms=50, batch_size=900_000, compression_type="zstd"), source, 20_000)
+    write_rows(producer(linger_ms=10, batch_size=5_000), source, 500)
     copy(source, 0, 21_000, target)
     assert seen(view, target) == seen(view, source)
     assert offsets(view, target) == list(range(21_000))
