@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from spark_eos.pipelines.registry.decoding import Decoding, reading
-from spark_eos.pipelines.registry.settings import registry_settings
+from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.wire import prefix
 from tests.support.judges.kafka_view import KafkaView, write
 from tests.support.kills.registry_records import KNOWN, LATER, LATER_SCHEMA, SCHEMA, SUBJECT, decoding
@@ -56,9 +55,6 @@ class Setting:
     def run(self) -> None:
         self.query.run(texts, **self._ends)
 
-    def stopped_by(self, condition: str) -> str:
-        return self.query.stopped_by(condition, texts, **self._ends)
-
     def found(self) -> tuple[list[str], list[str]]:
         """The names of the rows, and of the dead letters."""
         wait_for(lambda: not self.view.held(self.query.target, self.letters), "the markers")
@@ -78,23 +74,6 @@ def fake() -> Iterator[FakeRegistry]:
     """A registry that knows one id."""
     with fake_registry({KNOWN: SCHEMA}, {SUBJECT: KNOWN}) as running:
         yield running
-
-
-def test_a_dead_letter_that_is_lost_is_a_dead_letter_again_though_its_id_is_known_by_then(setting, registry, subject):
-    """With a real registry."""
-    known = registry.register(subject, SCHEMA, "JSON")
-    later = known + 1
-    setting.reads(reading(registry_settings(registry.url), subject))
-    setting.feed((known, "a"), (later, "b"), (known, "c"))
-    setting.feed((later, "d"), partition=1)
-    setting.lose()
-    assert setting.found() == ([], [])
-    assert registry.register(subject, LATER_SCHEMA, "JSON") == later, "both were new to the registry"
-    # Asked by other settings, the workers of this session have no answers that they keep.
-    setting.reads(reading(registry_settings({"url": registry.url, "timeout.ms": "90000"}), subject, 1))
-    setting.feed((later, "e"))
-    setting.run()
-    assert setting.found() == (["a", "c", "e"], ["b", "d"])
 
 
 def test_tasks_that_had_other_answers_are_repaired_by_their_own(setting, fake):
