@@ -6,7 +6,6 @@ import gzip
 import json
 import tracemalloc
 import zlib
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -14,7 +13,7 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.registry.answers import MOST_BYTES
 from spark_eos.pipelines.registry.client import Registry
 from spark_eos.pipelines.registry.settings import registry_settings
-from tests.support.servers.http_server import answering
+from tests.support.servers.http_server import Handler, answering
 
 SCHEMA = {"schema": '"string"'}
 LARGE = b'{"schema": "' + bytes(64 << 20)
@@ -25,27 +24,24 @@ def server(body: bytes, encoding: str | None, token: bytes | None = None, *, end
     """Answers every GET with the body, and every POST, for a token, with the token. ``endless``: the body again and
     again, for as long as anybody reads."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(Handler):
         def do_GET(self) -> None:
-            self._answer(body, endless)
+            self._answer(body)
+            while endless:
+                self.wfile.write(body)
 
         def do_POST(self) -> None:
-            self._answer(token or json.dumps(TOKEN).encode(), False)
+            if token is None:
+                self.reply_json(200, TOKEN)
+            else:
+                self._answer(token)
 
-        def _answer(self, data: bytes, again: bool) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            if encoding is not None and data != json.dumps(TOKEN).encode():
-                self.send_header("Content-Encoding", encoding)
-            self.end_headers()
-            self.wfile.write(data)
-            while again:
-                self.wfile.write(data)
+        def _answer(self, data: bytes) -> None:
+            length = 1 << 40 if endless else len(data)
+            packed = {} if encoding is None else {"Content-Encoding": encoding}
+            self.reply(200, data, {"Content-Type": "application/json", "Content-Length": str(length)} | packed)
 
-        def log_message(self, *_: object) -> None:
-            """To nowhere."""
-
-    return answering(Handler, quiet=True)
+    return answering(Answers, quiet=True)
 
 
 def ask(port: int, **more: str) -> str:

@@ -18,6 +18,7 @@ from spark_eos.pipelines.registry.client import _hidden, _refusal, registry_of
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
 from spark_eos.pipelines.registry.settings import registry_settings
+from tests.support.judges.conditions import raises
 from tests.support.servers.fake_registry import FakeRegistry, fake_registry
 from tests.support.waiting import TIMEOUT
 
@@ -129,9 +130,8 @@ def test_what_the_registry_refuses_to_say_of_one_schema_says_nothing_of_the_regi
     assert "the registry does not show" in decoding.decode(values, headers).bad[1]
     for registry.refused in ({7: DENIED, 8: DENIED}, {8: (401, 40101)}, {8: (403, 403)}):
         registry_of.cache_clear()
-        with pytest.raises(EosError) as caught:
+        with raises("EOS_REGISTRY_UNAUTHORIZED"):
             registry_of(decoding.settings).schema(8, decoding.registered)
-        assert caught.value.condition == "EOS_REGISTRY_UNAUTHORIZED"
 
 
 def test_a_registry_that_was_made_anew_is_noticed_by_a_schema_that_is_found(registry):
@@ -140,9 +140,8 @@ def test_a_registry_that_was_made_anew_is_noticed_by_a_schema_that_is_found(regi
     reader = asked.version("orders-value", 1)
     with registry.anew({7: ORDER.replace("id", "di"), 8: ORDER}):
         for _ in range(2):
-            with pytest.raises(EosError) as caught:
+            with raises("EOS_REGISTRY_CHANGED.version"):
                 asked.schema(8, reader)
-            assert caught.value.entry == "EOS_REGISTRY_CHANGED.version"
     registry.schemas[8] = ORDER
     assert asked.schema(8, reader).text == ORDER
 
@@ -153,9 +152,8 @@ def test_many_unknown_ids_ask_for_the_reader_s_schema_rarely(registry, monkeypat
     asked = registry_of(registry_settings(registry.url))
     reader = asked.version("orders-value", 1)
     for id_ in range(100, 150):
-        with pytest.raises(EosError) as caught:
+        with raises("EOS_REGISTRY_NOT_FOUND.schema"):
             asked.schema(id_, reader)
-        assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.schema"
     assert registry.asked[7] == 1
 
 
@@ -170,9 +168,8 @@ def test_a_schema_refers_to_what_is_deleted(registry):
         asked.version("used", 1)
     registry_of.cache_clear()
     del registry.versions["used"]
-    with pytest.raises(EosError) as caught:
+    with raises("EOS_REGISTRY_NOT_FOUND.schema"):
         registry_of(registry_settings(registry.url)).schema(9, reader)
-    assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.schema"
 
 
 def test_the_names_of_a_subject_s_schemas_are_asked_for_once_each(registry):
@@ -254,9 +251,8 @@ def test_an_answer_of_another_form_is_refused(registry, by, answer):
     asked = registry_of(registry_settings(registry.url))
     registry.more = answer
     ask = (lambda: asked.schema(7)) if by == BY_ID else (lambda: asked.version("orders-value", 1))
-    with pytest.raises(EosError) as caught:
+    with raises("EOS_REGISTRY_ANSWER"):
         ask()
-    assert caught.value.condition == "EOS_REGISTRY_ANSWER"
     registry.more = {}
     ask()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import random
-import uuid
 from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
@@ -42,33 +40,20 @@ def _decimal(draw: random.Random) -> Decimal:
     return Decimal(draw.randrange(-(10**9) + 1, 10**9)).scaleb(-2)
 
 
-def _moment(draw: random.Random) -> dt.datetime:
-    return dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=draw.randrange(9998 * 365 * 86_400_000))
-
-
 def _nullable(of: Draw) -> Draw:
     return lambda draw: None if draw.random() < 0.2 else of(draw)
 
 
 NUMBER = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 FIXED = {"type": "fixed", "name": "F", "size": 3}
-#: Schemas of whole values, with what draws a value of each.
+#: Schemas of whole values, with what draws a value of each. All other types are as in fields: see `avro.test_values`.
 WHOLE: list[tuple[Any, Draw]] = [
-    ("boolean", lambda draw: draw.random() < 0.5),
-    ("int", _whole(32)),
     ("long", _whole(64)),
-    ("float", lambda draw: draw.choice((0.0, -0.5, 2.0**100, draw.randrange(1 << 20) / 64))),
-    ("double", lambda draw: draw.choice((0.0, -0.1, 1.7e308, draw.random()))),
     ("string", _text),
     ("bytes", _bytes),
     ({"type": "bytes"}, _bytes),
     ({"type": "bytes", "doc": "raw"}, _bytes),
     ({"type": "bytes", "logicalType": "nobody-knows"}, _bytes),
-    ({"type": "int", "logicalType": "date"}, lambda draw: dt.date.fromordinal(draw.randrange(1, 3_652_059))),
-    ({"type": "long", "logicalType": "timestamp-millis"}, _moment),
-    ({"type": "long", "logicalType": "timestamp-micros"}, _moment),
-    ({"type": "int", "logicalType": "time-millis"}, lambda draw: dt.time(draw.randrange(24), 1, 2, 3000)),
-    ({"type": "string", "logicalType": "uuid"}, lambda draw: str(uuid.UUID(int=draw.getrandbits(128)))),
     (FIXED, lambda draw: draw.randbytes(3)),
     (
         {"type": "fixed", "name": "D", "size": 6, "logicalType": "decimal", "precision": 9, "scale": 2},
@@ -120,9 +105,7 @@ def test_values_are_read_as_the_client_wrote_them(tree, draw, count):
     client, chance = Client(tree), random.Random(46)
     rows = [draw(chance) for _ in range(count // len(WHOLE) + 1)]
     values = [client.write(row, CONTEXT) for row in rows]
-    told = [uuid.UUID(row) if "uuid" in json.dumps(tree) else row for row in rows if row is not None]
-    ours = decoded(client.schema, values, client.schema).to_pylist()
-    assert [uuid.UUID(row) if isinstance(row, str) and "uuid" in json.dumps(tree) else row for row in ours] == told
+    assert decoded(client.schema, values, client.schema).to_pylist() == [row for row in rows if row is not None]
 
 
 @COUNTS
@@ -137,8 +120,7 @@ def test_values_are_written_as_the_client_reads_them(tree, draw, count):
     assert written.bad == {}
     # fastavro writes some decimals with one byte more than they need
     assert written.values.to_pylist() == theirs or "decimal" in client.schema.text
-    read = [client.read(value, CONTEXT) for value in written.values.to_pylist()]
-    assert [str(row) if isinstance(row, uuid.UUID) else row for row in read] == rows
+    assert [client.read(value, CONTEXT) for value in written.values.to_pylist()] == rows
 
 
 @pytest.mark.parametrize(

@@ -162,26 +162,17 @@ WITH_NINE = {**SCHEMAS, 9: SCHEMAS[2]}
 NINE = pa.array([VALUES[5]], pa.binary())
 
 
-def test_what_was_unknown_once_stays_so_while_a_range_is_read():
-    """Its rows have to be the same when it is read again; the next range asks again."""
+def test_what_was_unknown_once_stays_so_for_its_range():
+    """While it is read, and when it is read again by its note, whatever this process has seen since; the next range
+    asks again."""
     registry, ids = Known(), UnknownIds()
     reading = Reading(registry)
     assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not show schema id 9"}
     registry.schemas = WITH_NINE
-    assert reading.decode(NINE, unknown=ids).bad == {0: "the registry does not show schema id 9"}
-    assert ids.names == ("9",)
-    assert reading.decode(NINE).rows.to_pylist() == [{"id": 3}]
-
-
-def test_what_is_noted_as_unknown_is_not_asked_for():
-    """Whatever the registry would say by now, and whatever this process has seen since."""
-    registry = Known(WITH_NINE)
-    reading = Reading(registry)
-    for _ in range(2):
-        found = reading.decode(NINE, unknown=UnknownIds({"9"}))
-        assert found.bad == {0: "the registry does not show schema id 9"}
-        assert registry.asked.count(9) <= 1
-        reading.decode(NINE)
+    for again in (ids, UnknownIds(ids.names)):
+        assert reading.decode(NINE, unknown=again).bad == {0: "the registry does not show schema id 9"}
+        assert ids.names == ("9",) and registry.asked.count(9) <= 2
+        assert reading.decode(NINE).rows.to_pylist() == [{"id": 3}]
 
 
 def test_what_is_not_noted_as_unknown_was_known_and_has_to_be():

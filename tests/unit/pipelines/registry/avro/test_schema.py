@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from spark_eos.errors import SchemaError
-from spark_eos.pipelines.registry.avro import arrow_type, defaults, parse
+from spark_eos.pipelines.registry.avro import DatumEncoder, arrow_type, defaults, parse
 from spark_eos.pipelines.registry.avro.resolve import resolve
 from spark_eos.pipelines.registry.avro.schema import (
     MOST_LEVELS,
@@ -267,11 +267,14 @@ TYPES: list[tuple[object, pa.DataType]] = [
 
 @pytest.mark.parametrize(("tree", "type_"), TYPES)
 def test_each_schema_has_a_type_of_arrow_and_of_spark(tree, type_):
-    """With fields nullable where the schema has null; Spark makes the same type of Arrow of its own."""
+    """With fields nullable where the schema has null; Spark makes the same type of Arrow of its own, and such columns
+    can be written."""
     found = arrow_type(parsed(tree))
     assert found.equals(type_)
     spark = from_arrow_type(found)
-    assert from_arrow_type(to_arrow_type(spark, timezone="UTC")) == spark
+    again = to_arrow_type(spark, timezone="UTC")
+    assert from_arrow_type(again) == spark
+    DatumEncoder(parsed(tree), again)
 
 
 def test_a_short_default_of_many_values_is_refused(monkeypatch):
