@@ -16,20 +16,23 @@ from tests.support.judges.conditions import raises
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
+def given(options: dict[str, Any]) -> dict[str, str]:
+    """Dots in names are written as two underscores."""
+    return SERVERS | {key.replace("__", "."): str(value) for key, value in options.items()}
+
+
 def source(**options: Any) -> Any:
-    given = {key.replace("__", "."): str(value) for key, value in options.items()}
-    return stream_options({**SERVERS, "subscribe": "in", **given})
+    return stream_options({"subscribe": "in", **given(options)})
 
 
 def sink(**options: Any) -> Any:
-    given = {key.replace("__", "."): str(value) for key, value in options.items()}
-    return sink_options({**SERVERS, "checkpointLocation": "/c", **given})
+    return sink_options({"checkpointLocation": "/c", **given(options)})
 
 
-def conflict(call, *given: Any, **more: Any) -> str:
+def conflict(call, *ends: Any, **more: Any) -> str:
     """The option that an error names."""
     with raises("EOS_OPTION_CONFLICT") as caught:
-        call(*given, **more)
+        call(*ends, **more)
     return caught.value.parameters["option"]
 
 

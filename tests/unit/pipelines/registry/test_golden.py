@@ -17,9 +17,6 @@ from spark_eos.source.schema import ARROW_HEADERS
 from tests.support.judges.golden import CASES, FILE
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
-EACH = pytest.mark.parametrize(
-    "found", GOLDEN["values"], ids=lambda found: f"{found['by']}-{found['kind']}-{'id' if 'id' in found else 'guid'}"
-)
 
 
 class Known:
@@ -34,7 +31,9 @@ class Known:
         return self._schema
 
 
-@EACH
+@pytest.mark.parametrize(
+    "found", GOLDEN["values"], ids=lambda found: f"{found['by']}-{found['kind']}-{'id' if 'id' in found else 'guid'}"
+)
 def test_values_are_read_as_the_rows_that_were_written(found):
     """Bytes that were made once, with a tombstone behind them."""
     case = CASES[found["kind"]]

@@ -98,8 +98,8 @@ def test_a_short_text_of_a_huge_type_is_refused(kind):
 @pytest.mark.parametrize("kind", ["PROTOBUF", "JSON"])
 def test_a_type_of_too_many_levels_is_refused(kind):
     """They can be sent in no message of Arrow's."""
-    text = lattice(kind, 70).replace("M{n + 1} b = 2; ", "")
-    text = re.sub(r" M\d+ b = 2;", "", text) if kind == "PROTOBUF" else re.sub(r', "b": {[^}]*}', "", text)
+    second = r" M\d+ b = 2;" if kind == "PROTOBUF" else r', "b": {[^}]*}'
+    text = re.sub(second, "", lattice(kind, 70))
     with pytest.raises(EosError, match="has more than 60 levels of types within one another"):
         reader_of(Schema(kind, text))
 

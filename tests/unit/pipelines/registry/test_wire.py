@@ -33,15 +33,10 @@ def keys_of(found: wire.Split) -> list[WriterKey | None]:
     return [None if number < 0 else found.keys[number] for number in found.writer.tolist()]
 
 
-def prefixed(id_: int, message: list[int], value: bytes, kind: str) -> bytes:
-    """As Confluent's serializers write it."""
-    return SchemaId(kind, id_, None, message or None).id_to_bytes() + value
-
-
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), indexes, st.binary(max_size=8)), max_size=20), st.integers(0, 3))
 def test_ids_and_indexes_are_those_that_confluent_wrote(rows, skipped):
     """Protobuf: ids of all 32 bits, nested messages, values of no bytes; also in a slice of a column."""
-    values = [prefixed(*row, "PROTOBUF") for row in rows]
+    values = [SchemaId("PROTOBUF", id_, None, message).id_to_bytes() + value for id_, message, value in rows]
     for type_ in (pa.binary(), pa.large_binary()):
         found = split(pa.array(values, type_).slice(skipped), messages=True)
         expected = [(WriterKey(id_, "", tuple(message)), value) for id_, message, value in rows][skipped:]

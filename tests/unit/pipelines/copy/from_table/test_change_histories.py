@@ -4,7 +4,6 @@ again."""
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +20,10 @@ def _change(row: Row) -> Change:
     return row["_commit_version"], row["_change_type"], row["key"], row["value"]
 
 
-def play(folder: Path, seed: int) -> None:
-    """A history, during which a query is started again and again."""
-    table = ChangedTable(folder / "table", seed, ["p"] if seed % 2 else [])
+@pytest.mark.parametrize("seed", range(8))
+def test_changes_are_those_that_another_reader_finds(tmp_path, seed) -> None:
+    """Each once, by whole versions, and the same ones in each replay, though the query is started again and again."""
+    table = ChangedTable(tmp_path / "table", seed, ["p"] if seed % 2 else [])
     chance = table.chance
     table.change(chance.randint(0, 6))
     at_first = table.version
@@ -53,9 +53,3 @@ def play(folder: Path, seed: int) -> None:
         assert len(tasks) <= 1 or len({_change(row)[:2] for rows in tasks for row in rows}) == 1
     if begins in (None, 0):
         assert state_after(changes) == table.state, seed
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_changes_are_those_that_another_reader_finds(tmp_path, seed) -> None:
-    """Each once, by whole versions, and the same ones in each replay."""
-    play(tmp_path, seed)

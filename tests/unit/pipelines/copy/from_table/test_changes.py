@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,28 +14,28 @@ from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
 from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS
+from spark_eos.pipelines.tables.delta.versions import CHANGED
 from spark_eos.pipelines.tables.reading import RowSlice
 from spark_eos.source.schema import ARROW_HEADERS
 from tests.support.judges.conditions import raises
 
-#: Of each file, the kinds of its rows; None for a file of deletes or inserts.
-Files = dict[TableFile, list[str | None] | int]
+#: Of each file, the kinds of its rows.
+Files = dict[TableFile, list[str]]
 
 
 def file_of(version: int, number: int, kind: str) -> TableFile:
     return TableFile(version, False, number, f"{version}.{number}", 1, "[]", kind)
 
 
-def pieces_of(file: TableFile, kinds: list[str | None] | int, size: int = 3) -> Iterator[RowSlice]:
+def pieces_of(file: TableFile, kinds: Sequence[str | None], size: int = 3) -> Iterator[RowSlice]:
     """A file whose rows say where they stand, in pieces of so many."""
-    count = kinds if isinstance(kinds, int) else len(kinds)
-    columns = {"place": [f"{file.path}.{row}" for row in range(count)]}
+    columns = {"place": [f"{file.path}.{row}" for row in range(len(kinds))]}
     schema = pa.schema({"place": pa.string()})
-    if not isinstance(kinds, int):
-        columns["_change_type"] = kinds
+    if file.kind == CHANGED:
+        columns["_change_type"] = [*kinds]
         schema = schema.append(pa.field("_change_type", pa.string()))
     rows = pa.RecordBatch.from_pydict(columns, schema=schema)
-    for first in range(0, count, size):
+    for first in range(0, len(kinds), size):
         yield RowSlice(rows.slice(first, size), first)
 
 
@@ -44,14 +44,17 @@ def pieces_in(files: Files, file: TableFile) -> Iterator[RowSlice]:
 
 
 def test_changes_come_by_version_and_kind_whether_they_are_held_or_read_again() -> None:
-    """Each once; the pieces are the same, so that a replay has the same digest."""
+    """Also those of files that were removed or added as a whole. Each once; the pieces are the same, so that a replay
+    has the same digest."""
     chance = random.Random(1)
     for _ in range(60):
         files: Files = {}
         for version in range(chance.randint(1, 3)):
+            of_files = chance.choice([[CHANGED], ["delete", "insert"]])
             for number in range(chance.randint(1, 3)):
-                kinds = chance.choices([*CHANGE_KINDS], k=chance.randint(0, 9))
-                files[file_of(version, number, "change")] = [*kinds]
+                kind = chance.choice(of_files)
+                kinds = CHANGE_KINDS if kind == CHANGED else [kind]
+                files[file_of(version, number, kind)] = chance.choices(kinds, k=chance.randint(0, 9))
         pieces = partial(pieces_in, files)
         found = [list(in_order(files, pieces, held_bytes=held)) for held in (0, 1 << 9, 1 << 30)]
         for one in found:
@@ -79,18 +82,6 @@ def test_files_are_read_once_where_their_rows_are_few() -> None:
     assert sum(part.rows.num_rows for part in in_order([file], pieces)) == 40 and len(reads) == 1
     list(in_order([file], pieces, held_bytes=100))
     assert len(reads) == 1 + 3
-
-
-def test_rows_of_removed_files_come_before_those_of_added_ones() -> None:
-    """Of the same version."""
-    files: Files = {file_of(1, 1, "insert"): 4, file_of(1, 0, "delete"): 2, file_of(2, 0, "delete"): 1}
-    found = list(in_order(files, partial(pieces_in, files)))
-    assert [(part.file.version, part.kind, part.rows.num_rows) for part in found] == [
-        (1, "delete", 2),
-        (1, "insert", 3),
-        (1, "insert", 1),
-        (2, "delete", 1),
-    ]
 
 
 @pytest.mark.parametrize("kind", [None, "upsert", "INSERT"])

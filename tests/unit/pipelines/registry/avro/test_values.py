@@ -8,7 +8,6 @@ import random
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,14 +17,6 @@ from tests.support.judges.avro import alike, any_blocks, datum, in_arrow, in_fas
 
 #: Arrays are gone through together from 32 rows on, and one by one below.
 MANY = 40
-
-
-def read_by_fastavro(tree: Any, data: bytes) -> Any:
-    """The value, which takes all bytes."""
-    file = io.BytesIO(data)
-    value = fastavro.schemaless_reader(file, fastavro.parse_schema(tree), None)
-    assert file.tell() == len(data)
-    return value
 
 
 def codec(tree: Any) -> tuple[Decoder, DatumEncoder]:
@@ -57,7 +48,8 @@ def test_values_come_out_as_they_went_in(column, seed):
     assert rows.pop() is None
     for value, row, one in zip(tagged, rows, data, strict=True):
         assert same(row, in_arrow(tree, value))
-        assert same(in_fastavro(tree, row), read_by_fastavro(tree, one))
+        taken, read, _ = seen_by_fastavro(tree, one)
+        assert taken and same(in_fastavro(tree, row), read)
 
 
 @settings(max_examples=150)
@@ -74,20 +66,6 @@ def test_rows_are_written_as_the_specification_has_it(column):
     assert found.values.to_pylist() == [*behind, None, *behind]
     part = encoder.encode(rows.slice(len(data) - 1, 3))
     assert part.values.to_pylist() == [data[-1], None, data[0]]
-
-
-@settings(max_examples=60)
-@given(columns(), st.integers(0, 99))
-def test_bytes_before_a_datum_are_left_out(column, seed):
-    """As many as ``begin`` has for each row."""
-    tree, tagged = column
-    chance = random.Random(seed)
-    data = [datum(tree, value) for value in tagged]
-    begins = [chance.randint(0, 9) for _ in data]
-    decoder, _ = codec(tree)
-    headed = pa.array([bytes(n) + one for n, one in zip(begins, data, strict=True)], pa.large_binary())
-    found = decoder.decode(headed, begin=np.array(begins))
-    assert found.bad == {} and alike(found.rows, decoder.decode(pa.array(data, pa.binary())).rows)
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
