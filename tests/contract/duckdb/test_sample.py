@@ -152,7 +152,8 @@ def test_a_result_that_is_no_row_of_the_sink_is_refused_with_the_place():
 
 
 def test_what_fails_loudly_is_left_to_the_tasks(caplog):
-    """The query may never read that record; whatever the function raises, and for whichever piece."""
+    """The query may never read that record; whatever the function raises, and for whichever piece: also an error of the
+    connector that is none of the transform, as that of a registry that does not answer."""
 
     def raising(batch: pa.RecordBatch) -> pa.RecordBatch:
         if b"47" in batch.column("value").to_pylist():
@@ -164,9 +165,14 @@ def test_what_fails_loudly_is_left_to_the_tasks(caplog):
             _ = batch.column("value").to_pylist()[19]
         return values(batch)
 
+    def asking(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            raise EosError("EOS_REGISTRY_UNREACHABLE", "it is down", hint="-")
+        return values(batch)
+
     caplog.set_level("INFO")
-    tried(raising)
-    tried(indexing)
+    for function in (raising, indexing, asking):
+        tried(function)
     assert "ValueError" in caplog.text and "IndexError" in caplog.text and "secret" not in caplog.text
 
 
@@ -215,17 +221,6 @@ def test_the_first_piece_that_differs_is_found_wherever_it_is(count, sizes, at, 
         first for first, size in zip(firsts, cuts, strict=True) if size == wrong_size and first <= at < first + size
     ]
     assert differing(apply, batch, whole, cuts) == (expected[0] if expected else None)
-
-
-def test_an_error_of_the_connector_that_is_none_of_the_transform_is_left_to_the_query():
-    """As that of a registry that does not answer."""
-
-    def asks(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if batch.num_rows:
-            raise EosError("EOS_REGISTRY_UNREACHABLE", "it is down", hint="-")
-        return values(batch)
-
-    tried(asks)
 
 
 def hostile(does: Callable[[], object], *offsets: int) -> Function:

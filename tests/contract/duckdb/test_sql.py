@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import RowError, SchemaError
+from spark_eos.pipelines.copy import sql
 from spark_eos.pipelines.copy.sql import SqlTransform, check_sql
 from spark_eos.pipelines.copy.testing import check_transform
 from spark_eos.pipelines.copy.transforming import checked
@@ -316,7 +317,6 @@ def test_a_record_is_rejected_by_every_class_of_errors_that_a_value_may_cause(ex
 
 def test_what_is_no_fault_of_a_record_rejects_none(monkeypatch):
     """Such as an error of the system."""
-    from spark_eos.pipelines.copy import sql
 
     def fail(query: str, batch: pa.RecordBatch) -> pa.Table:
         raise duckdb.IOException("no disk")
@@ -348,8 +348,6 @@ BRACKETS = b"[" * 100_000 + b"]" * 100_000
 )
 def test_a_record_that_overflows_the_stack_or_takes_too_long_is_rejected(query, why, monkeypatch):
     """In a process of its own, and no other record with it."""
-    from spark_eos.pipelines.copy import sql
-
     monkeypatch.setattr(sql, "_CPU_S", 1.0)
     sql._confined.cache_clear()
     rows, failed = SqlTransform(query).rejecting(records(*({"value": each} for each in (b"[1]", BRACKETS, b"[2]"))))
@@ -415,7 +413,5 @@ def test_a_transform_travels_as_its_text():
 )
 def test_the_connection_itself_is_locked(escape: Callable[[duckdb.DuckDBPyConnection], object]):
     """A second fence behind the judgement of the plan."""
-    from spark_eos.pipelines.copy import sql
-
     with pytest.raises(duckdb.Error):
         escape(sql._Bound("SELECT key FROM input", SCHEMA).connection)
