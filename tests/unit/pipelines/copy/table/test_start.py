@@ -17,7 +17,6 @@ from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.pipelines.copy.table.options import table_options
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.start import check, planned
-from spark_eos.pipelines.copy.transforming import Chunk
 from spark_eos.pipelines.copy.values import SchemaTransform
 from spark_eos.pipelines.registry.decoding import Decoding
 from spark_eos.pipelines.registry.schemas import Registered, Schema
@@ -36,12 +35,10 @@ def kind(request, tmp_path) -> TableKind:
 
 
 @pytest.fixture(autouse=True)
-def topic(monkeypatch) -> list[Chunk]:
-    """The sample that the topics have: none, unless a test puts some there."""
-    found: list[Chunk] = []
-    monkeypatch.setattr(sample, "sample", lambda *_: iter(found))
+def topic(monkeypatch) -> None:
+    """Has no records."""
+    monkeypatch.setattr(sample, "sample", lambda *_: iter([]))
     monkeypatch.setattr(topics, "cluster_id", lambda client: "c")
-    return found
 
 
 def plan(kind: TableKind, transform: Function | str | None, schema: str = "evolve", **reads: str) -> TablePlan:
@@ -109,21 +106,6 @@ def test_headers_are_added_where_records_are_copied_as_they_are(kind) -> None:
     assert columns(kind)["headers"].equals(pa.list_(pa.field("element", ARROW_HEADERS.type.value_type)))
     assert found.table.layout.schema.names == [*COLUMNS.names, "headers"]
     assert refused(kind, None).entry == "EOS_TABLE_DIFFERS"  # nobody would write them
-
-
-@pytest.mark.parametrize("kind", ["delta"], indirect=True)
-def test_a_new_column_without_a_type_gets_that_of_the_sample(kind, topic) -> None:
-    """As of lists of Python's; without a record it is refused."""
-
-    def of_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({"n": [int(value) for value in batch.column("value").to_pylist()]})
-
-    create(kind)
-    assert refused(kind, of_lists).entry == "EOS_TABLE_COLUMNS.unsupported"
-    rows = [{"topic": "t", "partition": 0, "offset": 7, "value": b"1"}]
-    topic.append(Chunk(pa.RecordBatch.from_pylist(rows, schema=COLUMNS), 7))
-    plan(kind, of_lists)
-    assert columns(kind)["n"] == pa.int64()
 
 
 @pytest.mark.parametrize("line", [COPIED, '{"#copy": {}, "t": {"0"'])
