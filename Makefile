@@ -116,7 +116,7 @@ simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the
 	@$(BIN)/python -m tests.simulation.source --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0) --state $(VENV)/simulated-source.json
 	@$(BIN)/python -m tests.simulation.figures $(VENV)/simulated.json $(VENV)/simulated-source.json
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
-		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
+		$(PYTEST) -s -o faulthandler_timeout=0 $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
 
 release: $(STAMP) ## build sdist and wheel twice, compare and check them, list and audit dependencies; publish nothing; ARGS=--without-audit
 	@$(BIN)/python -m release $(ARGS)

@@ -143,6 +143,11 @@ def read(state: Path) -> Progress | None:
 
 def _save(progress: Progress, state: Path | None) -> None:
     if state is not None:
-        beside = state.with_name(state.name + ".new")
-        beside.write_text(json.dumps(asdict(progress)))
-        beside.replace(state)
+        replace_text(state, json.dumps(asdict(progress)))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write the whole of a file, which is never seen in part, whenever the writer is killed."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    beside.replace(path)

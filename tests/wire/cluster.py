@@ -26,6 +26,7 @@ from .world import World
 
 _SERVICE_S = 0.0005
 _API_VERSIONS = 18
+_INIT_PRODUCER_ID = 22
 _AWAY_S = 40.0
 _LARGEST = 1 << 27
 #: Where a request has its topics.
@@ -259,7 +260,12 @@ class Connection:
         self._reply(asked)
 
     def _late(self, asked: Asked, fault: Fault) -> None:
-        self._world.at(fault.amount, self._reply, asked)
+        self._world.at(fault.amount, self._reply_late, asked)
+
+    def _reply_late(self, asked: Asked) -> None:
+        if asked.api == _INIT_PRODUCER_ID and self not in self._broker.connections:
+            self._broker.cluster.transactions.note_late_init(asked.body.transactional_id)
+        self._reply(asked)
 
     def _answer_late(self, asked: Asked, fault: Fault) -> None:
         self._reply(asked, later_s=fault.amount)

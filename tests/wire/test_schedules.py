@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.campaign import files, fingerprint, loaded
+from tests.simulation.campaign import files, fingerprint, loaded, replace_text
 
 from .faults import Schedule, draw
 from .play import PLAYS, broken, play, shrink, staged
@@ -74,7 +74,7 @@ def _seeds(name: str) -> Iterator[int]:
     first = int(seed) if of == [code] and int(seed) < last else FIRST_SEED
     for seed in range(first, last):
         if noted is not None:
-            noted.write_text(f"{seed} {code}")
+            replace_text(noted, f"{seed} {code}")
         yield seed
     if noted is not None:
         noted.unlink()

@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.protocol.names import ledger_name
 
-from .faults import Schedule, Turn
+from .faults import Fault, Kind, Schedule, Turn
 from .play import PLAYS, Stage, staged
 from .query import QUERY, Progress, start
 from .two_phase import REFUSAL, TwoPhase
@@ -62,3 +62,11 @@ def test_a_driver_that_sleeps_goes_on(nth: int) -> None:
     stage = played(Schedule(1, turns=((nth, Turn.STALLS, 400.0),), two_phase=TwoPhase()))
     assert stage.stops == []
     assert {name for name, _ in stage.cluster.transactions.timed_out} <= {ledger_name("tx", QUERY)}
+
+
+def test_a_repeated_request_for_a_producer_may_come_after_its_repetition() -> None:
+    """It aborts what never expires, as the coordinator cannot tell. That is said, and a start writes it once more."""
+    late, holds = Fault(22, 5, Kind.LATE, 9.0), Fault(1, 4, Kind.SILENT)
+    stage = played(Schedule(1, (late, holds), two_phase=TwoPhase()))
+    assert [stop.condition for stop in stage.stops] == ["EOS_TRANSACTION_LOST"]
+    assert stage.cluster.transactions.fenced_late == {"tx-q-1-0-1"}

@@ -47,7 +47,14 @@ class Transactions:
         self.entries: dict[str, Entry] = {}
         self.offsets: dict[str, dict[Place, int]] = {}
         self.timed_out: set[tuple[str, int]] = set()  # id and epoch
+        self.fenced_late: set[str] = set()  # by a client's own InitProducerId, which it had long given up and repeated
         self._next_id = 1000
+
+    def note_late_init(self, name: str) -> None:
+        """The next InitProducerId of this id comes from a client that has gone."""
+        entry = self.entries.get(name)
+        if entry is not None and entry.state == ONGOING:
+            self.fenced_late.add(name)
 
     def init(self, name: str, timeout_ms: int) -> tuple[int, int, int]:
         """Error code, producer id and epoch."""

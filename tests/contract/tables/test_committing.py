@@ -217,7 +217,7 @@ def test_files_that_were_removed_stop_the_query(kind, target, meanwhile, point, 
         path.unlink()
     else:
         meanwhile(point, path.unlink)
-    with raises(entry, match=removed.path) as error:
+    with raises(entry, removed.path) as error:
         target.commit(FIRST, files, 8)
     assert error.value.restart_helps == (point is None)
     assert kind.place().remembered(QUERY).last == (None if point is None else 0)

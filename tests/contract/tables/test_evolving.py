@@ -157,7 +157,7 @@ def test_columns_that_a_table_cannot_have_are_refused_by_name(kind, given, entry
     """Before anything is changed."""
     kind.target()
     before = commits(kind)
-    with raises(entry, match=f"(name|column) {next(iter(given))}"):
+    with raises(entry, next(iter(given))):
         evolving(kind, pa.schema([*SCHEMA, *given.items()]))
     assert commits(kind) == before
 

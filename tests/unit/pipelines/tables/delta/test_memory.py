@@ -93,7 +93,7 @@ def test_whether_a_micro_batch_is_there(last, digest, expected) -> None:
 )
 def test_numbers_have_no_gaps(last, condition) -> None:
     """A later micro-batch is an old checkpoint; a missing one is another table, or one that has lost a commit."""
-    with raises(condition, match="table /t"):
+    with raises(condition, "table /t"):
         presence_of("/t", Remembered(last, None, None), BATCH)
 
 
