@@ -21,12 +21,11 @@ from .faults import Fault, Kind, Schedule
 from .partition import Partition
 from .sockets import Line, Socket
 from .transactions import Place, Transactions
-from .two_phase import Offer
+from .two_phase import INIT, Offer
 from .world import World
 
 _SERVICE_S = 0.0005
 _API_VERSIONS = 18
-_INIT_PRODUCER_ID = 22
 _AWAY_S = 40.0
 _LARGEST = 1 << 27
 #: Where a request has its topics.
@@ -263,7 +262,7 @@ class Connection:
         self._world.at(fault.amount, self._reply_late, asked)
 
     def _reply_late(self, asked: Asked) -> None:
-        if asked.api == _INIT_PRODUCER_ID and self not in self._broker.connections:
+        if asked.api == INIT and self not in self._broker.connections:
             self._broker.cluster.transactions.note_late_init(asked.body.transactional_id)
         self._reply(asked)
 

@@ -150,9 +150,10 @@ def _judge_stops(cluster: Cluster, progress: Progress) -> None:
             raise Violation(f"two-phase commit was refused for no good reason: {stop}")
         if stop.condition == "EOS_TWO_PHASE_EXPIRES":
             raise Violation(f"transactions were begun that expire: {stop}")
-        lost = set(stop.parameters["lost_ids"].split(", ")) if stop.condition == "EOS_TRANSACTION_LOST" else set()
-        if progress.never_expires and not lost <= cluster.transactions.fenced_late:
-            raise Violation(f"what never expires was lost: {stop}")
+        if stop.condition == "EOS_TRANSACTION_LOST" and progress.never_expires:
+            lost = set(stop.parameters["lost_ids"].split(", "))
+            if not lost <= cluster.transactions.fenced_late:
+                raise Violation(f"what never expires was lost: {stop}")
 
 
 def judge_rows(partition: int, found: list[bytes], batches: int) -> None:

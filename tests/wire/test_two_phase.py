@@ -11,9 +11,10 @@ from spark_eos.protocol.names import ledger_name
 from .faults import Fault, Kind, Schedule, Turn
 from .play import PLAYS, Stage, staged
 from .query import QUERY, Progress, start
-from .two_phase import REFUSAL, TwoPhase
+from .two_phase import INIT, REFUSAL, TwoPhase
 
 BOTH = frozenset({1, 2})
+FETCH = 1
 #: As many points as a run comes through that writes three micro-batches, or some more.
 POINTS = 45
 
@@ -66,7 +67,7 @@ def test_a_driver_that_sleeps_goes_on(nth: int) -> None:
 
 def test_a_repeated_request_for_a_producer_may_come_after_its_repetition() -> None:
     """It aborts what never expires, as the coordinator cannot tell. That is said, and a start writes it once more."""
-    late, holds = Fault(22, 5, Kind.LATE, 9.0), Fault(1, 4, Kind.SILENT)
+    late, holds = Fault(INIT, 5, Kind.LATE, 9.0), Fault(FETCH, 4, Kind.SILENT)
     stage = played(Schedule(1, (late, holds), two_phase=TwoPhase()))
     assert [stop.condition for stop in stage.stops] == ["EOS_TRANSACTION_LOST"]
     assert stage.cluster.transactions.fenced_late == {"tx-q-1-0-1"}
