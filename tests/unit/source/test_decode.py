@@ -148,18 +148,7 @@ def test_a_timestamp_that_spark_cannot_hold(time):
 
 def test_a_key_of_a_header_that_is_not_utf_8():
     """It is read with a sign for each byte that is wrong."""
-    data = encode(
-        Batch(
-            (
-                Record(
-                    0,
-                    headers=(("a", b"1"), ("ü", b"")),
-                ),
-            ),
-            0,
-            0,
-        )
-    )
+    data = encode(Batch((Record(0, headers=(("a", b"1"), ("ü", b""))),), 0, 0))
     (row,) = rows(seal(data.replace("ü".encode(), b"\xff\xfe")), with_headers=True)
     assert [header["key"] for header in row["headers"]] == ["a", "��"]
 

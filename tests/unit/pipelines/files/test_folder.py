@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -252,8 +253,9 @@ def test_a_link_to_a_folder_above_is_an_error(to: str, tmp_path: Path):
     for name in ("one", "two"):  # the number of ways doubles with each step
         (folder / "below" / name).symlink_to(to)
     for look in (Folder(str(folder)).files, Folder(str(folder)).names):
-        with raises("EOS_FILE_UNREADABLE.loop", " cannot be read: ", " link"):
+        with raises("EOS_FILE_UNREADABLE.loop") as raised:
             look()
+        assert re.search(r"/(one|two)\S* cannot be read: .* link", str(raised.value))
 
 
 @pytest.mark.parametrize("marker", [None, ".done"])
