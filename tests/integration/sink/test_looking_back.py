@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 
 import spark_eos
 from spark_eos.errors import EosError
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.ledger.lookup import RecordLookup
 from tests.support.queries.sink_queries import ended_by
@@ -68,11 +67,11 @@ def meanwhile(spark, view, tmp_path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def abort(cluster) -> Callable[[str], None]:
+def abort(cluster, kafka) -> Callable[[str], None]:
     """Aborts partition 1 of what is open in a topic."""
 
     def act(topic: str) -> None:
-        data = RecordLookup(broker_client(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})))
+        data = RecordLookup(broker_client(kafka))
         (start,) = data.partition(topic, 1).open.values()
         place = ["--topic", topic, "--partition", "1", "--start-offset", str(start)]
         cluster.java_tool(TRANSACTIONS, "--bootstrap-server", cluster.bootstrap_servers, "abort", *place)

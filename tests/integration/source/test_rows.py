@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.source import raw
 from spark_eos.source.fetching import Fetching
@@ -30,7 +29,7 @@ def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, 
     assert time.monotonic() - began < TIMEOUT
 
 
-def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin, cluster):
+def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin, kafka):
     """Offsets that compaction took are simply not there; a range may begin and end among them."""
     name = topic(
         1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100"
@@ -56,5 +55,4 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
         own = [row for b in read_raw(Fetching(broker_client(kafka)), range_) for row in b.to_pylist()]
         return own == by_consumer(kafka, range_).to_pylist() != []
 
-    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
     wait_for(same_as_by_a_consumer, "the same rows in both ways")  # the broker may compact between the two
