@@ -50,10 +50,16 @@ def files(tmp_path) -> Files:
     return Files(tmp_path)
 
 
-@pytest.mark.parametrize("group_rows", [1, 7, 10, 95, 200])
-def test_pieces_are_cut_by_the_file_alone(files, monkeypatch, group_rows) -> None:
-    """All rows, in order, at most ten in a piece, and none of two row groups."""
+@pytest.fixture
+def small_pieces(monkeypatch) -> None:
+    """At most ten rows, and 10 kB."""
     monkeypatch.setattr(reading, "PIECE_ROWS", 10)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 10_000)
+
+
+@pytest.mark.parametrize("group_rows", [1, 7, 10, 95, 200])
+def test_pieces_are_cut_by_the_file_alone(files, small_pieces, group_rows) -> None:
+    """All rows, in order, at most ten in a piece, and none of two row groups."""
     files.write(pa.table({"n": range(95)}), row_group_size=group_rows)
     found = files.pieces(pa.schema({"n": pa.int64()}))
     ends = sorted({*range(0, 95, group_rows), 95})
@@ -66,13 +72,12 @@ def test_pieces_are_cut_by_the_file_alone(files, monkeypatch, group_rows) -> Non
     ("values", "cuts"),
     [
         ([b""] * 50 + [bytes([n]) * 4000 for n in range(9)], [*range(0, 59, 2)]),
-        ([b"x" * 1000] * 95, [*range(0, 50, 9), *range(50, 95, 9)]),
+        ([b"x" * 3000] * 95, [row for tenth in range(0, 95, 10) for row in range(tenth, min(tenth + 10, 95), 3)]),
     ],
     ids=["values that differ", "equal values, which the file has once"],
 )
-def test_pieces_of_wide_rows_have_few(files, monkeypatch, values, cuts) -> None:
-    """By the average of the row group whose rows are the widest, and by that of the rows themselves."""
-    monkeypatch.setattr(reading, "PIECE_BYTES", 10_000)
+def test_pieces_of_wide_rows_have_few(files, small_pieces, values, cuts) -> None:
+    """By the average of the row group whose rows are the widest, and by that of the rows that are read together."""
     files.write(pa.table({"v": values}), row_group_size=50)
     found = files.pieces(pa.schema({"v": pa.binary()}))
     assert [piece.first for piece in found] == cuts

@@ -48,17 +48,29 @@ SOURCE = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": 
 COLUMNS = arrow_schema(include_headers=False)
 
 
+class Broker:
+    """Has each record of every range that is asked for: those ``without_values``, or what stands in their place."""
+
+    def __init__(self) -> None:
+        self.records: Callable[[OffsetRange], pa.RecordBatch] = without_values
+
+    def read(self, _: object, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+        yield self.records(range_)
+
+
 @pytest.fixture(autouse=True)
-def broker(monkeypatch) -> None:
-    """Has each record of every range that is asked for."""
-    monkeypatch.setattr(task.ReadableRanges, "parts", lambda self, ranges: iter(ranges))
-    monkeypatch.setattr(readable, "read_range", lambda fetching, range_: iter([rows(range_)]))
+def broker(monkeypatch) -> Broker:
+    """What tasks read from."""
+    broker = Broker()
+    monkeypatch.setattr(readable.ReadableRanges, "parts", lambda self, ranges: iter(ranges))
+    monkeypatch.setattr(readable, "read_range", broker.read)
+    return broker
 
 
-def rows(range_: OffsetRange) -> pa.RecordBatch:
+def without_values(range_: OffsetRange) -> pa.RecordBatch:
     one = {"key": b"k", "value": None, "topic": range_.topic, "partition": range_.partition, "timestamp": 0}
-    found = [one | {"offset": offset, "timestampType": 0} for offset in range(range_.start, range_.end)]
-    return pa.RecordBatch.from_pylist(found, COLUMNS)
+    rows = [one | {"offset": offset, "timestampType": 0} for offset in range(range_.start, range_.end)]
+    return pa.RecordBatch.from_pylist(rows, COLUMNS)
 
 
 @pytest.fixture(params=KINDS)
@@ -139,13 +151,13 @@ def test_attempts_that_are_not_committed_are_seen_by_nobody(plan, table) -> None
     assert len(written_by(table)) == 4
 
 
-def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, table, tmp_path, monkeypatch) -> None:
+def test_a_micro_batch_that_the_table_had_at_the_start_is_not_read(plan, table, tmp_path, broker) -> None:
     """Its tasks write nothing; the commit compares its offsets."""
     writer = TableStreamWriter(plan)
     writer.commit(run(plan, 0, []), 0)
     writer.commit(run(plan, 1, *FIRST), 1)
     again = planned(table, tmp_path, last=1)
-    monkeypatch.setattr(readable, "read_range", lambda fetching, range_: pytest.fail("it was read"))
+    broker.records = lambda range_: pytest.fail("it was read")
     messages = run(again, 1, FIRST[0] + FIRST[1])
     assert [(message.files, message.skipped) for message in messages] == [((), True)]
     TableStreamWriter(again).commit(messages, 1)
@@ -251,37 +263,37 @@ SCHEMA = pa.schema({"p": pa.string(), "v": pa.int64()})
 
 def written_by_one(
     folder: Path,
-    patch: pytest.MonkeyPatch,
+    broker: Broker,
     ranges: Iterable[OffsetRange],
     layout: FileLayout,
     column: Callable[[OffsetRange, int], object],
 ) -> task.TableMessage:
     """By a task with these ranges. ``column``: the value of ``p`` of the record at an offset."""
 
-    def read_range(_: object, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+    def records(range_: OffsetRange) -> pa.RecordBatch:
         offsets = list(range(range_.start, range_.end))
         values = pa.array([column(range_, at) for at in offsets], layout.schema.field("p").type)
         places = {"topic": ["t"] * len(offsets), "partition": [range_.partition] * len(offsets), "offset": offsets}
-        yield pa.RecordBatch.from_pydict({"p": values, "v": offsets, **places})
+        return pa.RecordBatch.from_pydict({"p": values, "v": offsets, **places})
 
-    patch.setattr(task.ReadableRanges, "records", read_range)
+    broker.records = records
     store = open_store(str(folder), HadoopSettings({}))
     table: Any = SimpleNamespace(store=lambda: store, layout=layout)
     spark = TaskRangeReader().read(RangesOfTask(tuple(ranges), 1))
     return task.write_files(TablePlan(SOURCE, "c", table), Identity("q", "r", 0, 0, 0), spark)
 
 
-def test_ranges_that_share_a_task_have_as_many_partitions_of_the_table_as_apart(tmp_path, monkeypatch):
+def test_ranges_that_share_a_task_have_as_many_partitions_of_the_table_as_apart(tmp_path, broker):
     """How many share one depends on the cores. One range may not have more."""
     layout = FileLayout(SCHEMA, ("p",), most_partitions=3)
 
     def each(range_: OffsetRange, at: int) -> str:
         return f"{range_.partition}-{at}"
 
-    shared = written_by_one(tmp_path, monkeypatch, [OffsetRange("t", p, 0, 3) for p in range(4)], layout, each)
+    shared = written_by_one(tmp_path, broker, [OffsetRange("t", p, 0, 3) for p in range(4)], layout, each)
     assert (shared.rows, len(shared.files)) == (12, 12)
     with pytest.raises(EosError, match="more than 3 partitions"):
-        written_by_one(tmp_path, monkeypatch, [OffsetRange("t", 0, 0, 4)], layout, each)
+        written_by_one(tmp_path, broker, [OffsetRange("t", 0, 0, 4)], layout, each)
 
 
 TIMES = pa.schema({"p": pa.timestamp("us", "UTC"), "v": pa.int64()})
@@ -296,11 +308,11 @@ NUMBERS = pa.schema({"p": pa.int32(), "v": pa.int64()})
         (FileLayout(SCHEMA, ("p",)), NULL, "take it for null"),
     ],
 )
-def test_a_record_that_cannot_be_in_a_table_or_a_partition_is_named(tmp_path, monkeypatch, layout, worst, says):
+def test_a_record_that_cannot_be_in_a_table_or_a_partition_is_named(tmp_path, broker, layout, worst, says):
     """By its offset, also where records are written as they are."""
     good = "a" if layout.schema is SCHEMA else 5
     with pytest.raises(EosError, match=r"offset 7 of t-3: the table cannot hold its row: column p: ") as error:
         ranges = [OffsetRange("t", 3, 0, 20)]
-        written_by_one(tmp_path, monkeypatch, ranges, layout, lambda _, at: worst if at in (7, 11) else good)
+        written_by_one(tmp_path, broker, ranges, layout, lambda _, at: worst if at in (7, 11) else good)
     assert error.value.condition == "EOS_RECORD_REJECTED" and says in error.value.message
     assert not list(tmp_path.rglob("*.parquet"))
