@@ -29,6 +29,7 @@ from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.session import session_for
 from spark_eos.sink.task import Task
+from tests.support.judges.conditions import raises
 from tests.support.judges.kafka_view import Row
 from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after, written
 
@@ -197,18 +198,16 @@ def test_a_driver_that_dies_while_it_commits_loses_and_doubles_nothing(query, po
     assert query.rows() == query.expected(("a", 4), ("b", 1))
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-@pytest.mark.parametrize("tasks", [1, 2, 4])
-def test_what_was_lost_is_written_again_by_any_deal_of_files(query, lost, tasks) -> None:
-    """So many of the two decided transactions were aborted: their files are found by the decision and the log."""
+def test_what_was_lost_is_written_again_by_any_deal_of_files(query) -> None:
+    """Both decided transactions were aborted: their files are found by the decision and the log."""
     query.append("0")
     query.start().next()
     query.append("a", 4)
     run = query.start()
     with pytest.raises(Death):
         run.next(die_at="commit.decided")
-    run.lose(lost)
-    query.tasks = tasks
+    run.lose(2)
+    query.tasks = 3
     query.start().last()
     assert query.rows() == query.expected(("0", 1), ("a", 4))
 
@@ -233,9 +232,8 @@ def test_a_replay_of_other_files_is_refused(query) -> None:
     query.start().next()
     query.append("b")
     query.logged.pop()
-    with pytest.raises(EosError) as error:
+    with raises("EOS_REPLAY_DIVERGED"):
         query.start().next()
-    assert error.value.condition == "EOS_REPLAY_DIVERGED"
     assert query.rows() == query.expected(("a", 2))
 
 

@@ -39,7 +39,8 @@ class Query:
 
     def start(self) -> FileStreamReader:
         """Also anew: the last micro-batch is run again, and reads the same."""
-        reader = FileStreamReader(plan_of(self.path, self.transform, **self.options))
+        self._plan = plan_of(self.path, self.transform, **self.options)
+        reader = FileStreamReader(self._plan)
         if self.logged:
             assert self._read(reader, len(self.logged) - 1) == self.tasks[-1]
         return reader
@@ -56,7 +57,7 @@ class Query:
 
     def _read(self, reader: FileStreamReader, batch: int) -> list[list[Row]]:
         start = json.loads(self.logged[batch - 1]) if batch else reader.initialOffset()
-        plan, in_task = reader._plan, pickle.loads(pickle.dumps(reader))
+        plan, in_task = self._plan, pickle.loads(pickle.dumps(reader))
         found = []
         for partition in reader.partitions(start, json.loads(self.logged[batch])):
             files = RangesOfTask.parse(in_task.read(partition)).ranges

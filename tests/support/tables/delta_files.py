@@ -7,16 +7,19 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.pipelines.tables.delta.table import Location
+from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from tests.support.runs.page_programs import run_program
 
@@ -76,6 +79,27 @@ def files_in(folder: Path | str) -> dict[str, bytes]:
     """The files below a folder."""
     root = Path(folder)
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def _as_it_is(handle: DeltaTable) -> DeltaTable:
+    return handle
+
+
+@dataclass(frozen=True)
+class WatchedLocation(Location):
+    """``watch``: is given the table each time that it was opened, and returns what is used instead."""
+
+    watch: Callable[[DeltaTable], DeltaTable] = _as_it_is
+
+    def open(self, version: int | None = None) -> DeltaTable:
+        return self.watch(super().open(version))
+
+
+def watched(target: DeltaTarget, watch: Callable[[DeltaTable], DeltaTable]) -> DeltaTarget:
+    """The table, each handle of which `WatchedLocation` watches."""
+    here = target.table.location
+    location = WatchedLocation(here.path, here.uri, here.options, here.settings, watch)
+    return replace(target, table=replace(target.table, location=location))
 
 
 def looked_after(location: Location) -> None:

@@ -22,11 +22,10 @@ from spark_eos.pipelines.copy.ranges import (
     to_bytes,
 )
 from spark_eos.pipelines.registry.unknown_ids import MOST_NOTED
-from spark_eos.protocol.commit import _next_decision
 from spark_eos.protocol.extra import kinds_differ
 from spark_eos.protocol.head import Decision, Digest, Extra, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
+from spark_eos.protocol.task import Assignment, TaskReport, Work, assign
 from tests.support.judges.conditions import raises
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))
@@ -45,6 +44,10 @@ def written(partition: int, *ranges: OffsetRange, verdict: Verdict | None = None
 def decision(*tasks: Written, rest: tuple[OffsetRange, ...] = ()) -> Decision:
     sums = 2 * len(tasks), 3 * len(tasks)
     return Decision(7, 0, 3, *sums, None, tasks, digest_by=Digest.CHUNKS, extra=RANGES.extra(to_bytes(given(*rest))))
+
+
+def decided_of(reports: list[TaskReport]) -> Decision:
+    return decision(*(report.written for report in reports if report.written is not None))
 
 
 def head(last: Decision | None) -> Head:
@@ -109,13 +112,13 @@ def test_more_runs_of_unknown_ids_than_a_decision_can_note_stop_the_query():
         report = TaskReport(Work.WRITE, partition, 2, 3, written(partition), digest_by=Digest.CHUNKS)
         return reported(report, given(A0), (A0,), {A0: texts})
 
-    batch = MicroBatch("r", 0, (noting(0, *ids), noting(1, *ids)), kind=RANGES)
-    decided = _next_decision(None, batch, head(None), None)
+    reports = [noting(0, *ids), noting(1, *ids)]
+    RANGES.body(None, reports)
+    decided = decided_of(reports)
     assert [len(noted_of(w)[A0]) for w in decided.written] == [MOST_NOTED // 2] * 2
     assert len(encode(head(decided))) < 400_000
-    more = replace(batch, reports=(*batch.reports, noting(2, "value 1")))
     with pytest.raises(EosError, match=f"form {MOST_NOTED + 1} intervals") as caught:
-        _next_decision(None, more, head(None), None)
+        RANGES.body(None, [*reports, noting(2, "value 1")])
     assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.many_ranges" and not caught.value.restart_helps
 
 
@@ -124,9 +127,8 @@ def test_a_decision_has_each_range_once():
     read = [OffsetRange("in", number, 0, 9) for number in range(3)]
     wrote = TaskReport(Work.WRITE, 0, 2, 3, written(0), digest_by=Digest.CHUNKS)
     nothing = (TaskReport(Work.WRITE, number, 0, 0, digest_by=Digest.CHUNKS) for number in (1, 2))
-    reports = (reported(wrote, given(read[0]), (read[0],)), *map(reported, nothing, map(given, read[1:])))
-    batch = MicroBatch("r", 0, reports, kind=RANGES)
-    decided = _next_decision(None, batch, head(None), None)
+    reports = [reported(wrote, given(read[0]), (read[0],)), *map(reported, nothing, map(given, read[1:]))]
+    decided = replace(decided_of(reports), extra=RANGES.extra(RANGES.body(None, reports)))
     assert copied_by(decided) == given(*read[1:])
     assert differences(decided, given(*read)) == []
     assert RANGES.described(reports) == "bytes=0 ranges=3"

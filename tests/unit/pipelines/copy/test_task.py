@@ -32,8 +32,8 @@ HERE = OffsetRange("in", 0, 3, 9)
 
 
 class Cluster:
-    """The source's. ``clusters``, ``ids``: its own id and the topic's, each time that a task asks, and the last one from
-    then on; ``values``: those of each partition; ``copied``: ranges that were copied whole, and where to."""
+    """The source's. ``clusters``, ``ids``: its own id and the topic's, each time that a task asks, the last one ever
+    after; ``values``: of the partitions; ``copied``: ranges that were copied whole, and where to."""
 
     def __init__(self) -> None:
         self.clusters, self.ids = ["c"], ["id"]

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_eos.errors import EosError
 from spark_eos.pipelines.copy.from_table.changes import Changes, in_order, input_of, rows_of
 from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.tables.delta.source import CHANGE_KINDS
@@ -88,9 +87,8 @@ def test_files_are_read_once_where_their_rows_are_few() -> None:
 def test_a_change_of_an_unknown_kind_is_an_error(kind) -> None:
     """It would be in none of the four."""
     file = file_of(1, 0, "change")
-    with pytest.raises(EosError, match=f"row 4 of 1.0 is a change of the kind {kind}") as error:
+    with raises("EOS_DELTA_FAILED", f"row 4 of 1.0 is a change of the kind {kind}"):
         list(in_order([file], lambda file: pieces_of(file, ["insert"] * 4 + [kind])))
-    assert error.value.condition == "EOS_DELTA_FAILED"
 
 
 def change(rows: pa.RecordBatch, kind: str = "insert", version: int = 12) -> Changes:

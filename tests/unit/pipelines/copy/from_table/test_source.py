@@ -1,9 +1,12 @@
-"""What Spark calls to plan a query from a table, over real tables and without Kafka; and its options."""
+"""What Spark calls to plan a query from a table, over real tables and without Kafka; its options; and random histories
+of a table's changes, against those that delta-rs reads, in each key's order, whatever is cut and run again."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,15 +16,11 @@ from spark_eos.errors import EosError, OptionError
 from spark_eos.pipelines.copy.from_table import task
 from spark_eos.pipelines.copy.from_table.plan import TableFile
 from spark_eos.pipelines.copy.from_table.source import FileStreamReader
-from spark_eos.pipelines.copy.from_table.start import (
-    check,
-    source_table_options,
-)
+from spark_eos.pipelines.copy.from_table.start import check, source_table_options
 from tests.support.judges.conditions import raises
-from tests.support.models.table_query import SINK, Query, plan_of
+from tests.support.models.table_query import SINK, Query, Row, plan_of
 from tests.support.servers.s3_stand_in import s3_stand_in
-
-RECORDED = {"delta.enableChangeDataFeed": "true"}
+from tests.support.tables.change_feed import RECORDED, Change, ChangedTable, by_library, check_order, state_after
 
 
 def append(path: Path, *values: str) -> None:
@@ -257,21 +256,14 @@ def test_a_query_reads_what_it_has_read_before(path, began) -> None:
         other.latestOffset(json.loads(query.logged[-1]))
 
 
-def test_changes_begin_where_they_are_recorded(path) -> None:
-    """Not before, and not in a table that does not record them."""
+def test_changes_are_read_where_they_are_recorded(path) -> None:
+    """By the options, before anything is read."""
     append(path, "0")
     options = {"format": "delta", "path": str(path), "readChangeFeed": "true"}
     with raises("EOS_DELTA_TABLE_SETTINGS.change_feed"):
         check_new(options)
     DeltaTable(str(path)).alter.set_table_properties(RECORDED)
-    for more in ({}, {"startingVersion": "1"}):
-        check_new({**options, **more})
-    with raises("EOS_DELTA_TABLE_SETTINGS.changes"):
-        check_new({**options, "startingVersion": "0"})
-    query = Query(path, changes=True, starting_version=0, transform=keyed)
-    reader = query.start()
-    with raises("EOS_DELTA_TABLE_SETTINGS.changes"):
-        query.run(reader)
+    check_new(options)
 
 
 def test_changes_need_a_key(path) -> None:
@@ -301,3 +293,49 @@ def test_a_table_is_looked_at_as_a_new_query_would_begin(path) -> None:
     for more in ({}, {"startingVersion": "1"}):
         with raises("EOS_DELTA_TABLE_SETTINGS.outside"):
             check_new({**options, **more})
+
+
+# Random histories of changes
+
+
+def _columns(batch: Any) -> Any:
+    return batch.select(["key", "value"])
+
+
+def _change(row: Row) -> Change:
+    return row["_commit_version"], row["_change_type"], row["key"], row["value"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_changes_are_those_that_another_reader_finds(tmp_path, seed) -> None:
+    """Each once, by whole versions, and the same ones in each replay, though the query is started again and again."""
+    table = ChangedTable(tmp_path / "table", seed, ["p"] if seed % 2 else [])
+    chance = table.chance
+    table.change(chance.randint(0, 6))
+    at_first = table.version
+    begins = None if chance.random() < 0.5 else chance.randint(0, at_first)
+    query, snapshot = Query(table.path, _columns, changes=True, starting_version=begins), dict(table.state)
+
+    def run(files: int, size: int, batches: int) -> None:
+        query.options |= {"files": files, "size": size}
+        query.run(query.start(), batches)
+
+    run(chance.randint(1, 4), 1 << 30, 1)
+    for _ in range(4):
+        table.change(chance.randint(0, 4))
+        run(chance.randint(1, 12), chance.choice([1, 4000, 1 << 30]), chance.randint(0, 2))
+    run(100, 1 << 30, 100)
+    expected = (
+        by_library(table.path, begins if begins is not None else at_first + 1)
+        if (begins is not None or table.version > at_first)
+        else Counter()
+    )
+    if begins is None:
+        expected += Counter((at_first, "insert", key, value) for key, value in snapshot.items())
+    changes = list(map(_change, query.rows()))
+    assert Counter(changes) == expected, seed
+    check_order(changes)
+    for tasks in query.tasks:  # else the order of the tasks above would be one that nobody promises
+        assert len(tasks) <= 1 or len({_change(row)[:2] for rows in tasks for row in rows}) == 1
+    if begins in (None, 0):
+        assert state_after(changes) == table.state, seed

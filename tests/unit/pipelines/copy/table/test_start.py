@@ -10,8 +10,6 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.admin import topics
-from spark_eos.pipelines.copy import sample
 from spark_eos.pipelines.copy.plan import Function, RowTransform
 from spark_eos.pipelines.copy.sql import SqlTransform
 from spark_eos.pipelines.copy.table.options import table_options
@@ -24,6 +22,8 @@ from spark_eos.pipelines.registry.settings import registry_settings
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 from tests.support.tables.table_kinds import KINDS, TableKind
 
+pytestmark = pytest.mark.usefixtures("topic")
+
 READS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingOffsets": "earliest"}
 COLUMNS = arrow_schema(include_headers=False)
 BEFORE = pa.schema({"partition": pa.int32(), "offset": pa.int64()})
@@ -32,13 +32,6 @@ BEFORE = pa.schema({"partition": pa.int32(), "offset": pa.int64()})
 @pytest.fixture(params=KINDS)
 def kind(request, tmp_path) -> TableKind:
     return KINDS[request.param](tmp_path / "of_this_kind")
-
-
-@pytest.fixture(autouse=True)
-def topic(monkeypatch) -> None:
-    """Has no records."""
-    monkeypatch.setattr(sample, "sample", lambda *_: iter([]))
-    monkeypatch.setattr(topics, "cluster_id", lambda client: "c")
 
 
 def plan(kind: TableKind, transform: Function | str | None, schema: str = "evolve", **reads: str) -> TablePlan:
@@ -130,21 +123,12 @@ def test_a_checkpoint_of_rows_through_spark_is_refused(kind, line) -> None:
 
 
 def schema(*fields: str) -> dict[str, Decoding]:
-    text = json.dumps(
-        {
-            "type": "record",
-            "name": "R",
-            "fields": [
-                {"name": "id", "type": "int"},
-                {"name": "tags", "type": {"type": "array", "items": {"type": "record", "name": "T", "fields": []}}},
-            ],
-        }
-    )
-    parsed = json.loads(text)
-    parsed["fields"] += [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
+    """Of records and of their tags, which have these fields besides."""
     tag = {"type": "record", "name": "T", "fields": [{"name": name, "type": "string"} for name in ("t", *fields)]}
-    parsed["fields"][1]["type"]["items"] = tag
-    registered = Registered("t-value", 1, 7, Schema("AVRO", json.dumps(parsed)))
+    own = [{"name": "id", "type": "int"}, {"name": "tags", "type": {"type": "array", "items": tag}}]
+    more = [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
+    text = json.dumps({"type": "record", "name": "R", "fields": [*own, *more]})
+    registered = Registered("t-value", 1, 7, Schema("AVRO", text))
     return {"value": Decoding(registry_settings("http://127.0.0.1:1"), registered)}
 
 

@@ -14,12 +14,12 @@ from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError, TableError
 from spark_eos.pipelines.tables.delta.creation import known
 from spark_eos.pipelines.tables.delta.put_if_absent import check_put_if_absent
-from spark_eos.pipelines.tables.delta.table import Location, check_appendable, location_of
+from spark_eos.pipelines.tables.delta.table import check_appendable, location_of
 from spark_eos.pipelines.tables.delta.target import DeltaReference
 from spark_eos.source.schema import arrow_schema
 from tests.support.judges.conditions import raises
 from tests.support.servers.s3_stand_in import FINE, LOSE_REPLY, s3_stand_in
-from tests.support.tables.delta_files import SCHEMA, add_version, metadata_action
+from tests.support.tables.delta_files import SCHEMA, WatchedLocation, add_version, metadata_action
 
 S3A = {"fs.s3a.access.key": "a-key", "fs.s3a.secret.key": "a-secret", "fs.s3a.endpoint": "store:9000"}
 
@@ -306,18 +306,18 @@ def test_a_store_is_not_accused_of_what_lost_replies_leave_open() -> None:
             known(store.location("t"), SCHEMA)
 
 
-def test_a_store_that_cannot_be_read_while_it_is_tried_stops_the_query(tmp_path, monkeypatch) -> None:
+def test_a_store_that_cannot_be_read_while_it_is_tried_stops_the_query(tmp_path) -> None:
     """At once: nothing waits for a commit that does not come."""
-    opened = [Location.open, Location.open]
+    opened: list[DeltaTable] = []
 
-    def flaky(place: Location) -> DeltaTable:
-        if not opened:
+    def twice(handle: DeltaTable) -> DeltaTable:
+        opened.append(handle)
+        if len(opened) > 2:
             raise OSError("no answer")
-        return opened.pop()(place)
+        return handle
 
-    monkeypatch.setattr(Location, "open", flaky)
     with pytest.raises(OSError, match="no answer"):
-        check_put_if_absent(location(str(tmp_path)))
+        check_put_if_absent(WatchedLocation(str(tmp_path), str(tmp_path), watch=twice))
 
 
 @pytest.mark.parametrize(

@@ -299,12 +299,14 @@ def test_a_beginning_with_other_partition_columns_is_refused(later) -> None:
             check(1)
 
 
-def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(path) -> None:
-    """What the table was then, nobody can say: nor which files it had."""
+def test_appends_begin_with_any_version_that_a_cleaned_log_still_has(feed) -> None:
+    """What the table was then, nobody can say: nor which files it had, nor whether it recorded its changes."""
+    path = feed
     for value in ("1", "2", "3"):
         append(path, value)
     DeltaTable(str(path)).create_checkpoint()
     log_file(path, 0).unlink()
+    assert stopped(TableLog(opened(path, changes=True)).check_begin, 1).entry == "EOS_DELTA_DATA_LOSS.log"
     log = TableLog(opened(path))
     for version in (1, 2, 3):
         log.check_begin(version)
@@ -360,19 +362,6 @@ def test_a_table_that_was_recreated_or_put_back_is_noticed(path, tmp_path) -> No
     for n in ("0", "1"):
         append(path, n)
     assert stopped(log.check, 1, mark).condition == "EOS_OTHER_TABLE"
-
-
-def test_a_table_whose_log_was_cleaned_is_the_same(path) -> None:
-    """A checkpoint has its id."""
-    append(path, "1")
-    log = TableLog(opened(path))
-    mark = log.mark(1)
-    assert mark is not None
-    append(path, "2")
-    DeltaTable(str(path)).create_checkpoint()
-    log_file(path, 1).unlink()
-    log_file(path, 0).unlink()
-    log.check(1, mark)
 
 
 @pytest.mark.parametrize("last_checkpoint", ["as it is", "missing", "garbage", "older"])
@@ -474,15 +463,6 @@ def test_a_table_that_does_not_record_its_changes_is_refused(path, feed) -> None
     with raises("EOS_DELTA_TABLE_SETTINGS.changes", "version 1 of"):
         later.check_begin(1)
     assert stopped(later.first, 1).entry == "EOS_DELTA_TABLE_SETTINGS.changes"
-
-
-def test_a_beginning_before_what_the_log_still_has_is_refused(feed) -> None:
-    """Nobody can say whether changes were recorded then."""
-    append(feed, "1")
-    append(feed, "2")
-    DeltaTable(str(feed)).create_checkpoint()
-    log_file(feed, 0).unlink()
-    assert stopped(TableLog(opened(feed, changes=True)).check_begin, 1).entry == "EOS_DELTA_DATA_LOSS.log"
 
 
 def test_columns_that_changes_have_are_refused(feed) -> None:
