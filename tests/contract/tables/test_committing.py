@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.types import StringType
 
-from spark_eos.base import system
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
@@ -31,7 +31,7 @@ from tests.support.tables.table_kinds import (
 )
 
 #: Hours after which files are too old to be committed.
-MOST_HOURS = {"delta": 42.0, "iceberg": 6.0}
+MOST_HOURS = {"delta": 42, "iceberg": 6}
 
 
 def refusal(kind: TableKind, target: Target, batch: RangeBatch) -> str:
@@ -188,15 +188,17 @@ def test_a_query_goes_on_after_a_restore_or_rollback_that_is_named(kind, target)
 # Files
 
 
-def test_files_that_a_clean_up_may_remove_are_not_committed(kind, target, monkeypatch) -> None:
+def test_files_that_a_clean_up_may_remove_are_not_committed(kind, target) -> None:
     """Delta's may do it a week after they were written, and that of Iceberg's after a day: a quarter of that."""
-    files, now = files_of(target, FIRST), system.time_of_day()
-    monkeypatch.setattr(system, "time_of_day", lambda: now + (MOST_HOURS[kind.name] + 1) * 3600)
-    with pytest.raises(TableError, match=rf"{MOST_HOURS[kind.name] + 1} hours") as error:
-        target.commit(FIRST, files, 5)
+    most, files = MOST_HOURS[kind.name], files_of(target, FIRST)
+    young, old = (
+        [replace(file, written_at_ms=file.written_at_ms - hours * 3_600_000) for file in files]
+        for hours in (most - 1, most + 1)
+    )
+    with pytest.raises(TableError, match=rf"{most + 1}\.0 hours") as error:
+        target.commit(FIRST, old, 5)
     assert error.value.condition == "EOS_TABLE_FILES_OLD" and error.value.restart_helps
-    monkeypatch.setattr(system, "time_of_day", lambda: now + (MOST_HOURS[kind.name] - 1) * 3600)
-    assert not target.commit(FIRST, files, 5).again
+    assert not target.commit(FIRST, young, 5).again
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
 
-import pytest
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -31,11 +29,8 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, Table
 
-from spark_eos.pipelines import deadline
-from spark_eos.pipelines.tables.iceberg import rest
 from tests.support.servers.http_server import Handler, answering
 from tests.support.tables.table_kinds import Iceberg
-from tests.support.waiting import wait_for
 
 #: The status that stands for an error.
 _STATUS = {
@@ -243,26 +238,6 @@ class _Asked(Handler):
                 self.wfile.write(b" ")
         except OSError:
             return
-
-
-#: Seconds until a request is over that the server has left without an answer, by `soon_overdue`.
-SHORT_S = 0.05
-
-
-def soon_overdue(server: CatalogServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on, a request is over soon after the server has left it without an answer; any other has all its time,
-    as a machine may be busy."""
-    right = deadline.within
-
-    def within(timeout_s: float, call: Callable[[], Any], thread: str) -> Any:
-        server.silent.clear()
-        pool = ThreadPoolExecutor(1)
-        future = pool.submit(call)
-        pool.shutdown(wait=False)
-        wait_for(lambda: future.done() or server.silent.is_set(), "neither answer nor silence")
-        return future.result() if future.done() else right(SHORT_S, future.result, thread)
-
-    monkeypatch.setattr(rest, "within", within)
 
 
 @contextmanager

@@ -81,15 +81,11 @@ def files_in(folder: Path | str) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def _as_it_is(handle: DeltaTable) -> DeltaTable:
-    return handle
-
-
 @dataclass(frozen=True)
 class WatchedLocation(Location):
     """``watch``: is given the table each time that it was opened, and returns what is used instead."""
 
-    watch: Callable[[DeltaTable], DeltaTable] = _as_it_is
+    watch: Callable[[DeltaTable], DeltaTable] = lambda handle: handle
 
     def open(self, version: int | None = None) -> DeltaTable:
         return self.watch(super().open(version))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from spark_eos.errors import TableError
-from spark_eos.pipelines.tables.delta import commit as commit_module
 from spark_eos.pipelines.tables.delta.creation import retention_ms
-from spark_eos.pipelines.tables.delta.table import Location, StorageOptions
+from spark_eos.pipelines.tables.delta.memory import transactions_of
+from spark_eos.pipelines.tables.delta.table import StorageOptions
 from spark_eos.pipelines.tables.delta.target import DeltaTarget
 from tests.support.judges.conditions import raises
-from tests.support.tables.delta_files import FIRST, QUERY, SCHEMA, SECOND, micro_batch
-from tests.support.tables.table_kinds import Delta, Places, committed, expected
+from tests.support.tables.delta_files import FIRST, QUERY, SCHEMA, SECOND, micro_batch, watched
+from tests.support.tables.table_kinds import Delta, Places, committed, expected, rows_of
 
 
 def condition_of(kind: Delta, target: DeltaTarget, batch) -> str:
@@ -41,6 +44,8 @@ def test_the_log_is_summed_up_after_some_micro_batches(kind, target) -> None:
         committed(target, batch)
     log = kind.path / "_delta_log"
     (checkpoint,) = log.glob("*.checkpoint.parquet")
+    last = target.table.location.last_checkpoint()
+    assert last["version"] == 10 and last["size"] >= len(batches)
     for file in log.glob("*.json"):
         if file.name.split(".")[0] <= checkpoint.name.split(".")[0]:
             file.unlink()
@@ -49,40 +54,62 @@ def test_the_log_is_summed_up_after_some_micro_batches(kind, target) -> None:
     assert kind.places() == expected(*batches)
 
 
-@pytest.mark.parametrize("each", [None, 3])
-def test_a_large_table_is_summed_up_less_often_unless_it_says_how_often(kind, target, monkeypatch, each) -> None:
-    """By what the last checkpoint has, up to a limit; versions of others count."""
-    if each is not None:
-        summed_up_each(target, each)
-    for name, value in {"_EACH": 3, "_ACTIONS": 2, "_MOST": 8}.items():
-        monkeypatch.setattr(commit_module, name, value)
-    for number in range(27):
-        committed(target, micro_batch(number, (0, number, number + 1)))
-    versions = sorted(int(file.name.split(".")[0]) for file in kind.path.glob("_delta_log/*.checkpoint.parquet"))
-    assert versions == ([3, 9, 18, 27] if each is None else [*range(4, 29, 3)])
-    assert kind.places().total() == 27
+@pytest.mark.parametrize(
+    ("actions", "properties", "versions"),
+    [
+        (500, {}, range(10, 251, 10)),
+        (25_999, {}, [10, 40, 70, 100, 130, 160, 190, 220, 250]),
+        (30_000, {}, [10, 40, 70, 100, 130, 160, 190, 220, 250]),
+        (31_000, {}, [10, 50, 90, 130, 170, 210, 250]),
+        (1_000_000, {}, [10, 110, 210]),
+        (1_000_000, {"delta.checkpointInterval": "3"}, range(3, 251, 3)),
+    ],
+)
+def test_a_large_table_is_summed_up_less_often_unless_it_says_how_often(
+    kind, target, actions, properties, versions
+) -> None:
+    """By what the last checkpoint has, up to a limit."""
+    summed_up: list[int] = []
+
+    def after(version: int) -> Any:
+        def create_checkpoint() -> None:
+            summed_up.append(version)
+            last = kind.path / "_delta_log" / "_last_checkpoint"
+            last.write_text(json.dumps({"version": version, "size": actions}))
+
+        metadata = SimpleNamespace(configuration=properties)
+        return SimpleNamespace(version=lambda: version, metadata=lambda: metadata, create_checkpoint=create_checkpoint)
+
+    for number in range(250):
+        target.files_commit(micro_batch(number), (), 0, False).tidy(after(number + 1))
+    assert summed_up == [*versions]
 
 
-def test_a_log_that_cannot_be_summed_up_stops_nothing(kind, target, monkeypatch, caplog) -> None:
+def test_a_log_that_cannot_be_summed_up_stops_nothing(kind, target, caplog) -> None:
     """It is said, and the next micro-batch goes on."""
 
-    def fails(handle: DeltaTable) -> None:
-        raise OSError("the disk is full")
+    class OnFullDisk(DeltaTable):
+        def create_checkpoint(self) -> None:
+            raise OSError("the disk is full")
 
     summed_up_each(target, 1)
-    monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
+    full = watched(target, lambda handle: OnFullDisk(handle.table_uri))
     for batch in (FIRST, SECOND):
-        assert not committed(target, batch).again
+        assert not committed(full, batch).again
     assert kind.places() == expected(FIRST, SECOND)
     assert caplog.text.count("the disk is full") == 2
 
 
-def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(target, monkeypatch) -> None:
+def test_a_table_that_cannot_be_asked_leaves_the_outcome_open(target) -> None:
     """The error says that a restart helps, and has no secrets."""
+
+    def refuse(handle: DeltaTable) -> DeltaTable:
+        raise OSError("refused: hush!")
+
     secret = replace(target.table.location, options=StorageOptions({"aws_secret_key": "hush!"}))
-    monkeypatch.setattr(Location, "open", lambda self: (_ for _ in ()).throw(OSError("refused: hush!")))
+    refusing = watched(replace(target, table=replace(target.table, location=secret)), refuse)
     with pytest.raises(TableError) as error:
-        replace(target, table=replace(target.table, location=secret)).commit(FIRST, [], 0, patience_s=0.01)
+        refusing.commit(FIRST, [], 0, patience_s=0.01)
     assert error.value.condition == "EOS_TABLE_UNCLEAR" and error.value.restart_helps
     assert "refused: ***" in str(error.value) and "hush" not in repr(secret)
 
@@ -153,21 +180,19 @@ def test_a_commit_that_was_rebased_on_another_table_is_taken_back(kind, target, 
 
 
 def test_a_commit_that_has_landed_in_another_table_stays_if_others_have_committed_since(
-    kind, target, meanwhile, monkeypatch
+    kind, target, meanwhile
 ) -> None:
     """Nothing of theirs is taken back. The query stops, and says where the rows are."""
+
+    class LateRestored(DeltaTable):
+        def restore(self, *version: Any, **more: Any) -> dict[str, Any]:
+            committed(kind.target(), OTHERS[1])
+            return super().restore(*version, **more)
+
     committed(target, FIRST)
     meanwhile("table.asked", lambda: filled_anew(kind, 1, removed="_delta_log"))
-    right = DeltaTable.restore
-
-    def late(handle: DeltaTable, *version: object, **more: object) -> object:
-        committed(kind.target(), OTHERS[1])
-        return right(handle, *version, **more)
-
-    monkeypatch.setattr(DeltaTable, "restore", late)
     with pytest.raises(TableError) as error:
-        committed(target, SECOND)
-    monkeypatch.setattr(DeltaTable, "restore", right)
+        committed(watched(target, lambda handle: LateRestored(handle.table_uri)), SECOND)
     assert error.value.entry == "EOS_OTHER_TABLE.landed" and f"eos-{QUERY}-1-" in error.value.hint
     assert kind.places() == expected(*OTHERS[:2], SECOND)
     assert refused_start(kind)
@@ -195,12 +220,11 @@ def test_a_driver_that_cannot_look_after_its_commit_stops_at_the_next_look(kind,
     assert kind.places() == expected(OTHERS[0], *([SECOND] if dies else []))
 
 
-def test_a_query_whose_commits_have_no_note_of_their_table_goes_on(kind, target, monkeypatch) -> None:
+def test_a_query_whose_commits_have_no_note_of_their_table_goes_on(kind, target) -> None:
     """Those of versions before; from its next commit on, there is one."""
-    right = commit_module.transactions_of
-    monkeypatch.setattr(commit_module, "transactions_of", lambda *given: right(*given)[:2])
-    committed(target, FIRST)
-    monkeypatch.setattr(commit_module, "transactions_of", right)
+    batch, digest, *_ = (Transaction(*named) for named in transactions_of(FIRST, 0, target.table.id))
+    rows, before = rows_of(target.layout, FIRST), CommitProperties(app_transactions=[batch, digest])
+    write_deltalake(str(kind.path), rows, mode="append", commit_properties=before)
     assert [kind.place().remembered(QUERY).last, committed(target, SECOND).again, kind.last(QUERY)] == [0, False, 1]
     assert kind.last(f"{QUERY}#table")
 
@@ -218,20 +242,18 @@ def test_a_restore_that_takes_nothing_of_the_query_is_no_reason_to_stop(kind, ta
     assert condition_of(kind, target, micro_batch(2)) == "EOS_OTHER_TABLE.restored"
 
 
-def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(kind, target, monkeypatch) -> None:
+def test_a_restore_is_found_however_many_commits_come_while_it_is_looked_for(kind, target) -> None:
     """delta-rs would give the newest ones, under the numbers of those before."""
     committed(target, FIRST)
     DeltaTable(str(kind.path)).restore(0)
-    real = commit_module.remembered
 
-    def beside_another_writer(*arguments):
+    def beside_another_writer(handle: DeltaTable) -> DeltaTable:
         for _ in range(3):
             append_nothing(kind)
-        return real(*arguments)
+        return handle
 
-    monkeypatch.setattr(commit_module, "remembered", beside_another_writer)
     with raises("EOS_OTHER_TABLE.restored", "version 2 of"):
-        committed(target, SECOND)
+        committed(watched(target, beside_another_writer), SECOND)
     committed(replace(target, after_restore=2), SECOND)
     assert kind.places() == expected(SECOND)
 

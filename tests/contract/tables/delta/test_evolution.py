@@ -147,20 +147,3 @@ def test_columns_that_are_added_late_are_found(store, in_store) -> None:
     assert versions(store) == 2
     in_store.evolved(WIDE, patience_s=TIMEOUT)
     assert versions(store) == 2
-
-
-def test_a_late_request_does_not_replace_what_came_before_it(store, in_store) -> None:
-    """The try after it had the version first."""
-    late: list[str] = []
-
-    def first(key: str) -> str:
-        if "_delta_log/" not in key or len(late) > 2:  # with those that the client sends again
-            return FINE
-        late.append(key)
-        return LATE
-
-    store.fault = first
-    in_store.evolved(WIDE, patience_s=TIMEOUT)
-    store.apply_late()
-    assert versions(store) == 2
-    assert [applied for key, applied in store.puts if key.startswith("t/_delta_log/")].count(True) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,34 +51,29 @@ def not_asked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit, "has", lambda path, found, batch: False)
 
 
-def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
-    """An error is taken for a refusal, and the driver goes on as if another one had done its work."""
-    right = DeltaCommit.once
-
-    def once(self: DeltaCommit) -> bool:
+def true_after_an_error(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def once(self: Any) -> bool:
         try:
             return right(self)
         except OSError:
             return True
 
-    patch.setattr(DeltaCommit, "once", once)
+    return once
+
+
+def errors_are_outcomes(patch: pytest.MonkeyPatch) -> None:
+    """An error is taken for a refusal, and the driver goes on as if another one had done its work."""
+    patch.setattr(DeltaCommit, "once", true_after_an_error(DeltaCommit.once))
 
 
 def errors_are_new_columns(patch: pytest.MonkeyPatch) -> None:
     """An error is taken for another start that has added them."""
-    right = DeltaAddition.once
-
-    def once(self: DeltaAddition) -> bool:
-        try:
-            return right(self)
-        except OSError:
-            return True
 
     def with_columns(self: DeltaTarget, schema: pa.Schema) -> DeltaTarget:
         known = replace(self.table, columns=tuple(table.columns_of(schema).items()))
         return replace(self, table=known, file_layout=replace(self.layout, schema=schema))
 
-    patch.setattr(DeltaAddition, "once", once)
+    patch.setattr(DeltaAddition, "once", true_after_an_error(DeltaAddition.once))
     patch.setattr(DeltaTarget, "with_columns", with_columns)
 
 

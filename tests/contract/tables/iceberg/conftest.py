@@ -1,25 +1,12 @@
-"""A table in a REST catalog that loses, delays and repeats requests."""
+"""An Iceberg table in a catalog on SQLite."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.servers.rest_catalog import CatalogServer, RestIceberg, serving
+from tests.support.tables.table_kinds import Iceberg
 
 
 @pytest.fixture
-def kind(tmp_path) -> RestIceberg:
-    return RestIceberg(tmp_path)
-
-
-@pytest.fixture
-def server(kind: RestIceberg) -> Iterator[CatalogServer]:
-    with serving(kind.server) as server:
-        yield server
-
-
-@pytest.fixture
-def target(server, kind: RestIceberg):
-    return kind.target()
+def kind(tmp_path) -> Iceberg:
+    return Iceberg(tmp_path)

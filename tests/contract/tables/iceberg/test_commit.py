@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
 from spark_eos.errors import TableError
 from spark_eos.pipelines.tables.iceberg import memory, snapshots
-from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
 from tests.support.tables.delta_files import FIRST, QUERY, SECOND, micro_batch
-from tests.support.tables.table_kinds import Iceberg, committed, expected, files_of
+from tests.support.tables.table_kinds import committed, expected, files_of
 
 TAG = f"eos-{QUERY}"
-
-
-@pytest.fixture
-def kind(tmp_path) -> Iceberg:
-    return Iceberg(tmp_path)
-
-
-@pytest.fixture
-def target(kind) -> IcebergTarget:
-    return kind.target()
 
 
 def test_a_summary_has_the_end_offsets_of_all_partitions(kind, target) -> None:
@@ -40,14 +27,15 @@ def test_a_summary_has_the_end_offsets_of_all_partitions(kind, target) -> None:
     assert json.loads(str(tagged.summary["spark-eos.ranges"])) == {"t/0": [5, 5], "t/1": [2, 2], "t/2": [7, 8]}
 
 
-def test_an_outcome_that_stays_unknown_stops_the_query(kind, target, monkeypatch) -> None:
+def test_an_outcome_that_stays_unknown_stops_the_query(kind, target, meanwhile) -> None:
     """Without what is secret in the catalog's properties."""
     named = kind.target(**{"catalog.password": "rosebud"})
 
-    def fails(*_: Any) -> None:
+    def fail() -> None:
+        meanwhile("table.asked", fail)  # the next time, too
         raise OSError("no answer with rosebud from postgresql://user:swordfish@host/db")
 
-    monkeypatch.setattr(SqlCatalog, "commit_table", fails)
+    meanwhile("table.asked", fail)
     with pytest.raises(TableError) as error:
         named.commit(FIRST, files_of(named, FIRST), 5, is_there=False, patience_s=0.1)
     assert error.value.condition == "EOS_TABLE_UNCLEAR" and error.value.restart_helps

@@ -10,35 +10,74 @@ import random
 import threading
 import zlib
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.types import IntegerType
 from pyspark import cloudpickle
 
 from spark_eos.base.metrics_events import NOWHERE
 from spark_eos.datasource.ranges import RangeDataSource, RangeQuery, data_source_of
 from spark_eos.errors import TableError
 from spark_eos.options.parse import stream_options
+from spark_eos.pipelines import deadline
 from spark_eos.pipelines.copy.source import RangeStreamReader
 from spark_eos.pipelines.copy.table.plan import TablePlan
 from spark_eos.pipelines.copy.table.writer import to_table
-from spark_eos.pipelines.deadline import Overdue
 from spark_eos.pipelines.tables.commit import Outcome
 from spark_eos.pipelines.tables.iceberg import catalog, rest
 from spark_eos.pipelines.tables.iceberg.target import IcebergTarget
+from tests.support.judges.conditions import raises
 from tests.support.servers.object_store import SECRET_KEY, object_store
-from tests.support.servers.rest_catalog import SHORT_S, Fault, RestIceberg, serving, soon_overdue
-from tests.support.tables.delta_files import FIRST, QUERY, SECOND, THIRD, micro_batch
+from tests.support.servers.rest_catalog import CatalogServer, Fault, RestIceberg, serving
+from tests.support.tables.delta_files import FIRST, QUERY, SCHEMA, SECOND, THIRD, micro_batch
 from tests.support.tables.table_kinds import FOREIGN, beside_others, committed, expected, files_of
 from tests.support.waiting import wait_for
 
 SILENT = ("hung", "dripping")
+#: Seconds until a request is over that the server has left without an answer.
+SHORT_S = 0.05
+WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
 LARGE = bytes(8 << 20)
 
 
 @pytest.fixture
-def short(server, monkeypatch) -> None:
-    soon_overdue(server, monkeypatch)
+def kind(tmp_path) -> RestIceberg:
+    return RestIceberg(tmp_path)
+
+
+@pytest.fixture
+def server(kind) -> Iterator[CatalogServer]:
+    with serving(kind.server) as server:
+        yield server
+
+
+@pytest.fixture
+def target(server, kind) -> IcebergTarget:
+    return kind.target()
+
+
+@pytest.fixture
+def short(server, monkeypatch) -> list[float]:
+    """The limits of requests so far. Each is over soon after the server has left it without an answer; any other has
+    all its time, as a machine may be busy."""
+    limits: list[float] = []
+
+    def within(timeout_s: float, call: Callable[[], Any], thread: str) -> Any:
+        limits.append(timeout_s)
+        server.silent.clear()
+        pool = ThreadPoolExecutor(1)
+        future = pool.submit(call)
+        pool.shutdown(wait=False)
+        wait_for(lambda: future.done() or server.silent.is_set(), "neither answer nor silence")
+        return future.result() if future.done() else deadline.within(SHORT_S, future.result, thread)
+
+    monkeypatch.setattr(rest, "within", within)
+    return limits
 
 
 @pytest.mark.parametrize(
@@ -120,9 +159,8 @@ def test_a_driver_that_wakes_up_in_front_of_another_table_is_stopped(
         assert kind.places() == Counter({(9, number): 1 for number in range(others)})
         return
     assert error.value.entry == "EOS_OTHER_TABLE.landed"
-    with pytest.raises(TableError) as error:
+    with raises("EOS_OTHER_TABLE.landed"):
         kind.place().remembered(QUERY)
-    assert error.value.entry == "EOS_OTHER_TABLE.landed"
 
 
 @pytest.mark.parametrize("status", [401, 419])
@@ -191,7 +229,7 @@ def test_a_request_that_took_too_long_leaves_no_thread_and_no_catalog(kind, serv
     before = catalog.opened(target.table.name)
     monkeypatch.setattr(rest, "REQUEST_S", 1.5)
     server.faults = [Fault("load", "hung")]
-    with pytest.raises(Overdue) as error:
+    with pytest.raises(deadline.Overdue) as error:
         target.table.name.load()
     asked = list(server.kinds)
     assert target.table.name.cause(error.value) == "Overdue: no answer within 1.5 s" and server.kinds == asked
@@ -203,25 +241,17 @@ def test_a_request_that_took_too_long_leaves_no_thread_and_no_catalog(kind, serv
     wait_for(is_over, "the thread is still there")
 
 
-def test_every_request_that_pyiceberg_sends_is_limited(kind, server, monkeypatch) -> None:
+def test_every_request_that_pyiceberg_sends_is_limited(kind, server, short) -> None:
     """By its session, which is private: this fails where a new version sends requests in another way."""
-    limited: list[float] = []
-    right = rest.within
-
-    def within(timeout_s, call, thread):
-        limited.append(timeout_s)
-        return right(timeout_s, call, thread)
-
-    monkeypatch.setattr(rest, "within", within)
     server.token = "rosebud"
     target = RestWith(kind, credential="user:swordfish").target()
     assert isinstance(catalog.opened(target.table.name), RestCatalog)
     opening = server.kinds.index("exists")
-    assert set(server.kinds[:opening]) == {"token", "config"} and limited[0] == rest.REQUEST_S == 30
+    assert set(server.kinds[:opening]) == {"token", "config"} and short[0] == rest.REQUEST_S == 30
     committed(target, FIRST)
     server.token = "another"  # as when it has expired: pyiceberg asks for a new one
     committed(target, SECOND)
-    assert len(limited) - 1 == len(server.kinds) - opening
+    assert len(short) - 1 == len(server.kinds) - opening
     assert server.kinds.count("token") == 3
     assert kind.places() == expected(FIRST, SECOND)
 
@@ -251,6 +281,34 @@ def test_an_answer_that_would_fill_the_memory_is_not_read(
     with pytest.raises(TableError, match=said) as error:
         kind.place().remembered(QUERY)
     assert error.value.condition == "EOS_ICEBERG_FAILED" and not error.value.restart_helps
+
+
+@pytest.mark.parametrize(
+    ("answer", "done"),
+    [*((504, done) for done in ("before", "never", "late")), ("hung", "before"), ("lost", "late"), (409, "never")],
+)
+def test_columns_are_added_once_whatever_becomes_of_the_request(kind, server, target, short, done, answer) -> None:
+    """Whether it is done before the error, not at all, or after the driver has moved on; then it is refused."""
+    server.faults = [Fault("commit", answer, done)]
+    assert target.evolved(WIDE).layout.schema.equals(WIDE)
+    assert not server.faults and server.is_read_between_commits()
+    assert server.catch_up() == ([409] if done == "late" else [])
+    assert kind.load().schema().column_names == WIDE.names and len(kind.load().metadata.schemas) == 2
+
+
+def test_a_late_request_gives_no_id_that_another_column_had(kind, server, target) -> None:
+    """The columns are by then those that it was made for, and another one has come and gone: it would have had the id
+    that the request gives, and its values would come back under the new name."""
+    server.faults = [Fault("commit", 504, "late")]
+    with pytest.raises(TableError):
+        target.evolved(WIDE, patience_s=0.001)
+    with kind.load().update_schema() as update:
+        update.add_column("gone", IntegerType())
+    with kind.load().update_schema() as update:
+        update.delete_column("gone")
+    assert kind.load().metadata.current_schema_id == 0
+    assert server.catch_up() == [409]
+    assert kind.load().schema().column_names == SCHEMA.names
 
 
 class RestWith(RestIceberg):

@@ -66,17 +66,15 @@ def spec(source: int, transform: Any) -> PartitionSpec:
         ),
     ],
 )
-def test_a_table_that_files_would_not_follow_is_refused(tmp_path, more, says) -> None:
+def test_a_table_that_files_would_not_follow_is_refused(kind, more, says) -> None:
     """By name, at the start."""
-    kind = Iceberg(tmp_path)
     create(kind, **more)
     refused = refusal(kind)
     assert refused.entry == "EOS_ICEBERG_TABLE.rules" and says in refused.message
 
 
-def test_version_3_of_the_format_is_refused(tmp_path) -> None:
+def test_version_3_of_the_format_is_refused(kind) -> None:
     """pyiceberg reads it, and cannot create it yet: it gives each row an id."""
-    kind = Iceberg(tmp_path)
     create(kind)
     metadata = kind.load().metadata.model_dump()
     with pytest.raises(EosError, match="version 3 of the format"):
@@ -91,17 +89,15 @@ def test_version_3_of_the_format_is_refused(tmp_path) -> None:
         (Schema(NestedField(1, "id", LongType(), required=True), TEXT), "id is int64 NOT NULL in the table"),
     ],
 )
-def test_a_table_with_other_columns_is_refused(tmp_path, schema, says) -> None:
+def test_a_table_with_other_columns_is_refused(kind, schema, says) -> None:
     """Each difference is named."""
-    kind = Iceberg(tmp_path)
     create(kind, schema)
     refused = refusal(kind)
     assert refused.entry == "EOS_TABLE_DIFFERS" and says in refused.message
 
 
-def test_a_table_is_created_once(tmp_path) -> None:
+def test_a_table_is_created_once(kind) -> None:
     """With its namespace; a second query finds it. A query with a checkpoint creates none."""
-    kind = Iceberg(tmp_path)
     with raises("EOS_ICEBERG_NO_TABLE"):
         kind.place().target(WRITTEN, create=False)
     first = kind.place().target(WRITTEN, create=True)
@@ -110,25 +106,24 @@ def test_a_table_is_created_once(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("location", ["hdfs://host/t", "gs://b/t", "relative/t", "/a b/c%20d", "s3:/b", "file:t"])
-def test_places_that_are_not_written_to_are_refused(tmp_path, location) -> None:
+def test_places_that_are_not_written_to_are_refused(kind, location) -> None:
     """Neither on a local disk nor on S3, or read as another place by some."""
-    kind = Iceberg(tmp_path)
     create(kind)
     metadata = kind.load().metadata.model_copy(update={"location": location})
     with raises("EOS_ICEBERG_TABLE.location"):
         folder_of(metadata, "t")
 
 
-def test_a_catalog_that_forgets_is_refused(tmp_path) -> None:
+def test_a_catalog_that_forgets_is_refused(kind) -> None:
     """One in memory has no table in the next process."""
-    refused = refusal(Iceberg(tmp_path), **{"catalog.type": "in-memory"})
+    refused = refusal(kind, **{"catalog.type": "in-memory"})
     assert refused.entry == "EOS_ICEBERG_TABLE.catalog" and "InMemoryCatalog" in refused.message
 
 
-def test_a_catalog_that_cannot_be_opened_is_named_without_its_secrets(tmp_path) -> None:
+def test_a_catalog_that_cannot_be_opened_is_named_without_its_secrets(kind) -> None:
     """pyiceberg's own message has all properties. No time heals it, so it is not waited for."""
     secrets = {"catalog.type": "sql", "catalog.uri": "nothing://user:swordfish@host/db", "catalog.s3.secret": "rosebud"}
-    refused = refusal(Iceberg(tmp_path), **secrets)
+    refused = refusal(kind, **secrets)
     assert refused.condition == "EOS_ICEBERG_FAILED" and not refused.restart_helps
     assert "swordfish" not in str(refused) and "rosebud" not in str(refused)
 
