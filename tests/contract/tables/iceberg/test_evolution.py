@@ -8,13 +8,9 @@ import pytest
 from spark_eos.errors import EosError
 from tests.support.judges.conditions import raises
 from tests.support.tables.delta_files import SCHEMA, micro_batch
-from tests.support.tables.table_kinds import Iceberg, files_of
+from tests.support.tables.table_kinds import files_of
 
 WIDE = pa.schema([*SCHEMA, ("c", pa.string())])
-
-
-def columns(kind: Iceberg) -> list[str]:
-    return [field.name for field in kind.load().schema().fields]
 
 
 def test_a_table_whose_files_are_read_by_names_is_refused(kind, target) -> None:
@@ -24,7 +20,7 @@ def test_a_table_whose_files_are_read_by_names_is_refused(kind, target) -> None:
     with pytest.raises(EosError) as error:
         target.evolved(WIDE)
     assert error.value.entry == "EOS_ICEBERG_TABLE.columns" and ": c." in error.value.message
-    assert columns(kind) == SCHEMA.names
+    assert kind.load().schema().column_names == SCHEMA.names
 
 
 @pytest.mark.parametrize("transform", ["bucket(4, offset)", "truncate(4, offset)"])
@@ -39,7 +35,7 @@ def test_a_column_with_the_name_of_a_partition_field_is_refused_at_once(kind, tr
     for column in (name, name.upper()):
         with raises("EOS_TABLE_COLUMNS.name", column):
             target.evolved(pa.schema([*SCHEMA, (column, pa.string())]))
-    assert columns(kind) == SCHEMA.names
+    assert kind.load().schema().column_names == SCHEMA.names
 
 
 @pytest.mark.parametrize("within", ["evolution._schema", "commit.entry", "commit.stage"])

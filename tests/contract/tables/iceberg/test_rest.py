@@ -1,5 +1,5 @@
-"""Commits by a REST catalog that loses, delays and repeats requests, or never answers: each micro-batch is in the table
-once, and no request takes longer than it may."""
+"""Commits, of micro-batches and of columns, by a REST catalog that loses, delays and repeats requests, or never
+answers: each is in the table once, and no request takes longer than it may."""
 
 from __future__ import annotations
 
