@@ -20,11 +20,7 @@ def played(seed: int) -> Played:
     return Played(world.step, world.now - WEEK_MS * world.struck[Strike.WEEK_PASSES], struck)
 
 
-PROTOCOL = Campaign(
-    what="the protocol",
-    code=("tests/simulation/*.py", "tests/support/models/__init__.py", "tests/support/models/replicas.py"),
-    play=played,
-)
+PROTOCOL = Campaign("the protocol", played)
 
 if __name__ == "__main__":
     sys.exit(PROTOCOL.main("python -m tests.simulation", __doc__.partition("\n")[0], sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,27 @@ class Mistake:
 
     def __str__(self) -> str:
         return self.name or self.put_back.__name__.strip("_")
+
+
+def instead_of(owner: object, name: str, *also: Patch) -> Callable[[Callable[..., Any]], Patch]:
+    """Make a mistake of a function: it stands in the place of the one that has this name, which is its first argument.
+    ``also``: what is put back with it, as it would not show alone."""
+
+    def mistake(wrong: Callable[..., Any]) -> Patch:
+        @functools.wraps(wrong)
+        def put_back(patch: pytest.MonkeyPatch) -> None:
+            for other in also:
+                other(patch)
+            right = getattr(owner, name)
+
+            def instead(*given: Any, **more: Any) -> Any:
+                return wrong(right, *given, **more)
+
+            patch.setattr(owner, name, instead)
+
+        return put_back
+
+    return mistake
 
 
 def see(mistake: Mistake, draw: Callable[[random.Random], Any], play: Play) -> None:

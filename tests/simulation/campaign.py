@@ -1,7 +1,7 @@
 """Schedules by the thousand, in pieces: how many have passed stands in a file, and a later run goes on from there.
 
-Beside the number stands a fingerprint of the code that has passed them. With other code, the count begins anew. A
-schedule that fails is told, and is the first one next time.
+Beside the number stands a fingerprint of the package and of all that simulates. With other code, the count begins anew.
+A schedule that fails is told, and is the first one next time.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +16,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: The package, with its data: a schedule loads a third of it, and which third changes as quietly as the rest.
-PACKAGE = ("spark_eos/**/*.py", "spark_eos/**/*.toml")
+#: All that may decide how a schedule ends: which part of it a schedule loads changes as quietly as the rest.
+CODE = (
+    *("spark_eos/**/*.py", "spark_eos/**/*.toml"),
+    *("tests/simulation/**/*.py", "tests/support/**/*.py", "tests/wire/**/*.py"),
+)
 _SAVED_EVERY = 500
 
 
@@ -57,16 +58,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Campaign:
-    """``code``: patterns of the files that decide how a schedule ends, beside the package. ``play``: draws and runs the
-    schedule of a seed; raises Failed."""
+    """``play``: draws and runs the schedule of a seed; raises Failed."""
 
     what: str
-    code: tuple[str, ...]
     play: Callable[[int], Played]
-
-    def fingerprint(self) -> str:
-        """Of all that decides how a schedule ends."""
-        return fingerprint(self.code)
 
     def main(self, program: str, description: str, arguments: Sequence[str]) -> int:
         """Run schedules, by the command line; the exit code."""
@@ -88,7 +83,7 @@ class Campaign:
 
     def begin(self, state: Path | None, first: int) -> Progress:
         """Where the last call has stopped, if the code is still the same."""
-        fresh = Progress(self.fingerprint(), first)
+        fresh = Progress(fingerprint(), first)
         kept = None if state is None else read(state)
         same = kept is not None and (kept.code, kept.first) == (fresh.code, first)
         return kept if kept is not None and same else fresh
@@ -108,29 +103,14 @@ class Campaign:
         return progress, None
 
 
-def files(code: Sequence[str]) -> list[Path]:
-    """Those of the package, and those of these patterns."""
-    return sorted({path for pattern in (*PACKAGE, *code) for path in ROOT.glob(pattern)})
-
-
-def fingerprint(code: Sequence[str]) -> str:
-    """Of the names and contents of `files`."""
+def fingerprint() -> str:
+    """Of the names and contents of `CODE`."""
     digest = hashlib.sha256()
-    for path in files(code):
+    for path in sorted({path for pattern in CODE for path in ROOT.glob(pattern)}):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()[:16]
-
-
-def loaded(program: str) -> set[Path]:
-    """The files of this checkout that have been imported when this text has run, but for empty ones."""
-    told = "import sys; print(*(getattr(one, '__file__', None) or '' for one in sys.modules.values()), sep='\\n')"
-    command = [sys.executable, "-c", f"{program}\n{told}"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    paths = {Path(line) for line in run.stdout.splitlines() if line}
-    own = (ROOT / "spark_eos", ROOT / "tests", ROOT / "jobs", ROOT / "bench", ROOT / "demo")
-    return {path for path in paths if any(map(path.is_relative_to, own)) and path.stat().st_size}
 
 
 def read(state: Path) -> Progress | None:
@@ -143,11 +123,6 @@ def read(state: Path) -> Progress | None:
 
 def _save(progress: Progress, state: Path | None) -> None:
     if state is not None:
-        replace_text(state, json.dumps(asdict(progress)))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write the whole of a file, which is never seen in part, whenever the writer is killed."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(text)
-    beside.replace(path)
+        beside = state.with_name(state.name + ".new")  # the file is never seen in part, whenever the writer is killed
+        beside.write_text(json.dumps(asdict(progress)))
+        beside.replace(state)

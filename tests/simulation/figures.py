@@ -18,28 +18,23 @@ from typing import Any
 
 from spark_eos import __version__
 
-from .__main__ import PROTOCOL
-from .campaign import ROOT, Campaign, Progress, read
-from .source.__main__ import SOURCE
+from .campaign import ROOT, Progress, fingerprint, read
 
 NOTES, PAGE = ROOT / "docs" / "simulated.json", ROOT / "docs" / "testing.md"
 BEGIN, END = "<!-- simulated -->", "<!-- end of simulated -->"
 #: So many digits of a fingerprint are shown.
 _CODE = 8
 _OWN, _SEEN = "tests/simulation", "test_the_mistake_is_seen"
-#: By simulation: its schedules, and the tests that put one mistake each back, and pass if an invariant finds it.
-SIMULATIONS: dict[str, tuple[Campaign, tuple[str, ...]]] = {
-    "protocol": (PROTOCOL, (f"{_OWN}/test_known_mistakes.py",)),
-    "source": (SOURCE, (f"{_OWN}/source/test_source_mistakes.py",)),
-}
+#: By simulation: the tests that put one mistake each back, and pass if an invariant finds it.
+TESTS = {"protocol": f"{_OWN}/test_known_mistakes.py", "source": f"{_OWN}/source/test_source_mistakes.py"}
 Notes = dict[str, dict[str, dict[str, Any]]]
 
 
-def mistakes(tests: Sequence[str]) -> tuple[int, int]:
-    """How many are put back by these tests, and how many of them are found."""
+def mistakes(tests: str) -> tuple[int, int]:
+    """How many are put back by the tests of a file, and how many of them are found."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "-k", _SEEN, *tests, f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-q", "-k", _SEEN, tests, f"--junitxml={report}"]
         subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
         cases = list(ElementTree.parse(report).iter("testcase"))
     return len(cases), sum(len(case) == 0 for case in cases)
@@ -78,18 +73,18 @@ def noted_so_far() -> Notes:
     return notes
 
 
-def _is_new(progress: Progress, campaign: Campaign, known: Mapping[str, Any]) -> bool:
+def _is_new(progress: Progress, known: Mapping[str, Any]) -> bool:
     more = progress.code != known.get("code") or progress.passed > known["schedules"]
-    return progress.code == campaign.fingerprint() and progress.passed > 0 and more
+    return progress.code == fingerprint() and progress.passed > 0 and more
 
 
 def main(states: Sequence[str]) -> int:
     """Note what these state files have; the exit code."""
     notes = noted_so_far()
     release = notes.setdefault(__version__, {})
-    for (name, (campaign, tests)), state in zip(SIMULATIONS.items(), states, strict=True):
+    for (name, tests), state in zip(TESTS.items(), states, strict=True):
         progress = read(Path(state))
-        if progress is not None and _is_new(progress, campaign, release.get(name, {})):
+        if progress is not None and _is_new(progress, release.get(name, {})):
             release[name] = noted(progress, *mistakes(tests))
             print(f"{name}: {release[name]['found']} of {release[name]['planted']} mistakes are found")
     NOTES.write_text(json.dumps(notes, indent=1) + "\n")

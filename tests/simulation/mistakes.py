@@ -23,12 +23,11 @@ from spark_eos.protocol.extra import next_extra
 from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict, Written, is_waiting
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
-from spark_eos.protocol.replay import repairs
 from spark_eos.protocol.task import Assignment, Work, assign
 
 from . import driver, ledger, ledger_log, operator
 from . import task as tasks
-from .breaking import Patch
+from .breaking import Patch, instead_of
 from .client import Producer
 from .codes import INVALID_STATE, OK
 from .faults import Strike
@@ -54,108 +53,25 @@ def reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks, "Producer", ConnectionPool)
 
 
-def ended_by_version_4(patch: pytest.MonkeyPatch) -> None:
+@instead_of(ledger.SimulatedCoordinator, "_end")
+def ended_by_version_4(end: Any, self: Any, pair: Any, _: int, commit: bool) -> EndTxnAnswer:
     """What is to be ended by EndTxn of version 5 is ended by the one before."""
-    end = ledger.SimulatedCoordinator._end
-    patch.setattr(ledger.SimulatedCoordinator, "_end", lambda self, pair, _, commit: end(self, pair, PLAIN_END, commit))
+    return end(self, pair, PLAIN_END, commit)
 
 
-def describe_without_own_epoch(patch: pytest.MonkeyPatch) -> None:
+@instead_of(tasks, "_hand_over")
+def describe_without_own_epoch(_: Any, task: Any, own: Any, producer: Any, rows: list[int], by: Any) -> Written:
     """Whatever is Ongoing under the name is handed over."""
-
-    def by_name(task: Any, own: Any, producer: Any, rows: list[int], by: Any) -> Written:
-        described = own.coordinator.describe([producer.name]).get(producer.name)
-        probe = described and own.coordinator.first_record(described.pair, described.places)
-        if probe is None:
-            raise Unclear("EOS_TRANSACTION_NOT_FOUND", "Nothing is open.", hint="Spark tries again.")
-        return Written(
-            task.attempt.partition, described.pair, len(rows), tasks.digest(rows, by, task.driver.topic), probe
-        )
-
-    patch.setattr(tasks, "_hand_over", by_name)
-
-
-def versions_mixed(patch: pytest.MonkeyPatch) -> None:
-    """The driver commits by version 4, whoever settles after it by version 5 and believes its answer.
-
-    With the answer confirmed by the data, as it is, mixing alone does no harm.
-    """
-    taken_for_lost(INVALID_STATE)(patch)
-    end = ledger.SimulatedCoordinator._end
-
-    def mixed(self: Any, pair: Any, version: int, commit: bool) -> EndTxnAnswer:
-        return end(self, pair, PLAIN_END if self._world.current.role == "commit" else FENCING_END, commit)
-
-    patch.setattr(ledger.SimulatedCoordinator, "_end", mixed)
-
-
-def decision_without_taking(patch: pytest.MonkeyPatch) -> None:
-    """Each process writes to the ledger under a name of its own: nobody fences anybody."""
-
-    def take(self: Any) -> Any:
-        name = f"{self.name}-{self._world.current.name}-{self._world.step}"
-        producer = Producer(self._world, self._cluster, name, ledger.LEDGER_TRANSACTION_MS)
-        producer.init()
-        return ledger.SimulatedTerm(self, producer)
-
-    patch.setattr(ledger.SimulatedLedger, "take", take)
-
-
-def abort_after_the_decision(patch: pytest.MonkeyPatch) -> None:
-    """What is not known to be committed is aborted, decided or not."""
-
-    def clear(ports: Any, head: Any, **_: Any) -> Any:
-        return abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(before=head.generation)})
-
-    patch.setattr(abort_module, "clear_earlier", clear)
-
-
-def commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
-    hand_over = tasks._hand_over
-
-    def committing(task: Any, own: Any, producer: Any, *rest: Any) -> Any:
-        written = hand_over(task, own, producer, *rest)
-        producer.end(commit=True)
-        return written
-
-    patch.setattr(tasks, "_hand_over", committing)
-
-
-def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
-    """Tasks of a replay that have the number of a lost one write what they are given now."""
-
-    def by_spark(head: Any, task: Any, given: Any) -> Any:
-        return given.ranges if assign(head, task.batch, task.attempt.partition, 0).name is not None else ()
-
-    patch.setattr(tasks, "_ranges_of", by_spark)
-    patch.setattr(commit_module, "repairs", lambda last, written: last.extra is not None or repairs(last, written))
-
-
-def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
-    """All attempts of a task have one transactional id."""
-
-    def plain(own: Any, head: Any, task: Any, query: str) -> str:
-        return task_name(ledger.PREFIX, query, replace(task, attempt=0))
-
-    patch.setattr(tasks, "_free_name", plain)
-
-
-def read_that_does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """The newest head below the last stable offset, whatever is open above it, and whatever others know of it."""
-
-    def stable(self: Any, place: Any) -> Reply:
-        return Reply(OK, self._cluster.leaders.stable(place, self._cluster.log(place)))
-
-    patch.setattr(ledger_log.SimulatedLog, "_end", stable)
-    published_on_whatever_was_read(patch)
-    newest_head_believed(patch)
+    described = own.coordinator.describe([producer.name]).get(producer.name)
+    probe = described and own.coordinator.first_record(described.pair, described.places)
+    if probe is None:
+        raise Unclear("EOS_TRANSACTION_NOT_FOUND", "Nothing is open.", hint="Spark tries again.")
+    return Written(task.attempt.partition, described.pair, len(rows), tasks.digest(rows, by, task.driver.topic), probe)
 
 
 def answered(code: int, answer: EndTxnAnswer) -> Patch:
-    def put_back(patch: pytest.MonkeyPatch) -> None:
-        patch.setitem(ledger._ANSWERS, code, answer)
-
-    return put_back
+    """An answer of EndTxn is taken for another one."""
+    return lambda patch: patch.setitem(ledger._ANSWERS, code, answer)
 
 
 def taken_for_lost(code: int) -> Patch:
@@ -181,16 +97,73 @@ def taken_for_lost(code: int) -> Patch:
     return put_back
 
 
-def clean_up_before_publishing(patch: pytest.MonkeyPatch) -> None:
+@instead_of(ledger.SimulatedCoordinator, "_end", taken_for_lost(INVALID_STATE))
+def versions_mixed(end: Any, self: Any, pair: Any, _: int, commit: bool) -> EndTxnAnswer:
+    """The driver commits by version 4, whoever settles after it by version 5 and believes its answer.
+
+    With the answer confirmed by the data, as it is, mixing alone does no harm.
+    """
+    return end(self, pair, PLAIN_END if self._world.current.role == "commit" else FENCING_END, commit)
+
+
+@instead_of(ledger.SimulatedLedger, "take")
+def decision_without_taking(_: Any, self: Any) -> ledger.SimulatedTerm:
+    """Each process writes to the ledger under a name of its own: nobody fences anybody."""
+    name = f"{self.name}-{self._world.current.name}-{self._world.step}"
+    producer = Producer(self._world, self._cluster, name, ledger.LEDGER_TRANSACTION_MS)
+    producer.init()
+    return ledger.SimulatedTerm(self, producer)
+
+
+@instead_of(abort_module, "clear_earlier")
+def abort_after_the_decision(_: Any, ports: Any, head: Any, **__: Any) -> Any:
+    """What is not known to be committed is aborted, decided or not."""
+    return abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(before=head.generation)})
+
+
+@instead_of(tasks, "_hand_over")
+def commit_inside_the_task(hand_over: Any, task: Any, own: Any, producer: Any, *rest: Any) -> Written:
+    """Nobody waits for the decision."""
+    written = hand_over(task, own, producer, *rest)
+    producer.end(commit=True)
+    return written
+
+
+@instead_of(commit_module, "repairs")
+def repair_by_whatever_the_replay_wrote(*_: Any) -> bool:
+    """The rows of what was lost are not compared."""
+    return True
+
+
+@instead_of(commit_module, "repairs")
+def _repairs_any_ranges(repairs: Any, last: Any, written: Any) -> bool:
+    return last.extra is not None or repairs(last, written)
+
+
+@instead_of(tasks, "_ranges_of", _repairs_any_ranges)
+def repair_by_the_ranges_of_spark(_: Any, head: Any, task: Any, given: Any) -> Any:
+    """Tasks of a replay that have the number of a lost one write what they are given now."""
+    return given.ranges if assign(head, task.batch, task.attempt.partition, 0).name is not None else ()
+
+
+@instead_of(tasks, "_free_name")
+def id_without_the_attempt(_: Any, own: Any, head: Any, task: Any, query: str) -> str:
+    """All attempts of a task have one transactional id."""
+    return task_name(ledger.PREFIX, query, replace(task, attempt=0))
+
+
+@instead_of(ledger_log.SimulatedLog, "_end", published_on_whatever_was_read, newest_head_believed)
+def read_that_does_not_wait(_: Any, self: Any, place: Any) -> Reply:
+    """The newest head below the last stable offset, whatever is open above it, and whatever others know of it."""
+    return Reply(OK, self._cluster.leaders.stable(place, self._cluster.log(place)))
+
+
+@instead_of(open_module, "_next_head")
+def clean_up_before_publishing(successor: Any, ports: Any, head: Any, *rest: Any) -> Any:
     """What was open when the run began to open is aborted, whether the run got through or not."""
-    successor = open_module._next_head
-
-    def clearing(ports: Any, head: Any, *rest: Any) -> Any:
-        decided = head.decision.pairs if head is not None and head.decision is not None else frozenset()
-        abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing()} - decided)
-        return successor(ports, head, *rest)
-
-    patch.setattr(open_module, "_next_head", clearing)
+    decided = head.decision.pairs if head is not None and head.decision is not None else frozenset()
+    abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing()} - decided)
+    return successor(ports, head, *rest)
 
 
 def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
@@ -217,20 +190,18 @@ def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger.SimulatedLedger, "take", take)
 
 
-def notes_in_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
+@instead_of(ledger.SimulatedTerm, "publish")
+def notes_in_a_transaction_of_their_own(
+    publish: Any, self: Any, head: Any, offsets: Any = None, records: Any = None
+) -> None:
     """The notes are committed before the decision that they belong to."""
-    publish = ledger.SimulatedTerm.publish
-
-    def one_after_the_other(self: Any, head: Any, offsets: Any = None, records: Any = None) -> None:
-        if records is not None:
-            own = Producer(self._ledger._world, self._ledger._cluster, "notes", ledger.LEDGER_TRANSACTION_MS)
-            own.init()
-            for record in records.records:
-                own.produce((records.topic, records.partition), record)
-            own.end(commit=True)
-        publish(self, head, offsets)
-
-    patch.setattr(ledger.SimulatedTerm, "publish", one_after_the_other)
+    if records is not None:
+        own = Producer(self._ledger._world, self._ledger._cluster, "notes", ledger.LEDGER_TRANSACTION_MS)
+        own.init()
+        for record in records.records:
+            own.produce((records.topic, records.partition), record)
+        own.end(commit=True)
+    publish(self, head, offsets)
 
 
 def records_of_a_decision_that_is_published_again(patch: pytest.MonkeyPatch) -> None:
@@ -243,33 +214,26 @@ def notes_forgotten_by_the_next_decision(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit_module, "next_extra", lambda kind, last, *of: next_extra(kind, None, *of))
 
 
-def extra_dropped(patch: pytest.MonkeyPatch) -> None:
+@instead_of(Decision, "judged")
+def extra_dropped(judged: Any, self: Any, verdicts: Any) -> Decision:
     """Whoever writes verdicts into a decision leaves its extra out."""
-    judged = Decision.judged
-    patch.setattr(Decision, "judged", lambda self, verdicts: replace(judged(self, verdicts), extra=None))
+    return replace(judged(self, verdicts), extra=None)
 
 
-def extras_of_transactions_swapped(patch: pytest.MonkeyPatch) -> None:
+@instead_of(commit_module, "_new_decision")
+def extras_of_transactions_swapped(decided: Any, batch: Any, head: Any) -> Decision:
     """Each transaction of a decision gets what another one was read from."""
-    decided = commit_module._new_decision
-
-    def swapped(batch: Any, head: Any) -> Any:
-        decision = decided(batch, head)
-        extras = [w.extra for w in decision.written]
-        turned = zip(decision.written, extras[1:] + extras[:1], strict=True)
-        return replace(decision, written=tuple(replace(w, extra=extra) for w, extra in turned))
-
-    patch.setattr(commit_module, "_new_decision", swapped)
+    decision = decided(batch, head)
+    extras = [w.extra for w in decision.written]
+    turned = zip(decision.written, extras[1:] + extras[:1], strict=True)
+    return replace(decision, written=tuple(replace(w, extra=extra) for w, extra in turned))
 
 
-def extra_compared_as_bytes(patch: pytest.MonkeyPatch) -> None:
+@instead_of(CopiedRanges, "compare")
+def extra_compared_as_bytes(_: Any, self: Any, last: Any, reports: Any) -> None:
     """A replay whose ranges are dealt to tasks in another way is taken for another one."""
-
-    def compare(self: Any, last: Any, reports: Any) -> None:
-        if last.extra.body != self.body(None, reports):
-            raise CopiedRanges.diverged(last, ["extra"])
-
-    patch.setattr(CopiedRanges, "compare", compare)
+    if last.extra.body != self.body(None, reports):
+        raise CopiedRanges.diverged(last, ["extra"])
 
 
 def extra_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -277,87 +241,63 @@ def extra_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CopiedRanges, "compare", lambda *_: None)
 
 
-def extra_of_the_decision_before(patch: pytest.MonkeyPatch) -> None:
+@instead_of(commit_module, "next_extra")
+def extra_of_the_decision_before(next_extra: Any, kind: Any, last: Any, *of: Any) -> Any:
     """A decision is published with the extra of the one before it, where there is one."""
-
-    def swapped(kind: Any, last: Any, *of: Any) -> Any:
-        return next_extra(kind, last, *of) if last is None else last.extra
-
-    patch.setattr(commit_module, "next_extra", swapped)
+    return next_extra(kind, last, *of) if last is None else last.extra
 
 
-def extra_before_its_decision(patch: pytest.MonkeyPatch) -> None:
+@instead_of(ledger.SimulatedTerm, "publish")
+def extra_before_its_decision(publish: Any, self: Any, head: Any, *content: Any) -> None:
     """The extra is published ahead of its decision, with the one that is still the last."""
-    publish = ledger.SimulatedTerm.publish
+    last = self.read()
+    is_new = last is not None and last.decision is not None and last.decision.batch != head.decision.batch
+    if is_new:
+        early = replace(last, decision=replace(last.decision, extra=head.decision.extra))
+        publish(self, early)
+        self = self._ledger.take()
+    publish(self, head, *content)
 
-    def ahead(self: Any, head: Any, *content: Any) -> None:
-        last = self.read()
-        is_new = last is not None and last.decision is not None and last.decision.batch != head.decision.batch
-        if is_new:
-            early = replace(last, decision=replace(last.decision, extra=head.decision.extra))
-            publish(self, early)
-            self = self._ledger.take()
+
+@instead_of(ledger.SimulatedTerm, "publish")
+def abort_without_closing(publish: Any, self: Any, head: Any, *content: Any) -> None:
+    """A run that is over may still decide."""
+    if head.run != NOBODY:
         publish(self, head, *content)
 
-    patch.setattr(ledger.SimulatedTerm, "publish", ahead)
+
+@instead_of(ledger.SimulatedCoordinator, "ongoing")
+def clean_up_of_any_generation(ongoing: Any, self: Any, *, before: Any = None, **more: Any) -> Any:
+    """Later ones, too."""
+    return ongoing(self, **more)
 
 
-def abort_without_closing(patch: pytest.MonkeyPatch) -> None:
-    publish = ledger.SimulatedTerm.publish
-
-    def publish_runs_only(self: Any, head: Any, *offsets: Any) -> None:
-        if head.run != NOBODY:
-            publish(self, head, *offsets)
-
-    patch.setattr(ledger.SimulatedTerm, "publish", publish_runs_only)
-
-
-def clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
-    ongoing = ledger.SimulatedCoordinator.ongoing
-    patch.setattr(
-        ledger.SimulatedCoordinator,
-        "ongoing",
-        lambda self, *, before=None, generation_and_slot=None, empty=False: ongoing(
-            self, generation_and_slot=generation_and_slot, empty=empty
-        ),
-    )
-
-
-def new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
+@instead_of(open_module, "_settled")
+def new_checkpoint_unsettled(_: Any, ports: Any, last: Decision) -> Decision:
     """Who is behind takes what was decided for visible, as it nearly always is."""
-    patch.setattr(
-        open_module, "_settled", lambda ports, last: last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED))
-    )
+    return last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED))
 
 
-def digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
-    """A replay is digested as the version that is installed now digests a new micro-batch."""
-    written_as = tasks.assign
-
-    def newest(*place: Any, digest_by: Any, **more: Any) -> Any:
-        return replace(written_as(*place, digest_by=digest_by, **more), digest_by=digest_by)
-
-    patch.setattr(tasks, "assign", newest)
+def _versions_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit_module, "check_versions", lambda *_: None)
 
 
-def partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
+@instead_of(tasks, "assign", _versions_not_compared)
+def digest_of_the_version_at_hand(assign: Any, *place: Any, digest_by: Any, **more: Any) -> Assignment:
+    """A replay is digested as the version that is installed now digests a new micro-batch."""
+    return replace(assign(*place, digest_by=digest_by, **more), digest_by=digest_by)
+
+
+@instead_of(tasks, "_opened")
+def partitioner_of_the_version_at_hand(opened: Any, task: Any, own: Any) -> Head:
     """A run deals keys to partitions as its version does for a new query."""
-    opened = tasks._opened
-
-    def own_partitioner(task: Any, own: Any) -> Any:
-        return replace(opened(task, own), partitioner=task.driver.library.partitioner)
-
-    patch.setattr(tasks, "_opened", own_partitioner)
+    return replace(opened(task, own), partitioner=task.driver.library.partitioner)
 
 
-def offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
+@instead_of(commit_module, "_offsets_to_give")
+def offsets_with_new_batches_only(_: Any, body: Any, last: Any) -> Any:
     """A group that is set at a replay waits for the next micro-batch, which may never come."""
-
-    def of_new_ones(body: Any, last: Any) -> Any:
-        return None if last is not None and last.batch == body.id else body.offsets
-
-    patch.setattr(commit_module, "_offsets_to_give", of_new_ones)
+    return None if last is not None and last.batch == body.id else body.offsets
 
 
 def clean_up_that_raises(patch: pytest.MonkeyPatch) -> None:
@@ -370,23 +310,19 @@ def look_of_another_run_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(driver.Driver, "_is_own", lambda self, ahead: ahead.error is not None or ahead.run == self.run)
 
 
-def left_out_for_good(patch: pytest.MonkeyPatch) -> None:
+@instead_of(LeftOut, "without_them")
+def left_out_for_good(without_them: Any, self: Any, offsets: Any, run: str) -> Any:
     """What one run has left out of the group's offsets, no later run in the same process gives to the group."""
-    without = LeftOut.without_them
-    patch.setattr(LeftOut, "without_them", lambda self, offsets, run: without(self, offsets, ""))
+    return without_them(self, offsets, "")
 
 
-def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
+@instead_of(driver, "sweep")
+def sweep_that_asks_before_it_looks(_: Any, ports: Any, run: str, batch: int) -> None:
     """The head is read, then what is open is listed: by then, a later micro-batch may have it."""
-
-    def once(ports: Any, run: str, batch: int) -> None:
-        head = abort_module._last_of(ports, run, batch)
-        if head is not None:
-            abort_module.abort_all(
-                ports, {d.pair for d in ports.coordinator.ongoing(generation_and_slot=(head.generation, batch % 2))}
-            )
-
-    patch.setattr(driver, "sweep", once)
+    head = abort_module._last_of(ports, run, batch)
+    if head is not None:
+        ongoing = ports.coordinator.ongoing(generation_and_slot=(head.generation, batch % 2))
+        abort_module.abort_all(ports, {description.pair for description in ongoing})
 
 
 def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
@@ -402,24 +338,17 @@ def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(driver, "verify_last", lambda *_: None)
 
 
-def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:
+@instead_of(open_module, "head_with_verdicts")
+def starts_do_not_look_back(_: Any, ports: Any, head: Head, verdicts: Any, **__: Any) -> Head:
     """A start takes it for granted that the process which has committed the last decision has looked at it."""
-
-    def judged(ports: Any, head: Any, verdicts: Any, **_: Any) -> Any:
-        return replace(head, decision=None if head.decision is None else head.decision.judged(verdicts))
-
-    patch.setattr(open_module, "head_with_verdicts", judged)
+    return replace(head, decision=None if head.decision is None else head.decision.judged(verdicts))
 
 
-def unverified_starts_in_memory_alone(patch: pytest.MonkeyPatch) -> None:
+@instead_of(ledger.SimulatedTerm, "publish")
+def unverified_starts_in_memory_alone(publish: Any, self: Any, head: Head, *content: Any) -> None:
     """A head knows of its own decision only: whoever ends the query does not know where others kept readers from what
     was committed before."""
-    publish = ledger.SimulatedTerm.publish
-    patch.setattr(
-        ledger.SimulatedTerm,
-        "publish",
-        lambda self, head, *content: publish(self, replace(head, unverified={}), *content),
-    )
+    publish(self, replace(head, unverified={}), *content)
 
 
 def late_end_believed(patch: pytest.MonkeyPatch) -> None:
@@ -428,10 +357,10 @@ def late_end_believed(patch: pytest.MonkeyPatch) -> None:
     nobody_looks_back(patch)
 
 
-def lost_while_it_is_open(patch: pytest.MonkeyPatch) -> None:
+@instead_of(end_module, "fate_by_log")
+def lost_while_it_is_open(fate_by_log: Any, ports: Any, w: Any, **_: Any) -> Any:
     """A transaction whose first record is aborted is lost, though an operator may have done that in one partition."""
-    by_log = end_module.fate_by_log
-    patch.setattr(end_module, "fate_by_log", lambda ports, w, **_: by_log(ports, w))
+    return fate_by_log(ports, w)
 
 
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
@@ -476,20 +405,16 @@ def digested_without_the_topic(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks, "digest", lambda rows, by, topic: digest(rows, by, TOPIC))
 
 
-def names_known_by_their_prefix(patch: pytest.MonkeyPatch) -> None:
+@instead_of(ledger, "is_task_name")
+def names_known_by_their_prefix(
+    _: Any, prefix: str, query: str, name: str, *, before: Any = None, generation_and_slot: Any = None
+) -> bool:
     """What begins as the query's transactional ids do, and ends as those of a task, is taken for its own."""
-    tail = re.compile(r".*-(\d+)-\d+-([01])(?:-\d+)?(?:-r\d+)?")
-
-    def sloppy(prefix: str, query: str, name: str, *, before: Any = None, generation_and_slot: Any = None) -> bool:
-        match = tail.fullmatch(name)
-        generation, slot = (int(match[1]), int(match[2])) if match is not None else (0, 0)
-        return (
-            match is not None
-            and generation_and_slot in (None, (generation, slot))
-            and (before is None or generation < before)
-        )
-
-    patch.setattr(ledger, "is_task_name", sloppy)
+    match = re.fullmatch(r".*-(\d+)-\d+-([01])(?:-\d+)?(?:-r\d+)?", name)
+    if match is None:
+        return False
+    generation, slot = int(match[1]), int(match[2])
+    return generation_and_slot in (None, (generation, slot)) and (before is None or generation < before)
 
 
 def kept_without_the_query(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import random
 
 import pytest
 
-from spark_eos.protocol import commit as commit_module
-from spark_eos.protocol.ports import EndTxnAnswer, Visibility
+from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import cluster_mistakes, excused, invariants, ledger, ledger_mistakes, mistakes, operator, situations
 from .breaking import Mistake, broken, see
@@ -237,10 +236,7 @@ MISTAKES = (
     Mistake(mistakes.extra_before_its_decision, (invariants.EXTRAS_GO_ALONG,), (_KILLED_WHEN_DECIDED,)),
     Mistake(mistakes.notes_in_a_transaction_of_their_own, (invariants.NOTES_GO_ALONG,), (_KILLED_WHEN_NOTED,)),
     Mistake(
-        lambda patch: patch.setattr(commit_module, "repairs", lambda *_: True),
-        (invariants.NOT_LOST, invariants.NOT_DOUBLED),
-        (_SECOND_LOST,),
-        name="a repair by whatever the replay wrote",
+        mistakes.repair_by_whatever_the_replay_wrote, (invariants.NOT_LOST, invariants.NOT_DOUBLED), (_SECOND_LOST,)
     ),
     Mistake(
         mistakes.repair_by_the_ranges_of_spark,
@@ -366,16 +362,9 @@ OF_THE_CLUSTER = (
         (((Strike.TOPIC_DELETED, SIZES, ("prepare.prepared", "commit.verified", "commit.decided")),),),
     ),
     Mistake(cluster_mistakes.asked_for_ever, ("goes on", operator.NOTHING_HELD), None, Extras(topics=1.0), seed=201),
+    Mistake(cluster_mistakes.gone_taken_for_lost, (invariants.TRUE_VERDICTS,), (_FORGOTTEN,)),
     Mistake(
-        cluster_mistakes.gone_taken_for(Visibility.ABORTED),
-        (invariants.TRUE_VERDICTS,),
-        (_FORGOTTEN,),
-        name="what is gone is taken for lost",
-    ),
-    Mistake(
-        cluster_mistakes.missing_since_the_first_time,
-        (invariants.NOT_LOST, invariants.TRUE_STOPS),
-        (_STARTED_TWICE,),
+        cluster_mistakes.missing_since_the_first_time, (invariants.NOT_LOST, invariants.TRUE_STOPS), (_STARTED_TWICE,)
     ),
 )
 

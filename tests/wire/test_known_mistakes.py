@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from spark_eos.kafka.codes import Code
+from tests.simulation.breaking import Patch
+
 from . import mistakes
 from .faults import Fault, Kind, Schedule, Turn, draw
 from .play import broken
@@ -26,11 +29,13 @@ Draw = Callable[[random.Random], Schedule]
 class Mistake:
     """``draw``: schedules where it can show; ``says``: what the judge says of it."""
 
-    name: str
-    put_in: mistakes.Patch
+    put_in: Patch
     draw: Draw
     says: str
     play: str = "writes"
+
+    def __str__(self) -> str:
+        return f"{self.put_in.__name__}, {self.play}"
 
 
 def _struck(api: int, kind: Kind, *amounts: float, upto: int = 12, more: int = 1, **settings: Any) -> Draw:
@@ -115,91 +120,61 @@ def _dies_and_stalls(chance: random.Random) -> Schedule:
 
 
 MISTAKES = (
-    Mistake("number not checked", mistakes.number_not_checked, _repeated_and_refused, "that were acknowledged"),
-    Mistake("late answer", mistakes.late_answer_on_a_kept_connection, _late_and_lost, "told that it is committed"),
-    Mistake("partial write", mistakes.partial_write_taken_for_whole, _narrow, "for no good reason"),
-    Mistake("new sequence", mistakes.retry_with_a_new_sequence, _struck(PRODUCE, Kind.ANSWER_LOST), "partition"),
+    Mistake(mistakes.number_not_checked, _repeated_and_refused, "that were acknowledged"),
+    Mistake(mistakes.late_answer_on_a_kept_connection, _late_and_lost, "told that it is committed"),
+    Mistake(mistakes.partial_write_taken_for_whole, _narrow, "for no good reason"),
+    Mistake(mistakes.retry_with_a_new_sequence, _struck(PRODUCE, Kind.ANSWER_LOST), "partition"),
     Mistake(
-        "duplicate is an error",
         mistakes.duplicate_taken_for_an_error,
         _struck(PRODUCE, Kind.ANSWER_LOST, says_duplicate=True),
         "for no good reason",
     ),
     Mistake(
-        "out of order is success",
-        mistakes.out_of_order_taken_for_written,
-        _struck(PRODUCE, Kind.CODE, 19, 51),
-        "partition",
+        mistakes.taken_for_written(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), _struck(PRODUCE, Kind.CODE, 19, 51), "partition"
     ),
-    Mistake("timed out is success", mistakes.timed_out_taken_for_written, _struck(PRODUCE, Kind.CODE, 7), "partition"),
-    Mistake("fenced is success", mistakes.fenced_taken_for_written, _struck(PRODUCE, Kind.CODE, 47), "partition"),
+    Mistake(mistakes.taken_for_written(Code.REQUEST_TIMED_OUT), _struck(PRODUCE, Kind.CODE, 7), "partition"),
+    Mistake(mistakes.taken_for_written(Code.INVALID_PRODUCER_EPOCH), _struck(PRODUCE, Kind.CODE, 47), "partition"),
     Mistake(
-        "silence is success",
-        mistakes.silence_taken_for_committed,
-        _struck(END, Kind.SILENT, upto=3, more=9),
-        "told that it is committed",
+        mistakes.silence_taken_for_committed, _struck(END, Kind.SILENT, upto=3, more=9), "told that it is committed"
     ),
-    Mistake("wrap", mistakes.sequence_wraps_too_early, _wrapping, "for no good reason"),
+    Mistake(mistakes.sequence_wraps_too_early, _wrapping, "for no good reason"),
+    Mistake(mistakes.not_leader_taken_for_final, _struck(PRODUCE, Kind.LEADER_MOVES), "for no good reason"),
+    Mistake(mistakes.leader_asked_for_once, _struck(PRODUCE, Kind.LEADER_MOVES), "for no good reason"),
+    Mistake(mistakes.leader_epoch_not_told, _struck(END, Kind.LEADER_MOVES, upto=3), "was read as"),
+    Mistake(mistakes.coordinator_asked_for_once, _struck(END, Kind.COORDINATORS_MOVE, upto=3), "for no good reason"),
+    Mistake(mistakes.aborted_index_ignored, _struck(PRODUCE, Kind.CODE, 87), "read as"),
+    Mistake(mistakes.silence_without_end, _struck(END, Kind.SILENT, upto=3), "still goes on"),
+    Mistake(mistakes.batch_before_its_addition, _plain, "for no good reason"),
     Mistake(
-        "not leader is final",
-        mistakes.not_leader_taken_for_final,
-        _struck(PRODUCE, Kind.LEADER_MOVES),
-        "for no good reason",
+        mistakes.unanswered_addition_taken_for_done, _struck(ADD, Kind.LOST, upto=3, level=1), "for no good reason"
     ),
-    Mistake(
-        "leader asked for once",
-        mistakes.leader_asked_for_once,
-        _struck(PRODUCE, Kind.LEADER_MOVES),
-        "for no good reason",
-    ),
-    Mistake("epoch not told", mistakes.leader_epoch_not_told, _struck(END, Kind.LEADER_MOVES, upto=3), "was read as"),
-    Mistake(
-        "coordinator asked for once",
-        mistakes.coordinator_asked_for_once,
-        _struck(END, Kind.COORDINATORS_MOVE, upto=3),
-        "for no good reason",
-    ),
-    Mistake("aborted index", mistakes.aborted_index_ignored, _struck(PRODUCE, Kind.CODE, 87), "read as"),
-    Mistake("no limit of silence", mistakes.silence_without_end, _struck(END, Kind.SILENT, upto=3), "still goes on"),
-    Mistake("batch before its addition", mistakes.batch_before_its_addition, _plain, "for no good reason"),
-    Mistake(
-        "unanswered addition",
-        mistakes.unanswered_addition_taken_for_done,
-        _struck(ADD, Kind.LOST, upto=3, level=1),
-        "for no good reason",
-    ),
-    Mistake(
-        "end by another version",
-        mistakes.end_by_another_version,
-        _struck(END, Kind.ANSWER_LOST, upto=3, level=1),
-        "for no good reason",
-    ),
-    Mistake("checksum", mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
-    Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
-    Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
-    Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query"),
-    Mistake("aborted heads", mistakes.aborted_heads_read, _heads_unheard, "the group is at", "query"),
-    Mistake("aborted rows gathered", mistakes.aborted_rows_gathered, _struck(PRODUCE, Kind.CODE, 87), "together"),
-    Mistake("a part taken for all", mistakes.a_part_taken_for_all, _calm, "together"),
-    Mistake("memory used again", mistakes.memory_used_again, _calm, "for no good reason", "copies"),
-    Mistake("edges passed on", mistakes.edges_passed_on, _calm, "partition", "copies"),
-    Mistake("aborted rows copied", mistakes.aborted_rows_copied, _calm, "partition", "copies"),
-    Mistake("whole batches not counted", mistakes.whole_batches_not_counted, _calm, "for no good reason", "copies"),
-    Mistake("halves lost", mistakes.halves_lost, _unmild, "partition", "copies"),
-    Mistake("plain after the first try", mistakes.plain_after_the_first_try, _asked_again, "has expired"),
-    Mistake("plain copies", mistakes.plain_after_the_first_try, _asked_again, "has expired", "copies"),
-    Mistake("version given up", mistakes.version_given_up, _stops_to_speak_it, "has expired"),
-    Mistake("prepared transaction kept", mistakes.prepared_transaction_kept, _offered, "for no good reason"),
-    Mistake("forgotten", mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query"),
-    Mistake("left to a timeout", mistakes.leftovers_left_to_their_timeout, _dies_and_stalls, "is held", "query"),
-    Mistake("ledger not fenced", mistakes.ledger_under_changing_names, _drawn, "too many rows", "query"),
+    Mistake(mistakes.end_by_another_version, _struck(END, Kind.ANSWER_LOST, upto=3, level=1), "for no good reason"),
+    Mistake(mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
+    Mistake(mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
+    Mistake(mistakes.no_answer_taken_for_done, _ends_unheard, "partition", "query"),
+    Mistake(mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query"),
+    Mistake(mistakes.aborted_heads_read, _heads_unheard, "the group is at", "query"),
+    Mistake(mistakes.aborted_rows_gathered, _struck(PRODUCE, Kind.CODE, 87), "together"),
+    Mistake(mistakes.a_part_taken_for_all, _calm, "together"),
+    Mistake(mistakes.memory_used_again, _calm, "for no good reason", "copies"),
+    Mistake(mistakes.edges_passed_on, _calm, "partition", "copies"),
+    Mistake(mistakes.aborted_rows_copied, _calm, "partition", "copies"),
+    Mistake(mistakes.whole_batches_not_counted, _calm, "for no good reason", "copies"),
+    Mistake(mistakes.halves_lost, _unmild, "partition", "copies"),
+    Mistake(mistakes.plain_after_the_first_try, _asked_again, "has expired"),
+    Mistake(mistakes.plain_after_the_first_try, _asked_again, "has expired", "copies"),
+    Mistake(mistakes.version_given_up, _stops_to_speak_it, "has expired"),
+    Mistake(mistakes.prepared_transaction_kept, _offered, "for no good reason"),
+    Mistake(mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query"),
+    Mistake(mistakes.leftovers_left_to_their_timeout, _dies_and_stalls, "is held", "query"),
+    Mistake(mistakes.ledger_under_changing_names, _drawn, "too many rows", "query"),
 )
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_schedules_find_it(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """No schedule of this kind breaks our code; with the mistake, one does."""
-    chance = random.Random(mistake.name)
+    chance = random.Random(str(mistake))
     schedules = [mistake.draw(chance) for _ in range(SEEDS)]
     assert [broken(schedule, mistake.play) for schedule in schedules[:2]] == [None] * 2
     mistake.put_in(monkeypatch)

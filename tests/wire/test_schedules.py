@@ -1,30 +1,27 @@
 """The real I/O under schedules of faults, drawn from seeds.
 
 ``SPARK_EOS_WIRE_SCHEDULES`` says how many of each scenario (100 unless told otherwise), ``SPARK_EOS_WIRE_SEED`` where
-to begin. With ``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before was stopped, if
+to begin. With ``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before has ended, if
 the code is the same. A failure prints the seed, and the smallest schedule on the way down that still fails.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.campaign import files, fingerprint, loaded, replace_text
+from tests.simulation.campaign import Campaign, Failed, Played
 
 from .faults import Schedule, draw
-from .play import PLAYS, broken, play, shrink, staged
+from .play import PLAYS, play, shrink, staged
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_WIRE_SCHEDULES", "100"))
 FIRST_SEED = int(os.environ.get("SPARK_EOS_WIRE_SEED", "0"))
 STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
-
-#: What decides how a schedule ends, beside the package.
-_SUPPORT = ("judges/__init__", "judges/record_batches", "models/__init__", "models/replicas")
-CODE = ("tests/wire/*.py", *(f"tests/support/{name}.py" for name in _SUPPORT))
 
 _ADD_PARTITIONS = 24
 
@@ -52,32 +49,20 @@ def test_the_same_schedule_runs_the_same_way() -> None:
 @pytest.mark.parametrize("name", PLAYS)
 def test_schedules_from_seeds(name: str) -> None:
     """Rows are there once and in order, and what callers are told is true, whatever happens to connections."""
-    for seed in _seeds(name):
-        schedule = draw(seed)
-        failure = broken(schedule, name)
-        if failure is not None:
-            pytest.fail(f"{name}, seed {seed}: {failure}\nthe smallest that fails: {shrink(schedule, name)}")
+    campaign, state = Campaign(name, partial(_played, name)), Path(f"{STATE}-{name}") if STATE else None
+    progress, failure = campaign.run(campaign.begin(state, FIRST_SEED), SCHEDULES, state)
+    assert failure is None, f"{name}, seed {FIRST_SEED + progress.passed}: {failure}"
 
 
-def test_whatever_a_schedule_loads_is_in_the_fingerprint() -> None:
-    """Of each scenario."""
-    found = loaded("from tests.wire.play import *\nfor name in PLAYS: play(Schedule(1), name)")
-    assert len(found) > 30
-    assert found <= set(files(CODE))
-
-
-def _seeds(name: str) -> Iterator[int]:
-    """Those that are left of this scenario's; the next one is noted before it runs, with the code that runs it."""
-    last, code = FIRST_SEED + SCHEDULES, fingerprint(CODE)
-    noted = Path(f"{STATE}-{name}") if STATE else None
-    seed, *of = (noted.read_text().split() if noted is not None and noted.exists() else []) or ["0"]
-    first = int(seed) if of == [code] and int(seed) < last else FIRST_SEED
-    for seed in range(first, last):
-        if noted is not None:
-            replace_text(noted, f"{seed} {code}")
-        yield seed
-    if noted is not None:
-        noted.unlink()
+def _played(name: str, seed: int) -> Played:
+    """The schedule of a seed. Raises Failed, with the smallest one that breaks."""
+    schedule = draw(seed)
+    try:
+        stage = play(schedule, name)
+    except Exception as error:
+        raise Failed(f"{error!r}\nthe smallest that fails: {shrink(schedule, name)}") from error
+    struck = Counter(fault.kind.value for fault in stage.cluster.struck)
+    return Played(stage.cluster.asked.total(), round(1000 * stage.world.now), struck)
 
 
 def _traced(seed: int, name: str) -> list[str]:

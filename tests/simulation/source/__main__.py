@@ -20,11 +20,7 @@ def played(seed: int) -> Played:
     return Played(cluster.step, cluster.now, struck)
 
 
-SOURCE = Campaign(
-    what="the source",
-    code=("tests/simulation/**/*.py", "tests/support/models/__init__.py", "tests/support/models/replicas.py"),
-    play=played,
-)
+SOURCE = Campaign("the source", played)
 
 if __name__ == "__main__":
     sys.exit(SOURCE.main("python -m tests.simulation.source", __doc__, sys.argv[1:]))
