@@ -16,7 +16,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Pair, Probe, Write, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import NewRun, open_run
-from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
+from spark_eos.protocol.ports import EndTxnAnswer, Ports, State, Term
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from tests.support.models.dying_driver import Killed, kill
 
@@ -176,6 +176,18 @@ def meanwhile(port: Any, name: str, happens: Callable[[], object], *, answered: 
         return answer
 
     setattr(port, name, late)
+
+
+def when_publishing(own: Ports, happens: Callable[[], object], *, answered: bool = False) -> None:
+    """Let this happen each time that a head is published through these ports: before it, or when it is answered."""
+    take = own.ledger.take
+
+    def taken() -> Term:
+        term = take()
+        meanwhile(term, "publish", happens, answered=answered)
+        return term
+
+    own.ledger.take = taken  # type: ignore[method-assign]
 
 
 def stopped(condition: str, call: Callable[[], object]) -> EosError:

@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from . import invariants
 from .plan import Plan
 from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
-from .world import Fault, Strike, Violation
+from .world import Fault, Strike
 
 SEEDS = 300
 MISSING, ROWS_MISSING = "EOS_LEDGER_HEAD_MISSING", "EOS_ROWS_MISSING"
@@ -90,34 +89,3 @@ def test_rows_that_were_aborted_before_the_ledger_was_lost_or_emptied(
     run = play(Schedule(Plan(rows=rows, tasks=(2,), sets_begin=True), (_then(*steps),)))
     assert run.query.stops == stops
     assert not run.watch.excused and run.watch.seen.keys() != set(range(sum(rows)))
-
-
-def test_no_other_rows_are_excused() -> None:
-    """The transaction of a lost decision, an operator's abort: that much is excused, and only behind ``ledger.begin``.
-    A row of the same transaction that is gone without an abort is lost."""
-    run = play(Schedule(Plan(rows=(8, 3), tasks=(2,), sets_begin=True), (_then(ABORTED, _lost("commit log")),)))
-    assert run.query.begin_at == 1
-    for begin_at in (None, 0):
-        run.query.begin_at = begin_at
-        with pytest.raises(Violation, match=invariants.NOT_LOST):
-            run.watch.conclude(run.query)
-    run.query.begin_at = 1
-    visible = next(row for row, pair in run.watch.seen.items() if row < 8)
-    del run.watch.seen[visible]
-    with pytest.raises(Violation, match=f"{invariants.NOT_LOST}: rows .*{visible}"):
-        run.watch.conclude(run.query)
-
-
-def test_a_start_that_is_still_at_micro_batch_0_when_all_is_forgotten() -> None:
-    """Of two starts, one has it committed, so that a third would see by the checkpoint that there was a head. The other
-    one does not look again, and no coordinator tells it. So the ledger is not lost before that one has come to its
-    end."""
-    faults = _then(
-        Fault(0, Strike.DRIVER_DIES, 0, "commit.ended"),
-        Fault(0, Strike.WEEK_PASSES, 0, "task: ledger "),
-        Fault(0, Strike.SECOND_DRIVER, 0, "open.taken"),
-        Fault(0, Strike.STALL, 3, "open.taken"),
-        _lost("offset log"),
-    )
-    run = play(Schedule(Plan(rows=(4, 4), tasks=(1,)), (faults,)))
-    assert run.watch.seen.keys() == set(range(8))

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.protocol.head import Pair
-from spark_eos.protocol.names import ledger_name
-
-from . import excused
-from .ledger import PREFIX
-from .partition_log import Record
-from .plan import QUERY, Deal, Plan
+from .plan import Plan
 from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike
@@ -62,45 +56,6 @@ def test_a_marker_that_is_lost_leaves_rows_to_an_operator() -> None:
     assert run.watch.lost.reopened
 
 
-def test_a_stop_names_rows_whose_abort_marker_is_lost_since() -> None:
-    """An operator had aborted them in that partition, and a task has said so in the ledger."""
-    dies = Fault(0, Strike.DRIVER_DIES, 0, "commit.cleaned")
-    faults = (
-        Fault(165, Strike.OUTPUT_CUT, 15, "task: ledger"),
-        Fault(20, Strike.ABORTED_IN_PLACE, 70_000, "commit.verified", dies),
-    )
-    run = play(Schedule(Plan(rows=(1,), tasks=(3,)), faults, quantum=1))
-    assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
-    assert any(log.once_aborted for log in run.cluster.logs.values())
-
-
-def test_a_stop_names_rows_that_are_lost_since() -> None:
-    """An operator had aborted them, and the head says so; where they were, there are others now."""
-    faults = (
-        Fault(57, Strike.OUTPUT_CUT, 25, "commit."),
-        Fault(89, Strike.ABORTED_IN_PLACE, 70_000, "commit."),
-        Fault(100, Strike.ABORTED_IN_PLACE, 15),
-        Fault(139, Strike.OUTPUT_CUT, 6),
-        Fault(139, Strike.DRIVER_DIES, 0, "prepare.flushed"),
-    )
-    plan = Plan(rows=(4, 3), tasks=(2,), timeout_ms=60_000, deals=(Deal.RUNS,))
-    run = play(Schedule(plan, faults, quantum=1_000))
-    assert run.query.stops == ["died", "EOS_ROWS_MISSING"]
-
-
-def test_a_marker_that_is_lost_in_one_partition_is_there_in_the_other() -> None:
-    """Rows that stand behind an attempt that is still open are read after the loss."""
-    faults = (
-        Fault(60, Strike.ANSWER_LOST, 3, f"commit: end {ledger_name(PREFIX, QUERY)}"),
-        Fault(2, Strike.RESULT_LOST, 15),
-        Fault(124, Strike.OPERATOR_SETTLES, 15),
-        Fault(60, Strike.OUTPUT_CUT, 21, "commit.decided"),
-    )
-    run = play(Schedule(Plan((4,), (2,), groups=(None,), idle_ms=45_000, timeout_ms=900_000), faults, quantum=1))
-    assert run.watch.lost.reopened
-    assert run.watch.seen.keys() == {0, 2, 3}
-
-
 @pytest.mark.parametrize("two_phase", [False, True])
 def test_a_decision_in_front_of_which_an_earlier_one_is_open_again_is_not_aborted_unasked(two_phase: bool) -> None:
     """The earlier one has lost its marker in a partition, and its producer id is used again: both get the same end. The
@@ -118,13 +73,3 @@ def test_many_lose_rows_and_some_are_told_of_it() -> None:
     cut = [one for one in runs_with(SEEDS, Extras(outputs=1.0)) if one.watch.lost.cut_ms]
     told = [one for one in cut if {"EOS_DECISION_BROKEN", "EOS_TRANSACTION_BROKEN"} & {*one.query.stops}]
     assert len(cut) > SEEDS // 4 and told
-
-
-def test_a_row_is_excused_for_the_transaction_that_has_lost_it():
-    """A row of a topic that was deleted is written again, and may be lost once more, with another transaction: only who
-    commits the first one has to tell of it."""
-    losses, row = excused.Losses(), ("rows", 5)
-    losses.deleted_with_topic([Record(1, 0, row)])
-    losses.deleted([Record(2, 0, row)])
-    assert losses.excused({Pair("first", 1, 0): True, Pair("second", 2, 0): False}) == set()
-    assert losses.excused({Pair("first", 1, 0): False, Pair("second", 2, 0): True}) == {5}

@@ -4,9 +4,9 @@ micro-batch are missing that Spark has passed, no later write of the sink is dec
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import pytest
 
@@ -24,7 +24,7 @@ from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 from tests.support.models.dying_driver import Killed, kill
 
 from . import by_hand
-from .breaking import first_broken
+from .breaking import Patch, first_broken, instead_of
 from .by_hand import TIMEOUT_MS, Brokers
 from .ledger import PREFIX
 from .world import Violation
@@ -179,20 +179,15 @@ def _not_noted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(abort_module, "note_unwritten", lambda *_: None)
 
 
-def _noted_for_the_last(patch: pytest.MonkeyPatch) -> None:
+@instead_of(abort_module, "close")
+def _noted_for_the_last(close: Any, ports: Ports, run: str, given_up: int) -> Head | None:
     """The abort of a later micro-batch takes the place of the first one, and a write of the later one clears it."""
-
-    close_only = abort_module.close
-
-    def close(ports: Ports, run: str, given_up: int) -> Head | None:
-        closed = close_only(ports, run)
-        for term, head in taking(ports) if closed is not None else ():
-            assert head is not None
-            term.publish(replace(head, given_up=given_up))
-            break
-        return closed
-
-    patch.setattr(abort_module, "close", close)
+    closed: Head | None = close(ports, run)
+    for term, head in taking(ports) if closed is not None else ():
+        assert head is not None
+        term.publish(replace(head, given_up=given_up))
+        break
+    return closed
 
 
 def _same_run_trusted(patch: pytest.MonkeyPatch) -> None:
@@ -210,6 +205,6 @@ MISTAKES = [_not_noted, _noted_for_the_last, _same_run_trusted, _decided_taken_f
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_known_mistakes_are_seen(mistake: Callable[[pytest.MonkeyPatch], None]):
+def test_known_mistakes_are_seen(mistake: Patch):
     """Each is put back, and rows stay missing in silence, or may."""
     assert first_broken(mistake, play, range(ENOUGH)).invariant == IN_SILENCE

@@ -15,7 +15,6 @@ from spark_eos.protocol import commands
 from spark_eos.protocol.commands import SettledState, hand_over, retire, settle_decided, settled_state
 from spark_eos.protocol.head import Head, Successor
 
-from . import driver
 from .breaking import first_broken
 from .ledger import PREFIX, QUERY, ports
 from .plan import TOPIC
@@ -131,12 +130,6 @@ class TakenOver(Retired):
         for seen in self.done:
             if not commands.is_same(seen.decision, retired.decision):
                 raise Violation(WHERE_IT_ENDED, f"{retired.decision}, and it has seen {seen.decision}")
-
-
-@pytest.fixture(autouse=True)
-def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts the query again reads the error, and does not."""
-    monkeypatch.setattr(driver, "_FINAL", (*driver._FINAL, "EOS_QUERY_RETIRED"))
 
 
 @pytest.mark.parametrize(("kind", "schedules"), [(Replayed, 300), (TakenOver, 150)])

@@ -8,7 +8,6 @@ import pytest
 
 from spark_eos.errors import CommandError, Superseded, Unclear
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol import commands
 from spark_eos.protocol.commands import (
     abort_undecided,
     closes,
@@ -24,7 +23,7 @@ from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Head, Successor, Unfinished, Verdict, is_waiting
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import Ports, State
-from tests.simulation.by_hand import Brokers, on_brokers, stopped
+from tests.simulation.by_hand import Brokers, on_brokers, stopped, when_publishing
 from tests.simulation.client import Producer
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.support.models.dying_driver import Killed, kill
@@ -145,12 +144,10 @@ def test_a_query_that_the_ledger_does_not_know(brokers: Brokers, does: Callable[
 
 
 @on_brokers
-def test_a_ledger_that_cannot_be_written(brokers: Brokers, monkeypatch):
+def test_a_ledger_that_is_taken_away_each_time(brokers: Brokers):
     """Nothing is aborted by whoever could not close the query."""
-    batch = brokers.prepared(brokers.open("r1"))
-    (pair,) = batch.pairs
+    (pair,) = brokers.prepared(brokers.open("r1")).pairs
     own = brokers.ports()
-    monkeypatch.setattr(commands, "close", lambda *_, **__: None)
-    with pytest.raises(Unclear, match="EOS_LEDGER_BUSY"):
-        abort_undecided(own, QUERY)
-    assert own.coordinator.describe([pair.id])[pair.id].state is State.ONGOING
+    when_publishing(own, brokers.take_the_ledger)
+    assert isinstance(stopped("EOS_LEDGER_BUSY", lambda: abort_undecided(own, QUERY)), Unclear)
+    assert brokers.state(pair) is State.ONGOING

@@ -11,10 +11,10 @@ from spark_eos.errors import ReplayError
 from spark_eos.protocol import commands
 from spark_eos.protocol.commands import begin, check_still, intend, known_head, overtaken, resume
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.head import NOBODY, Head, Marks, Offsets, Unfinished
+from spark_eos.protocol.head import NOBODY, Head, Marks, Unfinished
 from spark_eos.protocol.ports import NotPublished, Ports, State
-from tests.simulation.by_hand import Brokers, on_brokers, stopped
-from tests.simulation.ledger import PREFIX, QUERY, SimulatedTerm
+from tests.simulation.by_hand import Brokers, on_brokers, stopped, when_publishing
+from tests.simulation.ledger import PREFIX, QUERY
 from tests.support.models.dying_driver import Killed, kill
 
 FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1))
@@ -119,17 +119,14 @@ def test_what_has_changed_since_it_was_judged(brokers: Brokers):
     judged = own.ledger.read()
     stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged, changed))
     assert brokers.heads == before
-    with pytest.MonkeyPatch.context() as patch:
-        publish, lost = SimulatedTerm.publish, [True]
+    answers = ["lost"]
 
-        def unanswered(term: SimulatedTerm, *of: object) -> None:
-            publish(term, *of)
-            if lost:
-                lost.pop()
-                raise NotPublished("no answer")
+    def unanswered() -> None:
+        if answers:
+            raise NotPublished(answers.pop())
 
-        patch.setattr(SimulatedTerm, "publish", unanswered)
-        assert halt(own, FIRST) == own.ledger.read()
+    when_publishing(own, unanswered, answered=True)
+    assert halt(own, FIRST) == own.ledger.read()
     assert len(brokers.heads) == len(before) + 2
 
 
@@ -142,27 +139,16 @@ def test_what_has_changed_since_it_was_judged(brokers: Brokers):
     ids=["drop", "new_checkpoint"],
 )
 @on_brokers
-def test_two_commands_at_once_that_do_the_same(brokers: Brokers, does, is_new, monkeypatch):
+def test_two_commands_at_once_that_do_the_same(
+    brokers: Brokers, does: Callable[[Ports, Head], Head], is_new: bool
+) -> None:
     """The second one is fenced as it publishes, and finds what it was about to publish: that is no answer of its own
     that got lost. Only one of the two goes on, as they would move files into the same folder."""
     judged = Head("r", 3, (), 5, prefix=PREFIX) if is_new else brokers.open("r1")
-    first: list[Head] = []
-    _before_it_publishes(lambda: first.append(does(brokers.ports(), judged)), monkeypatch)
-    own = brokers.ports()
+    own, first = brokers.ports(), list[Head]()
+    when_publishing(own, lambda: first or first.append(does(brokers.ports(), judged)))
     second = does(own, judged)
     check_still(own, QUERY, second)
     stopped("EOS_COMMAND_OVERTAKEN", lambda: check_still(own, QUERY, first[0]))
     stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, FIRST, None, first[0]))
     begin(own, FIRST, None, second)
-
-
-def _before_it_publishes(does: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
-    """Once, right before the next head is published."""
-    publish = SimulatedTerm.publish
-
-    def late(term: SimulatedTerm, head: Head, offsets: Offsets | None = None) -> None:
-        patch.setattr(SimulatedTerm, "publish", publish)
-        does()
-        publish(term, head, offsets)
-
-    patch.setattr(SimulatedTerm, "publish", late)

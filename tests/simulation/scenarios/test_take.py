@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import pytest
 
@@ -12,11 +12,11 @@ from spark_eos.protocol.commands import abort_undecided, retire, settle_decided
 from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.head import Successor
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Generations, State
-from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
+from spark_eos.protocol.ports import State
+from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.coordinator import LAST_EPOCH, WEEK_MS
-from tests.simulation.ledger import LEDGER, PREFIX, SimulatedCoordinator
+from tests.simulation.ledger import LEDGER, PREFIX
 from tests.simulation.plan import QUERY
 
 CONDITION = "EOS_LEDGER_TRUNCATED"
@@ -192,18 +192,16 @@ def test_another_producer_id_at_epoch_0_proves_nothing(brokers: Brokers):
 
 
 @on_brokers
-def test_a_run_that_opens_meanwhile_is_no_loss(brokers: Brokers, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_opens_meanwhile_is_no_loss(brokers: Brokers):
     """Its tasks are known before its head was read; then that is read, and gone on from."""
     decide(brokers, "r1", 0)
-    asked = SimulatedCoordinator.generations
-
-    def meanwhile(self: SimulatedCoordinator, decided: Collection[str] = (), *, since: int = 0) -> Generations:
-        monkeypatch.setattr(SimulatedCoordinator, "generations", asked)
-        brokers.prepared(brokers.open("other", 1), 1)
-        return asked(self, decided, since=since)
-
-    monkeypatch.setattr(SimulatedCoordinator, "generations", meanwhile)
-    assert brokers.open("r2", 1).generation == 3
+    own, others = brokers.ports(), []
+    meanwhile(
+        own.coordinator,
+        "generations",
+        lambda: others or others.append(brokers.prepared(brokers.open("other", 1), 1)),
+    )
+    assert brokers.open("r2", 1, own=own).generation == 3
 
 
 @on_brokers

@@ -70,7 +70,7 @@ _HIDDEN_IN_A_REPLAY = Scene(
 MISTAKES = (
     Mistake(mistakes.recreated_topic_goes_on, _MIXED_UP),
     Mistake(mistakes.recreated_topic_is_no_loss, _SILENT),
-    Mistake(mistakes.caught_up_by_offsets_alone, _LOST, _RECREATED),
+    Mistake(mistakes.caught_up_by_offsets_alone, _LOST, _RECREATED, seed=767),
     Mistake(mistakes.returned_topic_begins_at_0, _DOUBLED),
     Mistake(mistakes.left_topics_are_forgotten, _DOUBLED),
     Mistake(mistakes.gone_topics_are_no_loss, _LOST),
@@ -91,10 +91,10 @@ MISTAKES = (
     Mistake(mistakes.one_look_is_enough, (judge.TRUE_LOSSES,)),
     Mistake(mistakes.hidden_is_gone, _SILENT, _HIDDEN_IN_A_REPLAY),
     Mistake(mistakes.ids_are_not_noted, _MIXED_UP),
-    Mistake(mistakes.silence_is_another_log, (judge.TRUE_LOSSES,), _COMPACTED),
-    Mistake(mistakes.early_end_is_a_later_begin, (judge.TRUE_LOSSES,), _CUT_UNDER_A_TASK),
+    Mistake(mistakes.silence_is_another_log, (judge.TRUE_LOSSES,), _COMPACTED, seed=275),
+    Mistake(mistakes.early_end_is_a_later_begin, (judge.TRUE_LOSSES,), _CUT_UNDER_A_TASK, seed=517),
     Mistake(mistakes.one_short_look_is_enough, _MIXED_UP, _CUT_AND_LAGGING),
-    Mistake(mistakes.metadata_alone_tells_the_leader, (judge.TRUE_LOSSES,), _GROUP_AT_AN_ELECTION),
+    Mistake(mistakes.metadata_alone_tells_the_leader, (judge.TRUE_LOSSES,), _GROUP_AT_AN_ELECTION, seed=1956),
     Mistake(mistakes.stable_end_ignored, (judge.NOT_LOST, judge.PINNED)),
 )
 
