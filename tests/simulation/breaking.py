@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ def instead_of(owner: object, name: str, *also: Patch) -> Callable[[Callable[...
 
     def mistake(wrong: Callable[..., Any]) -> Patch:
         @functools.wraps(wrong)
-        def put_back(patch: pytest.MonkeyPatch) -> None:
+        def replaced(patch: pytest.MonkeyPatch) -> None:
             for other in also:
                 other(patch)
             right = getattr(owner, name)
@@ -54,33 +55,35 @@ def instead_of(owner: object, name: str, *also: Patch) -> Callable[[Callable[...
 
             patch.setattr(owner, name, instead)
 
-        return put_back
+        return replaced
 
     return mistake
+
+
+@contextmanager
+def put_back(mistake: Patch) -> Iterator[None]:
+    """The mistake is in the code, within the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        mistake(patch)
+        yield
 
 
 def see(mistake: Mistake, draw: Callable[[random.Random], Any], play: Play) -> None:
     """Fails unless some schedule breaks an invariant that stands against the mistake, and only with it."""
     seeds = range(mistake.seed, mistake.seed + SEEDS)
-    found = first_broken(mistake.put_back, lambda seed: play(draw(random.Random(seed))), seeds)
-    assert found.invariant in mistake.breaks
+    assert first_broken(mistake.put_back, lambda seed: play(draw(random.Random(seed))), seeds) in mistake.breaks
 
 
-def first_broken(put_back: Patch, play: Play, seeds: Sequence[int] = range(1_000)) -> Violation:
+def first_broken(mistake: Patch, play: Play, seeds: Sequence[int] = range(1_000)) -> str:
     """What the first schedule breaks, by its seed, with the mistake put back; without, it breaks nothing. Fails where
     none of them breaks anything."""
     for seed in seeds:
-        with pytest.MonkeyPatch.context() as patch:
-            put_back(patch)
-            try:
-                play(seed)
-            except Violation as error:
-                found = error
-            else:
-                continue
-        print(f"seed {seed}: {found.invariant}")
-        play(seed)
-        return found
+        with put_back(mistake):
+            invariant = broken(play, seed)
+        if invariant is not None:
+            print(f"seed {seed}: {invariant}")
+            play(seed)
+            return invariant
     pytest.fail(f"no schedule of {len(seeds)} sees it")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -77,38 +76,13 @@ class Fault:
 
 @dataclass
 class Fate:
-    """What becomes of one request."""
+    """What becomes of one request. ``struck``: the sizes of the faults `OF_REQUESTS` that it has met."""
 
-    lost: bool = False
-    answer_lost: bool = False
-    late: int | None = None
-    doubled: int | None = None
+    struck: dict[Strike, int] = field(default_factory=dict)
     dies_after: bool = False
 
 
-def _lost(fate: Fate, size: int) -> None:
-    fate.lost = True
-
-
-def _answer_lost(fate: Fate, size: int) -> None:
-    fate.answer_lost = True
-
-
-def _late(fate: Fate, size: int) -> None:
-    fate.late = size
-
-
-def _doubled(fate: Fate, size: int) -> None:
-    fate.doubled = size
-
-
-#: What becomes of a request that a fault of this kind strikes.
-OF_REQUESTS: dict[Strike, Callable[[Fate, int], None]] = {
-    Strike.REQUEST_LOST: _lost,
-    Strike.ANSWER_LOST: _answer_lost,
-    Strike.REQUEST_LATE: _late,
-    Strike.REQUEST_DOUBLED: _doubled,
-}
+OF_REQUESTS = (Strike.REQUEST_LOST, Strike.ANSWER_LOST, Strike.REQUEST_LATE, Strike.REQUEST_DOUBLED)
 
 #: Where a fault can strike at all; the others can anywhere.
 WHERE: dict[Strike, str | tuple[str, ...]] = {

@@ -78,6 +78,11 @@ def only_the_partitions_known(partitions: Any, self: Any) -> int:
     return self.known
 
 
+def first_head_not_looked_for_by_writing(patch: pytest.MonkeyPatch) -> None:
+    """Whoever reads of no head in any partition writes the first one to its own alone."""
+    patch.setattr(LedgerReader, "elsewhere", lambda self: [])
+
+
 def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
     """Where there is no head, there never was one."""
     patch.setattr(open_module, "was_published", lambda *_: False)

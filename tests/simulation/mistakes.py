@@ -272,6 +272,12 @@ def clean_up_of_any_generation(ongoing: Any, self: Any, *, before: Any = None, *
     return ongoing(self, **more)
 
 
+@instead_of(ledger.SimulatedCoordinator, "ongoing")
+def clean_up_of_transactions_alone(ongoing: Any, self: Any, *, empty: bool = False, **more: Any) -> Any:
+    """Ids under which nothing is open yet are left to those that have them."""
+    return ongoing(self, **more)
+
+
 @instead_of(open_module, "_settled")
 def new_checkpoint_unsettled(_: Any, ports: Any, last: Decision) -> Decision:
     """Who is behind takes what was decided for visible, as it nearly always is."""
@@ -314,6 +320,11 @@ def look_of_another_run_heard(patch: pytest.MonkeyPatch) -> None:
 def left_out_for_good(without_them: Any, self: Any, offsets: Any, run: str) -> Any:
     """What one run has left out of the group's offsets, no later run in the same process gives to the group."""
     return without_them(self, offsets, "")
+
+
+def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
+    """What is left open when a query has nothing to do is left to its timeout."""
+    patch.setattr(driver, "sweep", lambda *_: None)
 
 
 @instead_of(driver, "sweep")

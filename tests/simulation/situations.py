@@ -22,6 +22,11 @@ DECIDED = ("commit.decided", "commit.ended", "open.published", f"commit: {END}")
 _BEHIND = (301, 15_001, 400_001)
 _EARLY = ("open.", "ledger ", "prepare.", "offset log")
 
+SLOW_CLEANER: Scene = (
+    (Strike.SECOND_DRIVER, SIZES, ("open.settled", "open.published", "task: list")),
+    (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {END}1")),
+    (Strike.STALL, SIZES, ("commit.decided", f"commit: {END}2")),
+)
 LEADER_BEHIND: tuple[Scene, ...] = (
     ((Strike.LEADER_MOVES, _BEHIND, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "ledger ", "prepare."))),
     ((Strike.LEADER_MOVES, _BEHIND, DECIDED), (Strike.DRIVER_DIES, SIZES, ("commit.", END))),
@@ -228,11 +233,7 @@ SCENES: tuple[Scene, ...] = (
         (Strike.STALL, SIZES, ("abort: add", "abort: produce", f"abort: {END}ledger")),
         (Strike.STALL, SIZES, ("commit.decided", f"commit: {END}1")),
     ),
-    (
-        (Strike.SECOND_DRIVER, SIZES, ("open.settled", "open.published", "task: list")),
-        (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {END}1")),
-        (Strike.STALL, SIZES, ("commit.decided", f"commit: {END}2")),
-    ),
+    SLOW_CLEANER,
     # The ledger is taken ahead while, or before, the query is started again
     ((Strike.SECOND_DRIVER, SIZES, ("ahead.", "prepare.")), (Strike.STALL, SIZES, ("ahead.", "commit.entered"))),
     ((Strike.JVM_DIES, SIZES, ("commit.ended", "ahead.")), (Strike.STALL, SIZES, ("ahead.read", "ahead: init"))),

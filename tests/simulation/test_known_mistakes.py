@@ -67,11 +67,6 @@ _STOPPED_COMMIT: Scene = (
     (Strike.STALL, (7, 10, 15), ("commit: ",)),
     (Strike.STALL, (15, 20, 30, 60), (f"abort: {_END}1-",)),
 )
-_SLOW_CLEANER: Scene = (
-    (Strike.SECOND_DRIVER, SIZES, ("open.settled", "open.published", "task: list")),
-    (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {_END}1")),
-    (Strike.STALL, SIZES, ("commit.decided", f"commit: {_END}2")),
-)
 _FAILED_APPEND: Scene = ((Strike.APPEND_FAILS, SIZES, (f"{_END}1-",)), (Strike.DRIVER_DIES, SIZES, ("commit.",)))
 _ID_TAKEN_AGAIN: Scene = (
     (Strike.REQUEST_DOUBLED, (60, 301), (f"{_INIT}1-",)),
@@ -211,7 +206,7 @@ MISTAKES = (
     Mistake(mistakes.clean_up_before_publishing, (invariants.NEVER_ABORTED,), (_SECOND_DRIVER,), seed=133),
     Mistake(mistakes.ledger_producer_kept, (invariants.OFFSETS,), (_LATE_END_OF_THE_LAST_DECISION,)),
     Mistake(mistakes.abort_without_closing, (invariants.NEVER_ABORTED,), (_STOPPED_COMMIT,)),
-    Mistake(mistakes.clean_up_of_any_generation, (invariants.NEVER_ABORTED,), (_SLOW_CLEANER,)),
+    Mistake(mistakes.clean_up_of_any_generation, (invariants.NEVER_ABORTED,), (situations.SLOW_CLEANER,)),
     Mistake(mistakes.digest_of_the_version_at_hand, (invariants.TRUE_STOPS,), (_KILLED_WHEN_DECIDED,)),
     Mistake(mistakes.partitioner_of_the_version_at_hand, (invariants.SAME_PARTITION,), (_KILLED_WHEN_DECIDED,)),
     Mistake(mistakes.offsets_with_new_batches_only, (invariants.OFFSETS,), (_KILLED_WHEN_DECIDED,)),

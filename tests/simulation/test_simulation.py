@@ -14,8 +14,9 @@ import pytest
 
 from spark_eos.protocol.abort import SWEEPS_AFTER_S
 
-from . import driver
 from .__main__ import played
+from .breaking import put_back
+from .mistakes import nobody_sweeps
 from .partition_log import Place
 from .plan import Clocks, Plan
 from .play import Run, open_at_rest, play
@@ -55,12 +56,12 @@ def _left_open(chance: random.Random) -> set[Place]:
     return set().union(*open_at_rest(Run(Schedule(plan, tuple(faults), quantum=chance.choice((1, 2, 5, 20))))))
 
 
-def test_an_idle_query_holds_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_query_holds_no_reader() -> None:
     """What attempts have left open is aborted long before its timeout; without the sweep some of it would stay."""
     seeds = range(SCHEDULES)
     assert [seed for seed in seeds if _left_open(random.Random(seed))] == []
-    monkeypatch.setattr(driver, "sweep", lambda *_: None)
-    assert any(_left_open(random.Random(seed)) for seed in seeds)
+    with put_back(nobody_sweeps):
+        assert any(_left_open(random.Random(seed)) for seed in seeds)
 
 
 def test_schedules_from_seeds() -> None:

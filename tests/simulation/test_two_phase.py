@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from . import ledger
+from .breaking import put_back
+from .mistakes import clean_up_of_transactions_alone
 from .plan import Plan
 from .play import Run, open_at_rest, play
 from .schedule import Schedule
@@ -28,19 +30,12 @@ def _held(quantum: int, *, two_phase: bool) -> bool:
 
 
 @pytest.mark.parametrize("quantum", QUANTA)
-def test_an_attempt_that_begins_after_everybody_has_looked(quantum, monkeypatch):
+def test_an_attempt_that_begins_after_everybody_has_looked(quantum: int) -> None:
     """With a timeout it holds readers until then. Without, its id is fenced while nothing is open under it yet."""
     assert _held(quantum, two_phase=False)
     assert not _held(quantum, two_phase=True)
-    ongoing = ledger.SimulatedCoordinator.ongoing
-    monkeypatch.setattr(
-        ledger.SimulatedCoordinator,
-        "ongoing",
-        lambda self, *, before=None, generation_and_slot=None, empty=False: ongoing(
-            self, before=before, generation_and_slot=generation_and_slot
-        ),
-    )
-    assert _held(quantum, two_phase=True)  # for ever
+    with put_back(clean_up_of_transactions_alone):
+        assert _held(quantum, two_phase=True)  # for ever
 
 
 def _stops(quantum: int) -> list[str]:

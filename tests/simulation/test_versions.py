@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from . import cluster_mistakes
+from .breaking import put_back
+from .cluster_mistakes import aborted_without_fencing
 from .ledger import PREFIX, QUERY
 from .plan import Plan
 from .play import Run, open_at_rest, play
@@ -28,11 +29,11 @@ def _held(version: int) -> bool:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_task_of_an_earlier_run_that_goes_on_holds_no_reader(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_an_earlier_run_that_goes_on_holds_no_reader(version: int) -> None:
     """Where an abort does not fence it, its transactional id is taken."""
     assert not _held(version)
-    cluster_mistakes.aborted_without_fencing(monkeypatch)
-    assert _held(version) is (version < 2)
+    with put_back(aborted_without_fencing):
+        assert _held(version) is (version < 2)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -191,20 +191,22 @@ class World:
     def call(self, what: str, handle: Callable[[], Reply]) -> Reply | None:
         """Send a request and wait for its answer; None when none came in time."""
         fate = self.point(what, request=True)
+        lost, answer_lost = Strike.REQUEST_LOST in fate.struck, Strike.ANSWER_LOST in fate.struck
         if self.now < self._cut_until:
-            fate.lost, fate.answer_lost = not self._answers_only, self._answers_only
-        if fate.late is not None:
-            self.at(fate.late, lambda: self._effect(what, handle))
-        if fate.lost or fate.late is not None:
+            lost, answer_lost = not self._answers_only, self._answers_only
+        late, doubled = fate.struck.get(Strike.REQUEST_LATE), fate.struck.get(Strike.REQUEST_DOUBLED)
+        if late is not None:
+            self.at(late, lambda: self._effect(what, handle))
+        if lost or late is not None:
             self.sleep(ANSWER_MS)
             return None
         reply = handle()
-        if fate.doubled is not None:
-            self.at(fate.doubled, lambda: self._effect(what, handle))
+        if doubled is not None:
+            self.at(doubled, lambda: self._effect(what, handle))
         if fate.dies_after:
             self.current.killed = True
             raise Killed
-        if fate.answer_lost:
+        if answer_lost:
             self.sleep(ANSWER_MS)
             return None
         return reply if self.wait(lambda: reply.code is not None, ANSWER_MS) else None
@@ -247,7 +249,7 @@ class World:
             return False
         if fault.strike in OF_REQUESTS:
             if request:
-                OF_REQUESTS[fault.strike](fate, fault.size)
+                fate.struck[fault.strike] = fault.size
             return request
         if fault.strike is Strike.STALL:
             actor.wake = self.now + fault.size

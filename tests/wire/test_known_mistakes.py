@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_eos.kafka.codes import Code
-from tests.simulation.breaking import Patch
+from tests.simulation.breaking import Patch, put_back
 
 from . import mistakes
 from .faults import Fault, Kind, Schedule, Turn, draw
@@ -174,11 +174,11 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_schedules_find_it(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedules_find_it(mistake: Mistake) -> None:
     """No schedule of this kind breaks our code; with the mistake, one does."""
     chance = random.Random(mistake.seed or str(mistake))
     schedules = [mistake.draw(chance) for _ in range(SEEDS)]
     assert [broken(schedule, mistake.play) for schedule in schedules[:2]] == [None] * 2
-    mistake.put_in(monkeypatch)
-    seen = (broken(schedule, mistake.play) or "" for schedule in schedules)
-    assert any(said and mistake.says in said for said in seen), f"{SEEDS} schedules do not see it"
+    with put_back(mistake.put_in):
+        seen = (broken(schedule, mistake.play) or "" for schedule in schedules)
+        assert any(mistake.says in said for said in seen), f"{SEEDS} schedules do not see it"

@@ -1,16 +1,44 @@
-"""Output partitions that lose their newest records by an unclean election: what is gone is gone, and nothing else is.
+"""Output topics whose rows are taken, or that are others: what is gone is gone, and nothing else is, or is missing in
+silence.
 
-Who has to look at a transaction sees that it has lost its end, or all of a partition, and does not commit it.
+Topics are deleted, and created anew; partitions lose their newest records by an unclean election; option ``topic``
+changes from one start to the next.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from .plan import Plan
+from .plan import OWN_TOPIC, TOPIC, Plan
 from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike
+
+#: By what the modelled deletion leaves: the topic is created anew at once.
+AT_ONCE = 60
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+@pytest.mark.parametrize(
+    ("at", "dies", "stops"),
+    [
+        ("commit.entered", True, ["died", "done"]),
+        ("commit.decided", True, ["died", "EOS_DECISION_BROKEN", "done"]),
+        ("commit.ended", True, ["died", "EOS_ROWS_MISSING"]),
+        ("prepare.prepared", False, ["EOS_TRANSACTION_BROKEN", "done"]),
+        ("commit.verified", False, ["EOS_ROWS_MISSING"]),
+        ("commit.decided", False, ["EOS_ROWS_MISSING"]),
+    ],
+)
+def test_a_topic_that_is_created_anew(at: str, dies: bool, stops: list[str], two_phase: bool) -> None:
+    """At this point of the first micro-batch, where the driver dies, or lives. What is not decided is written again.
+    What is decided and open is aborted as the error says, then written again, unless a driver is alive: coordinators
+    commit by the topic's name. What was committed is gone, and nobody had seen it."""
+    deleted, died = Fault(0, Strike.TOPIC_DELETED, AT_ONCE, at), Fault(0, Strike.DRIVER_DIES, 0, at)
+    faults = (died, deleted) if dies else (deleted,)
+    run = play(Schedule(Plan(rows=(4, 3), tasks=(2,), two_phase=(two_phase,)), faults))
+    assert run.query.stops == stops
+
 
 SEEDS = 200
 _DIES = Fault(0, Strike.DRIVER_DIES, 70_000)
@@ -73,3 +101,34 @@ def test_many_lose_rows_and_some_are_told_of_it() -> None:
     cut = [one for one in runs_with(SEEDS, Extras(outputs=1.0)) if one.watch.lost.cut_ms]
     told = [one for one in cut if {"EOS_DECISION_BROKEN", "EOS_TRANSACTION_BROKEN"} & {*one.query.stops}]
     assert len(cut) > SEEDS // 4 and told
+
+
+@pytest.mark.parametrize(
+    ("at", "copy", "lost", "stops", "moved"),
+    [
+        # What is not decided goes to the new topic, and so does all that follows
+        ("commit.verified", False, False, [], {1, 2}),
+        ("commit.verified", True, False, [], {1, 2}),
+        # The replay of what is decided stops until the topic is put back; lost or not
+        ("commit.decided", False, False, ["EOS_REPLAY_DIVERGED"], set()),
+        ("commit.decided", False, True, ["EOS_REPLAY_DIVERGED"], set()),
+        # Of a copy, nothing is read again that is not lost: the replay is equal by its ranges
+        ("commit.decided", True, False, [], {2}),
+        # What is written again is digested with its topic
+        ("commit.decided", True, True, ["EOS_REPAIR_SOURCE_CHANGED"], set()),
+    ],
+)
+def test_a_start_that_writes_to_another_topic(
+    at: str, copy: bool, lost: bool, stops: list[str], moved: set[int]
+) -> None:
+    """After a driver that has died there in its second micro-batch: how the query ends, each time, and which
+    micro-batches are in which topic."""
+    died = Fault(0, Strike.DRIVER_DIES, 0, at, Fault(0, Strike.PAUSE, 70_000, "task: ledger ") if lost else None)
+    plan = Plan(rows=(4, 3, 4), tasks=(2,), topics=(TOPIC, OWN_TOPIC), copy=copy)
+    run = play(Schedule(plan, (Fault(0, Strike.STALL, 1, "commit log", died),)))
+    found: dict[str, set[int]] = {TOPIC: set(), OWN_TOPIC: set()}
+    for (topic, _), log in run.cluster.logs.items():
+        if topic in found:
+            found[topic] |= {record.payload[0] for record in log.records if record.visible}
+    assert run.query.stops == ["died", *stops, "done"]
+    assert found == {TOPIC: {0, 1, 2} - moved, OWN_TOPIC: moved}

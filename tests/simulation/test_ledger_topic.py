@@ -1,6 +1,8 @@
-"""A ledger that is lost, or emptied from the front, and begun anew by ``ledger.begin``, which stays set after that.
+"""A ledger topic that loses heads, or is given partitions: which losses a start notices, and which nobody can.
 
-It counts for its micro-batch only: when the ledger is lost once more, at a later one, the query has to stop again.
+It loses its newest records by an unclean election; or it is lost, or emptied from the front, and begun anew by
+``ledger.begin``, which stays set after that. That counts for its micro-batch only: when the ledger is lost once more,
+at a later one, the query has to stop again.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from dataclasses import replace
 
 import pytest
 
+from .breaking import put_back
+from .invariants import OWN_GENERATION
+from .ledger_mistakes import first_head_not_looked_for_by_writing
 from .plan import Plan
 from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
-from .world import Fault, Strike
+from .world import Fault, Strike, Violation
 
 SEEDS = 300
-MISSING, ROWS_MISSING = "EOS_LEDGER_HEAD_MISSING", "EOS_ROWS_MISSING"
+MISSING, ROWS_MISSING, TRUNCATED = "EOS_LEDGER_HEAD_MISSING", "EOS_ROWS_MISSING", "EOS_LEDGER_TRUNCATED"
 
 #: A partition is aborted after the decision, and each of the micro-batch's transactions is in both partitions.
 ABORTED = Fault(0, Strike.ABORTED_IN_PLACE, 0, "commit.decided")
@@ -89,3 +94,46 @@ def test_rows_that_were_aborted_before_the_ledger_was_lost_or_emptied(
     run = play(Schedule(Plan(rows=rows, tasks=(2,), sets_begin=True), (_then(*steps),)))
     assert run.query.stops == stops
     assert not run.watch.excused and run.watch.seen.keys() != set(range(sum(rows)))
+
+
+def test_a_decision_of_which_nothing_is_committed() -> None:
+    """Whether somebody has seen its rows, nobody can tell; and the group has its offsets."""
+    faults = Fault(0, Strike.DRIVER_DIES, 0, "commit.decided"), Fault(0, Strike.LEDGER_CUT, 1, "commit.decided")
+    assert play(Schedule(Plan(rows=(4, 3), tasks=(2,)), faults)).query.stops == ["died", TRUNCATED]
+
+
+def test_the_end_of_a_query_whose_repair_is_lost() -> None:
+    """The head that is left is of the same micro-batch, and names transactions that were lost and written again."""
+    repaired, cut = Fault(0, Strike.PAUSE, 70_000, "commit.decided"), Fault(0, Strike.LEDGER_CUT, 12, "commit.ended")
+    run = play(Schedule(Plan(rows=(4,), tasks=(2,)), (_then(repaired, cut, Fault(0, Strike.STALL, 3)),)))
+    assert run.query.stops == ["EOS_TRANSACTION_LOST", TRUNCATED]
+
+
+def test_how_many_losses_nobody_notices() -> None:
+    """Those where the ledger was taken again after the decision, and before somebody could ask; they are few."""
+    cut = [one for one in runs_with(SEEDS, Extras(cuts=1.0)) if one.world.struck[Strike.LEDGER_CUT]]
+    excused = [one for one in cut if one.watch.excused]
+    stopped = [one for one in cut if TRUNCATED in one.query.stops]
+    assert excused and stopped and len(excused) < len(cut) // 20
+
+
+#: The second start of the query leads to another partition than the first one did, and sees neither that one's head nor
+#: a transaction of its tasks, which have not begun yet.
+SCHEDULE = Schedule(
+    plan=Plan(rows=(4,), tasks=(2, 2, 2), groups=("group", "other"), keeps=False),
+    faults=(
+        Fault(0, Strike.LEADER_STALE, 15_001, at="open.published"),
+        Fault(1, Strike.STALL, 2_000, at="open.published"),
+        Fault(9, Strike.LEDGER_GROWS, 15),
+        Fault(14, Strike.SECOND_DRIVER, 301),
+        Fault(45, Strike.APPEND_FAILS, 3),
+    ),
+    quantum=5,
+)
+
+
+def test_a_first_head_is_looked_for_by_writing_to_each_partition() -> None:
+    """Who acknowledges a record knows what is before it. By reading alone, two runs would be the first."""
+    play(SCHEDULE)
+    with put_back(first_head_not_looked_for_by_writing), pytest.raises(Violation, match=OWN_GENERATION):
+        play(SCHEDULE)
