@@ -16,7 +16,7 @@ from tests.support.judges.kafka_view import TIMEOUT, KafkaView
 from tests.support.kills import query
 from tests.support.kills.killed_program import running
 from tests.support.kills.scene import PARTITIONS, Scene
-from tests.support.runs.case_cover import one_for_every_day
+from tests.support.runs.case_cover import in_turn, one_for_every_day
 from tests.support.waiting import wait_for
 
 #: Micro-batch 0 is not empty here, as it is with our source: what is held is in micro-batch 1.
@@ -75,6 +75,7 @@ def test_rows_and_offsets_of_the_built_in_source(scene, view):
     scene.check(drained(scene, "second"))
 
 
+@in_turn("the built-in source")
 @pytest.mark.parametrize("point", one_for_every_day("the built-in source", list(_IN_BATCH_1)))
 def test_a_kill_loses_and_doubles_nothing_that_the_built_in_source_read(point, scene):
     """Driver and JVM, before the decision and after it: the replay compares equal, and the offsets are those of the

@@ -18,6 +18,7 @@ from tests.chaos.test_kills import EVERY, share, strike
 from tests.support.judges.kafka_view import open_view, write
 from tests.support.kills.scene import PARTITIONS, Scene
 from tests.support.queries.copies import CopiedFrom, copied
+from tests.support.runs.case_cover import in_turn
 from tests.support.waiting import wait_for
 
 WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])
@@ -30,6 +31,7 @@ def by_seed() -> tuple[str, str, str]:
     return way, *chance.choice([case for case in share() if case[0].startswith(("prepare.", "commit."))])
 
 
+@in_turn("copies")
 @pytest.mark.parametrize(("way", "point", "variant"), [by_seed()])
 def test_a_kill_loses_and_doubles_nothing(way, point, variant, view, topic, spark, tmp_path):
     """The share of the set for every day."""

@@ -14,6 +14,7 @@ from tests.support.judges.kafka_view import KafkaView
 from tests.support.kills import query
 from tests.support.kills.scene import Scene
 from tests.support.queries.data_paths import also_by
+from tests.support.runs.case_cover import in_turn
 from tests.support.waiting import wait_for
 
 LIMIT = 10_000
@@ -60,6 +61,7 @@ class LetterScene(Scene):
         assert self.view.open_transactions(query_id) == set()
 
 
+@in_turn("dead letters")
 def test_a_kill_with_dead_letters(view: KafkaView, topic: Callable[..., str], spark: SparkSession, tmp_path: Path):
     """The share of the set for every day."""
     struck(LetterScene(view, topic, tmp_path), spark, *SHARE)

@@ -24,7 +24,7 @@ from tests.support.kills import query
 from tests.support.kills.job_program import drained, killed_at
 from tests.support.kills.killed_program import running
 from tests.support.kills.query import Spec, expected
-from tests.support.runs.case_cover import one_for_every_day
+from tests.support.runs.case_cover import in_turn, one_for_every_day
 from tests.support.tables.change_feed import ChangedTable, by_library, check_order, state_after
 from tests.support.tables.change_feed import written as written_changes
 from tests.support.tables.delta import ToKafka
@@ -183,6 +183,7 @@ def target(topic) -> str:
     return name
 
 
+@in_turn("from a table")
 @pytest.mark.parametrize("killed", one_for_every_day("a kill from a table", [*OF_QUERY, "the job"]))
 def test_a_kill_loses_and_doubles_nothing(view, target, tmp_path, request, killed: str) -> None:
     """Of one of them, at one of the points, for every day."""

@@ -15,6 +15,7 @@ import pytest
 from tests.chaos.test_kills import EVERY, share, struck
 from tests.support.kills.registry_scene import CHANGES, SCHEMAS, VERSIONS, RegistryScene
 from tests.support.kills.scene import PARTITIONS
+from tests.support.runs.case_cover import in_turn
 from tests.support.servers.fake_registry import FakeRegistry, fake_registry
 
 #: Point and variant, what becomes of the registry, and how much of what is decided is lost: in turn.
@@ -39,6 +40,7 @@ def registry() -> Iterator[FakeRegistry]:
         yield running
 
 
+@in_turn("a registry")
 @pytest.mark.parametrize(("point", "variant", "change", "lost"), [by_seed()])
 def test_a_kill_and_another_registry_lose_and_double_nothing(
     point, variant, change, lost, registry, view, topic, spark, tmp_path

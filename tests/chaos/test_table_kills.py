@@ -22,7 +22,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.tools import verify
 from tests.support.kills.job_program import drained, killed_at, log_of, started
 from tests.support.kills.registry_records import KNOWN, SCHEMA, record
-from tests.support.runs.case_cover import one_for_every_day
+from tests.support.runs.case_cover import in_turn, one_for_every_day
 from tests.support.servers.fake_registry import fake_registry
 from tests.support.spark.standalone import SPECULATION, standalone
 from tests.support.tables.other_writer import OtherWriter
@@ -162,6 +162,7 @@ def job(cluster, topic, tmp_path) -> Iterator[Callable[..., Job]]:
 CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "tables"))
 
 
+@in_turn("into a table")
 @pytest.mark.parametrize("kind", one_for_every_day("a kill into a table", [*KINDS]))
 def test_a_kill_loses_and_doubles_nothing(job, kind) -> None:
     """One of the points with one of the transforms, into one kind of table for every day."""

@@ -115,9 +115,11 @@ def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
 
 
 def test_the_script_of_the_readme_writes_what_is_there_and_what_comes(
-    with_cli: Bare, cluster, topic, view, write, tmp_path
+    bare: Bare, cluster, topic, view, write, tmp_path
 ):
-    """By the commands of two terminals, until Ctrl-C, which ends it without a word of Spark or Python."""
+    """By the commands of two terminals, until Ctrl-C, which ends it without a word of Spark or Python. The script needs
+    no extra, and registers nothing: Spark lists modules named pyspark_* in the folders of the path, those of a wheel,
+    not of an editable install."""
     (_, script), (_, first), (_, second) = _BLOCK.findall(README)
     assert first.splitlines() == [
         "pip install '.[cli]'",
@@ -135,7 +137,7 @@ def test_the_script_of_the_readme_writes_what_is_there_and_what_comes(
         query = subprocess.Popen(
             ["bash", "-c", "\n".join([*settings, f"exec {run}"])],
             cwd=tmp_path,
-            env=with_cli.environ(),
+            env=bare.environ(),
             stdout=log,
             stderr=log,
             start_new_session=True,

@@ -24,38 +24,8 @@ def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, 
     assert names == {"spark_eos", "pyspark_spark_eos"}
 
 
-COPY = """
-import sys
-from pyspark.sql import SparkSession
-
-servers, source, target, checkpoint = sys.argv[1:]
-spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-         .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate())
-rows = (spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", servers)
-        .option("subscribe", source).option("startingOffsets", "earliest").load())
-query = (rows.select("key", "value").writeStream.format("eos-kafka").option("kafka.bootstrap.servers", servers)
-         .option("topic", target).option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
-query.awaitTermination()
-spark.stop()
-"""
-
-
-def test_the_wheel_alone_copies_rows_from_topic_to_topic(bare: Bare, cluster, topic, view, write, tmp_path: Path):
-    """No extras, no checkout on the path, nothing registered: Spark lists modules named pyspark_* in the folders of the
-    path, those of a wheel, not of an editable install."""
-    script = tmp_path / "copy_rows.py"
-    script.write_text(COPY)
-    source, target = topic(2), topic(2)
-    for partition in (0, 1):
-        write(source, *(f"row {partition}-{i}" for i in range(50)), partition=partition, key=f"key {partition}")
-    bare.run("python", str(script), cluster.bootstrap_servers, source, target, str(tmp_path / "checkpoint"))
-    written = sorted((row.key, row.value) for row in view.rows(source))
-    assert len(written) == 100
-    assert sorted((row.key, row.value) for row in view.rows(target, committed=True)) == written
-
-
-def test_the_environment_of_the_copy_is_bare(bare: Bare):
-    """What the tests have and the wheel does not require is not there; else the copy would prove nothing."""
+def test_the_environment_of_the_wheel_is_bare(bare: Bare):
+    """What the tests have and the wheel does not require is not there; else what runs in it would prove nothing."""
     code = "import sys; from importlib.util import find_spec; print(*filter(find_spec, sys.argv[1:]))"
     assert bare.run("python", "-c", code, "numpy", "pytest", "pandas", "yaml", "jobs").split() == ["numpy"]
 

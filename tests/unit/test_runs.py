@@ -11,7 +11,7 @@ import pytest
 
 from tests import matrix, sparks
 from tests.cells import PAGE, ROOT, Cells
-from tests.support.runs.case_cover import covering, one_for_every_day, values
+from tests.support.runs.case_cover import SUITES, SUITES_OF_A_SEED, covering, in_turn, one_for_every_day, values
 from tests.support.runs.file_shares import SHARES
 
 
@@ -73,3 +73,15 @@ def test_one_case_is_for_every_day_and_the_others_are_for_chaos(monkeypatch):
         assert made == [*by_chaos[:daily], cases[daily], *by_chaos[daily + 1 :]]
         taken.add(daily)
     assert taken == {0, 1, 2}
+
+
+def test_some_suites_of_kills_are_for_every_day(monkeypatch):
+    """Others by another seed, and one seed has always the same; none is lost."""
+    taken = set()
+    for seed in range(30):
+        monkeypatch.setenv("SPARK_EOS_SEED", str(seed))
+        daily = {suite for suite in SUITES if in_turn(suite)(suite) == suite}
+        assert len(daily) == SUITES_OF_A_SEED
+        assert daily == {suite for suite in SUITES if in_turn(suite)(suite) == suite}
+        taken |= daily
+    assert taken == set(SUITES)

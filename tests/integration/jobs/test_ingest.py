@@ -30,8 +30,7 @@ CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "ingest"))
 #: At which a process dies every day.
 DAILY = {
     ("commit.noted", THROUGH_SPARK),
-    (CHANCE.choice(POINTS), "past the JVM"),
-    (CHANCE.choice(POINTS), CHANCE.choice(["by DuckDB", "by Arrow"])),
+    (CHANCE.choice(POINTS), CHANCE.choice(["past the JVM", "by DuckDB", "by Arrow"])),
 }
 KILLS = [
     pytest.param(*kill, marks=() if kill in DAILY else pytest.mark.chaos) for kill in itertools.product(POINTS, WAYS)

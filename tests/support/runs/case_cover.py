@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import pytest
 
 #: A parameter's name and value.
 Value = tuple[str, Hashable]
+#: Suites of kills of what is built on the sink: the steps of its protocol are killed in all of them.
+SUITES = ("into a table", "from a table", "the built-in source", "copies", "a registry", "dead letters", "a mirror")
+SUITES_OF_A_SEED = 3
 
 
 def covering(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
@@ -44,6 +47,13 @@ def one_for_every_day(test: str, cases: Sequence[Any]) -> list[Any]:
     same unless it is set; `make chaos` has the others. For long cases which run the same code but for a little."""
     chosen = random.Random(f"{os.environ.get('SPARK_EOS_SEED')} {test}").randrange(len(cases))
     return [case if n == chosen else _by_chaos(case) for n, case in enumerate(cases)]
+
+
+def in_turn(suite: str) -> Callable[[Any], Any]:
+    """A decorator for the kill that a suite has for every day: `make test` has some of `SUITES`, by the seed."""
+    chosen = random.Random(f"{os.environ.get('SPARK_EOS_SEED')} suites").sample(SUITES, SUITES_OF_A_SEED)
+    assert suite in SUITES
+    return (lambda test: test) if suite in chosen else pytest.mark.chaos
 
 
 def _by_chaos(case: Any) -> Any:

@@ -16,6 +16,7 @@ from spark_eos.base.failpoints import IN_QUERIES
 from tests.support.judges.kafka_view import write
 from tests.support.kills.job_program import held_at
 from tests.support.queries.mirrors import Mirror, check_same
+from tests.support.runs.case_cover import in_turn
 from tests.support.waiting import wait_for
 
 ROWS, PER_BATCH = 1500, 1200  # of two partitions: two tasks in each of three micro-batches
@@ -64,6 +65,7 @@ def fed(mirror, topic, view) -> tuple[Mirror, str]:
     return copies, name
 
 
+@in_turn("a mirror")
 def test_a_kill_loses_and_doubles_nothing(mirror, topic, view, tmp_path):
     """One of the points, for every day."""
     point = random.Random(os.environ.get("SPARK_EOS_SEED", "mirror")).choice(POINTS)
