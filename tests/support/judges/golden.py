@@ -29,6 +29,7 @@ from spark_eos.pipelines.registry.protobuf_files import message_named
 from spark_eos.pipelines.registry.schemas import Kind, Schema
 from spark_eos.tools.devcluster.jars import JarSet, resolve
 from spark_eos.tools.devcluster.java import find_java
+from tests.support.judges.avro import record
 from tests.support.servers.registry_front import front, guid_of
 from tests.support.servers.schema_registry import SchemaRegistry
 
@@ -44,40 +45,27 @@ _JARS = JarSet(
     plain=("org.slf4j:slf4j-nop:2.0.6",),
 )
 
-_AVRO = {
-    "type": "record",
-    "name": "Flight",
-    "namespace": "acme",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "seats", "type": "int"},
-        {"name": "late", "type": "boolean"},
-        {"name": "load", "type": "float"},
-        {"name": "distance", "type": "double"},
-        {"name": "name", "type": ["null", "string"], "default": None},
-        {"name": "raw", "type": "bytes"},
-        {"name": "crc", "type": {"type": "fixed", "name": "Crc", "size": 4}},
-        {"name": "class", "type": {"type": "enum", "name": "Class", "symbols": ["FIRST", "SECOND"]}},
-        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
-        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "gate_closes", "type": {"type": "int", "logicalType": "time-millis"}},
-        {"name": "departs", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "lands", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "trip", "type": {"type": "string", "logicalType": "uuid"}},
-        {"name": "tags", "type": {"type": "map", "values": "int"}},
-        {
-            "name": "stops",
-            "type": {
-                "type": "array",
-                "items": {
-                    "type": "record",
-                    "name": "Stop",
-                    "fields": [{"name": "airport", "type": "string"}, {"name": "minutes", "type": ["int", "null"]}],
-                },
-            },
-        },
-    ],
-}
+_AVRO = record(
+    ("id", "long"),
+    ("seats", "int"),
+    ("late", "boolean"),
+    ("load", "float"),
+    ("distance", "double"),
+    ("name", ["null", "string"], {"default": None}),
+    ("raw", "bytes"),
+    ("crc", {"type": "fixed", "name": "Crc", "size": 4}),
+    ("class", {"type": "enum", "name": "Class", "symbols": ["FIRST", "SECOND"]}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("gate_closes", {"type": "int", "logicalType": "time-millis"}),
+    ("departs", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("lands", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("trip", {"type": "string", "logicalType": "uuid"}),
+    ("tags", {"type": "map", "values": "int"}),
+    ("stops", {"type": "array", "items": record(("airport", "string"), ("minutes", ["int", "null"]), name="Stop")}),
+    name="Flight",
+    namespace="acme",
+)
 _PROTOBUF = """syntax = "proto3"; package acme;
 message Other { string x = 1; }
 message Flight {

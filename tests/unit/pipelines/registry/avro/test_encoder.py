@@ -42,7 +42,9 @@ def structs(column: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays([column], ["a"])
 
 
-TEN_MICROS = dt.datetime(1970, 1, 1, 0, 0, 0, 10_999)
+MICROS = pa.timestamp("us", "UTC")
+TEN_MILLIS = dt.datetime(1970, 1, 1, 0, 0, 0, 10_999)
+HUNDRED = pa.array([Decimal(1), Decimal(100), Decimal(2)], pa.decimal128(9, 2))
 
 
 @pytest.mark.parametrize(
@@ -70,21 +72,17 @@ TEN_MICROS = dt.datetime(1970, 1, 1, 0, 0, 0, 10_999)
         (DECIMAL, pa.array([Decimal("-1.28")], pa.decimal128(38, 2)), b"\2\x80"),
         (DECIMAL, pa.array([Decimal("1.28")], pa.decimal128(38, 2)), b"\4\0\x80"),
         (FIXED_DECIMAL, pa.array([Decimal("-1.5")], pa.decimal128(3, 1)), b"\xff\x6a"),
-        (MILLIS, pa.array([TEN_MICROS], pa.timestamp("us", "UTC")), b"\x14"),
-        (MILLIS, pa.array([dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)], pa.timestamp("us", "UTC")), b"\1"),
+        (MILLIS, pa.array([TEN_MILLIS], MICROS), b"\x14"),
+        (MILLIS, pa.array([dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)], MICROS), b"\1"),
         (MILLIS, pa.array([dt.datetime(1970, 1, 1, 0, 0, 1)], pa.timestamp("s", "Europe/Berlin")), varint(1000)),
-        (LOCAL, pa.array([TEN_MICROS], pa.timestamp("ns")), varint(10_999)),
-        (NANOS, pa.array([TEN_MICROS], pa.timestamp("us", "UTC")), varint(10_999_000)),
+        (LOCAL, pa.array([TEN_MILLIS], pa.timestamp("ns")), varint(10_999)),
+        (NANOS, pa.array([TEN_MILLIS], MICROS), varint(10_999_000)),
         (NANOS, pa.array([7]), b"\16"),
         (TIME, pa.array([dt.time(0, 0, 0, 10_999)]), b"\x14"),
         (TIME, pa.array([dt.time(0, 0, 1)], pa.time32("s")), varint(1000)),
         (FIXED_UUID, pa.array([UUID.upper()]), bytes.fromhex(UUID.replace("-", ""))),
         (["string", "null", "int"], pa.array([None], pa.struct({"member0": pa.string(), "member1": pa.int8()})), b"\2"),
-        (
-            DURATION,
-            pa.array([{"days": 2, "months": 1, "millis": 2**32 - 1}]),
-            b"\1\0\0\0\2\0\0\0\xff\xff\xff\xff",
-        ),
+        (DURATION, pa.array([{"days": 2, "months": 1, "millis": 2**32 - 1}]), b"\1\0\0\0\2\0\0\0\xff\xff\xff\xff"),
     ],
 )
 def test_types_that_lose_nothing_fit(tree, column, datum):
@@ -117,7 +115,7 @@ def test_types_that_lose_nothing_fit(tree, column, datum):
         (DECIMAL, pa.float64()),
         (MILLIS, pa.timestamp("us")),
         (MILLIS, pa.int64()),
-        (LOCAL, pa.timestamp("us", "UTC")),
+        (LOCAL, MICROS),
         (TIME, pa.int32()),
         (FIXED_UUID, pa.binary()),
         (DURATION, pa.struct([("months", pa.int64()), ("days", pa.int64())])),
@@ -162,23 +160,11 @@ def test_fields_are_found_by_name():
         ("boolean", pa.array([True, None, False]), "R.a is null"),
         (FIXED, pa.array([b"ab", b"abc", b"cd"]), "R.a does not have 2 bytes"),
         (ENUM, pa.array(["A", "C", "B"]), "R.a is no symbol of the enum"),
-        (DECIMAL, pa.array([Decimal(1), Decimal(100), Decimal(2)], pa.decimal128(9, 2)), "R.a has more than 4 digits"),
+        (DECIMAL, HUNDRED, "R.a has more than 4 digits"),
         (DECIMAL, pa.array([Decimal(1), Decimal(-100), Decimal(2)], pa.decimal128(9, 0)), "R.a has more than 4 digits"),
-        (
-            FIXED_DECIMAL,
-            pa.array([Decimal(1), Decimal(100), Decimal(2)], pa.decimal128(9, 2)),
-            "R.a has more than 4 digits",
-        ),
-        (
-            NANOS,
-            pa.array([1, 2**62, 2], pa.int64()).view(pa.timestamp("us", "UTC")),
-            "R.a is not a long of 64 bits",
-        ),
-        (
-            NANOS,
-            pa.array([1, -9223372036854776, 2], pa.int64()).view(pa.timestamp("us", "UTC")),
-            "R.a is not a long of 64 bits",
-        ),
+        (FIXED_DECIMAL, HUNDRED, "R.a has more than 4 digits"),
+        (NANOS, pa.array([1, 2**62, 2]).view(MICROS), "R.a is not a long of 64 bits"),
+        (NANOS, pa.array([1, -9223372036854776, 2]).view(MICROS), "R.a is not a long of 64 bits"),
         (TIME, pa.array([1, 86_400_000_000, 2]).view(pa.time64("us")), "R.a is not a time of day"),
         ({"type": "string", "logicalType": "uuid"}, pa.array([UUID, "no", UUID]), "R.a is not a uuid"),
         (FIXED_UUID, pa.array([UUID, "no", UUID]), "R.a is not a uuid"),

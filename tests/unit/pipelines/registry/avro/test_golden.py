@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.pipelines.registry.avro import Decoder, parse
+from tests.support.judges.avro import record
 
 SCALED = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
 WIDE = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}
@@ -42,8 +43,7 @@ VECTORS: list[tuple[object, str, object]] = [
 
 def schema_of(tree: object):
     """A record of a long and a value of the type."""
-    fields = [{"name": "id", "type": "long"}, {"name": "value", "type": tree}]
-    return parse(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    return parse(json.dumps(record(("id", "long"), ("value", tree))))
 
 
 @pytest.mark.parametrize(("tree", "datum", "value"), VECTORS)
@@ -134,8 +134,8 @@ def test_a_value_that_ends_before_its_datum_begins_is_bad():
 
 def test_a_record_without_bytes_is_a_row():
     """Whose only field is null, or that has none; a byte is one too many."""
-    for fields, value in (([], {}), ([{"name": "a", "type": "null"}], {"a": None})):
-        schema = parse(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    for tree, value in ((record(), {}), (record(("a", "null")), {"a": None})):
+        schema = parse(json.dumps(tree))
         found = Decoder(schema, schema).decode(pa.array([b"", b"\0", None, b""], pa.binary()))
         assert found.rows.to_pylist() == [value, None, None, value]
         assert found.bad == {1: "bytes are left behind the datum"}

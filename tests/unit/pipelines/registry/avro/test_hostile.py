@@ -13,14 +13,14 @@ import pytest
 
 from spark_eos.pipelines.registry.avro import DecodedValues, Decoder, parse
 from spark_eos.pipelines.registry.avro.schema import MOST_LEVELS
-from tests.support.judges.avro import varint
+from tests.support.judges.avro import record, varint
 
 #: Seconds of processor time for a datum of up to a megabyte. One whose time grows with the square of its bytes takes
 #: minutes.
 MOST_S = 8.0
 MANY = 200_000
 STRINGS = {"type": "array", "items": "string"}
-RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "int"}]}
+RECORD = record(("a", "string"), ("b", "int"))
 
 
 def decoded(tree: Any, *data: bytes) -> DecodedValues:
@@ -69,13 +69,7 @@ def test_long_maps():
 def test_what_is_only_claimed_takes_no_memory():
     """Numbers of items and sizes beyond the bytes that there are, in all places where a datum has one."""
     huge = [varint(n) for n in (2**20, 2**31, 2**40, 2**62, 2**63 - 1, -(2**40), -(2**63))]
-    trees: list[Any] = [
-        "string",
-        "bytes",
-        STRINGS,
-        {"type": "array", "items": "double"},
-        {"type": "map", "values": "int"},
-    ]
+    trees = "string", "bytes", STRINGS, {"type": "array", "items": "double"}, {"type": "map", "values": "int"}
     tracemalloc.start()
     try:
         for tree in trees:
@@ -140,7 +134,6 @@ def test_columns_of_more_bytes_than_are_decoded_together():
     """In parts, between which nothing is lost; a bad row has its own number."""
     rows = [bytes([2 * (n % 60)]) + varint(1_000_000) + bytes(1_000_000) for n in range(40)]
     rows[33] = b"\2"
-    tree = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}, {"name": "b", "type": "bytes"}]}
-    found = decoded(tree, *rows)
+    found = decoded(record(("n", "int"), ("b", "bytes")), *rows)
     assert list(found.bad) == [33]
     assert found.rows.field("n").to_pylist()[:33] == list(range(33)) and len(found.rows[39]["b"].as_py()) == 1_000_000
