@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from spark_eos.errors import SchemaError
-from spark_eos.pipelines.registry.avro import DatumEncoder, arrow_type, defaults, parse
+from spark_eos.pipelines.registry.avro import DatumEncoder, arrow_type, parse
 from spark_eos.pipelines.registry.avro.resolve import resolve
 from spark_eos.pipelines.registry.avro.schema import (
     MOST_LEVELS,
@@ -277,15 +277,21 @@ def test_each_schema_has_a_type_of_arrow_and_of_spark(tree, type_):
     DatumEncoder(parsed(tree), again)
 
 
-def test_a_short_default_of_many_values_is_refused(monkeypatch):
-    """Each level is a list of the next one, by default of two or 40: a few more, and it would fill the memory."""
-    monkeypatch.setattr(defaults, "MOST_BYTES", 1000)
-    inner: object = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int", "default": 1}]}
-    for level in range(1, 7):
-        field = {"name": "a", "type": {"type": "array", "items": inner}, "default": [{}] * (2 if level < 6 else 40)}
-        inner = {"type": "record", "name": f"R{level}", "fields": [field]}
-    outer = {"type": "record", "name": "Outer", "fields": [{"name": "r", "type": ["null", inner], "default": {}}]}
-    empty = parse('{"type": "record", "name": "Outer", "fields": []}')
-    with pytest.raises(SchemaError, match="has more than 1000 bytes") as caught:
-        resolve(empty, parse(json.dumps(outer)))
+def lists_of_lists(length: int) -> str:
+    """The schema of a record whose default has so many items at each of three levels."""
+    inner: object = record("int", name="R0")
+    inner["fields"][0]["default"] = 1
+    for level in range(1, 4):
+        inner = record({"type": "array", "items": inner}, name=f"R{level}")
+        inner["fields"][0]["default"] = [{}] * length
+    field = {"name": "r", "type": ["null", inner], "default": {}}
+    return json.dumps({"type": "record", "name": "Outer", "fields": [field]})
+
+
+def test_a_short_default_of_many_values_is_refused():
+    """A few levels more, and it would fill the memory."""
+    empty = parsed(record(name="Outer"))
+    resolve(empty, parse(lists_of_lists(39)))
+    with pytest.raises(SchemaError, match="has more than 65536 bytes") as caught:
+        resolve(empty, parse(lists_of_lists(40)))
     assert caught.value.entry == "EOS_AVRO_SCHEMA.long_default"
