@@ -25,8 +25,8 @@ class FakeRegistry:
     many questions about an id, behind the first ``prompt`` ones, are answered as if it were unknown, each when the next
     one has come, so that no task is done before another one asks; ``asked``: how often each id was asked for; ``more``:
     what else is in each answer, or instead of what would be there; ``refused``: the status and Confluent's code for
-    ids that are not shown; ``deleted``: subjects that only a question for deleted ones finds; ``references``: by a
-    schema's id."""
+    ids that are not shown, ``refused_all``: of every question; ``deleted``: subjects that only a question for deleted
+    ones finds; ``references``: by a schema's id."""
 
     def __init__(self, schemas: dict[int, str], versions: dict[str, int]) -> None:
         self.schemas, self.versions = dict(schemas), dict(versions)
@@ -35,6 +35,7 @@ class FakeRegistry:
         self.asked: Counter[int] = Counter()
         self.more: dict[str, object] = {}
         self.refused: dict[int, tuple[int, int]] = {}
+        self.refused_all: tuple[int, int] | None = None
         self.deleted: set[str] = set()
         self.references: dict[int, list[dict[str, object]]] = {}
         self._lock = threading.Lock()
@@ -75,6 +76,9 @@ class FakeRegistry:
 
     def answer(self, path: str, query: str = "") -> tuple[int, object]:
         """Status and body."""
+        if self.refused_all is not None:
+            status, code = self.refused_all
+            return status, {"error_code": code, "message": "every question is refused"}
         if (found := _ID.fullmatch(path)) and int(found[1]) < 1 << 31:
             return self._by_id(int(found[1]))
         if found := _VERSIONS.fullmatch(path):

@@ -22,7 +22,6 @@ from spark_eos.pipelines.registry.client import Registry
 from spark_eos.pipelines.registry.schemas import Reference, Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from tests.support.servers.certificates import Authority
-from tests.support.servers.fake_registry import fake_registry
 from tests.support.servers.registry_front import TOKEN, TOKEN_PATH, front, guid_of
 from tests.support.waiting import PROGRAM_S, TIMEOUT
 
@@ -51,15 +50,6 @@ def test_versions_and_ids_are_those_of_the_registry(registry, subject):
     assert (found.version(subject, 1).id, found.version(subject, "latest").id) == (first, second)
     assert found.version(subject, "latest").version == 2
     assert found.version(subject, 1).schema == Schema("AVRO", ORDER)
-
-
-@pytest.mark.parametrize("id_", [2, 2**31 - 1, 2**31, 2**32 - 1])
-def test_every_number_that_is_no_id_is_unknown(id_):
-    """Bytes that begin with 0 by chance may have any. Of more than 31 bits, a registry does not take it for an id."""
-    with fake_registry({1: ORDER}, {"orders-value": 1}) as fake:
-        with pytest.raises(EosError) as caught:
-            asking(fake.url).schema(id_)
-        assert caught.value.entry == "EOS_REGISTRY_NOT_FOUND.schema"
 
 
 def test_a_schema_brings_what_it_refers_to(registry, subject):

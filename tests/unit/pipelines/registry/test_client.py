@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -13,14 +14,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, OptionError
-from spark_eos.pipelines.registry import client, schemas, wire
-from spark_eos.pipelines.registry.client import _hidden, _refusal, registry_of
+from spark_eos.pipelines.registry import schemas, wire
+from spark_eos.pipelines.registry.client import _hidden, registry_of
 from spark_eos.pipelines.registry.decoding import reading
 from spark_eos.pipelines.registry.encoding import schema_given, writing
+from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.settings import registry_settings
 from tests.support.judges.conditions import raises
 from tests.support.servers.fake_registry import FakeRegistry, fake_registry
-from tests.support.waiting import TIMEOUT
 
 ORDER = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
 
@@ -101,9 +102,8 @@ def test_a_schema_whose_rules_would_have_to_be_applied_is_refused(registry, answ
         if fits:
             ask()
             continue
-        with pytest.raises(EosError, match="rule 'pii'") as caught:
+        with raises("EOS_REGISTRY_SCHEMA.rules", "rule 'pii'"):
             ask()
-        assert caught.value.entry == "EOS_REGISTRY_SCHEMA.rules"
 
 
 def test_a_value_whose_writer_had_such_a_rule_is_bad(registry):
@@ -146,15 +146,22 @@ def test_a_registry_that_was_made_anew_is_noticed_by_a_schema_that_is_found(regi
     assert asked.schema(8, reader).text == ORDER
 
 
-def test_many_unknown_ids_ask_for_the_reader_s_schema_rarely(registry, monkeypatch):
-    """A producer may write a new one with each record."""
-    monkeypatch.setattr(client, "_CHECKED_S", TIMEOUT)
+def test_many_unknown_ids_ask_for_the_reader_s_schema_rarely(registry):
+    """A producer may write a new one with each record: once in a second."""
     asked = registry_of(registry_settings(registry.url))
     reader = asked.version("orders-value", 1)
+    begin = time.monotonic()
     for id_ in range(100, 150):
         with raises("EOS_REGISTRY_NOT_FOUND.schema"):
             asked.schema(id_, reader)
-    assert registry.asked[7] == 1
+    assert 1 <= registry.asked[7] <= 1 + time.monotonic() - begin
+
+
+@pytest.mark.parametrize("id_", [2, 2**31 - 1, 2**31, 2**32 - 1])
+def test_every_number_that_is_no_id_is_unknown(registry, id_):
+    """Bytes that begin with 0 by chance may have any. Of more than 31 bits, a registry does not take it for an id."""
+    with raises("EOS_REGISTRY_NOT_FOUND.schema"):
+        registry_of(registry_settings(registry.url)).schema(id_)
 
 
 def test_a_schema_refers_to_what_is_deleted(registry):
@@ -164,7 +171,7 @@ def test_a_schema_refers_to_what_is_deleted(registry):
     registry.schemas[8], registry.versions["used"], registry.deleted = ORDER, 8, {"used"}
     registry.schemas[9], registry.references[9] = ORDER, [{"name": "used.json", "subject": "used", "version": 1}]
     assert [one.subject for one in asked.schema(9, reader).references] == ["used"]
-    with pytest.raises(EosError, match="EOS_REGISTRY_NOT_FOUND"):
+    with raises("EOS_REGISTRY_NOT_FOUND"):
         asked.version("used", 1)
     registry_of.cache_clear()
     del registry.versions["used"]
@@ -206,21 +213,24 @@ def test_a_reference_that_lacks_a_part_is_refused_by_name(registry, reference):
 @pytest.mark.parametrize(
     ("status", "code", "entry", "says"),
     [
-        (409, 409, "EOS_REGISTRY_INCOMPATIBLE", "it is not compatible"),
-        (422, 42201, "EOS_REGISTRY_INCOMPATIBLE", "it is not valid"),
-        (422, 422, "EOS_REGISTRY_INCOMPATIBLE", "it is not valid"),  # Apicurio
-        (422, 44302, "EOS_REGISTRY_INCOMPATIBLE", "it is not valid"),  # Karapace: no references
-        (422, 42205, "EOS_REGISTRY_INCOMPATIBLE", "it is not permitted"),  # read-only
-        (422, 42208, "EOS_REGISTRY_INCOMPATIBLE", "it is not permitted"),
+        (409, 409, "EOS_REGISTRY_INCOMPATIBLE", "as it is not compatible"),
+        (422, 42201, "EOS_REGISTRY_INCOMPATIBLE", "as it is not valid"),
+        (422, 422, "EOS_REGISTRY_INCOMPATIBLE", "as it is not valid"),  # Apicurio
+        (422, 44302, "EOS_REGISTRY_INCOMPATIBLE", "as it is not valid"),  # Karapace: no references
+        (422, 42205, "EOS_REGISTRY_INCOMPATIBLE", "as it is not permitted"),  # read-only
+        (422, 42208, "EOS_REGISTRY_INCOMPATIBLE", "as it is not permitted"),
         (422, 42202, "EOS_REGISTRY_NOT_FOUND.answer", "no such version"),
     ],
 )
-def test_a_refusal_is_told_by_its_code(status, code, entry, says):
-    """Confluent's, which others have as well."""
-    error = _refusal(status, code, "why", "http://r", "orders-value")
-    assert error.entry == entry and says in error.message
-    if code != 409:
-        assert _refusal(status, code, "why", "http://r", "").condition != "EOS_REGISTRY_INCOMPATIBLE"
+def test_a_refusal_is_told_by_its_code(registry, status, code, entry, says):
+    """Confluent's, which others have as well; to register a schema, or only to look for one."""
+    asked = registry_of(registry_settings(registry.url))
+    registry.refused_all = status, code
+    with raises(entry, says):
+        asked.register("orders-value", Schema("JSON", ORDER))
+    with pytest.raises(EosError) as caught:
+        asked.schema(7)
+    assert code == 409 or caught.value.condition != "EOS_REGISTRY_INCOMPATIBLE"
 
 
 BY_ID, BY_VERSION = "schema", "version"
@@ -285,9 +295,8 @@ def test_schemas_that_use_each_other_are_asked_for_once_and_not_without_end(monk
         assert found.rows.to_pylist() == [None if what else 7, 8]
         assert (what or "") in found.bad.get(0, "") and found.bad.keys() == ({0} if what else set())
         if what:
-            with pytest.raises(EosError, match=what) as caught:
+            with raises("EOS_REGISTRY_SCHEMA.large", what):
                 reading(asked, f"s{id_}")
-            assert caught.value.entry == "EOS_REGISTRY_SCHEMA.large"
         else:
             assert reading(asked, f"s{id_}").type == pa.int64()
     finally:
