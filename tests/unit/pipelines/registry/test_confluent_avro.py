@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from decimal import Context, Decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -13,59 +13,39 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import strategies as st
 
 from spark_eos.pipelines.registry.avro_values import AvroReader, AvroWriter
 from spark_eos.pipelines.registry.schemas import Schema
 from spark_eos.pipelines.registry.wire import prefix, split
-from tests.support.runs.input_counts import COUNTS
+from tests.support.runs.input_counts import COUNTS, inputs
 
 CONTEXT = SerializationContext("t", MessageField.VALUE)
-Draw = Callable[[random.Random], Any]
-
-
-def _whole(bits: int) -> Draw:
-    return lambda draw: draw.choice((0, -1, 1, -(1 << bits - 1), (1 << bits - 1) - 1, draw.randrange(-300, 300)))
-
-
-def _bytes(draw: random.Random) -> bytes:
-    """Not empty: Confluent's client in Python refuses to read a value without bytes, which the one in Java reads."""
-    return draw.choice((b"\0", b"\x06abc", b"\x02", draw.randbytes(draw.randrange(1, 300))))
-
-
-def _text(draw: random.Random) -> str:
-    return draw.choice(("", "a", "\x06abc", "größe", "🛫" * draw.randrange(40), "x" * draw.randrange(300)))
-
-
-def _decimal(draw: random.Random) -> Decimal:
-    return Decimal(draw.randrange(-(10**9) + 1, 10**9)).scaleb(-2)
-
-
-def _nullable(of: Draw) -> Draw:
-    return lambda draw: None if draw.random() < 0.2 else of(draw)
-
-
+LONG, INT = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
+#: Not empty: Confluent's client in Python refuses to read a value without bytes, which the one in Java reads.
+BYTES = st.binary(min_size=1, max_size=300)
+TEXT = st.text(max_size=300)
+DECIMAL = st.integers(1 - 10**9, 10**9 - 1).map(lambda number: Decimal(number).scaleb(-2))
 NUMBER = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 FIXED = {"type": "fixed", "name": "F", "size": 3}
-#: Schemas of whole values, with what draws a value of each. All other types are as in fields: see `avro.test_values`.
-WHOLE: list[tuple[Any, Draw]] = [
-    ("long", _whole(64)),
-    ("string", _text),
-    ("bytes", _bytes),
-    ({"type": "bytes"}, _bytes),
-    ({"type": "bytes", "doc": "raw"}, _bytes),
-    ({"type": "bytes", "logicalType": "nobody-knows"}, _bytes),
-    (FIXED, lambda draw: draw.randbytes(3)),
-    (
-        {"type": "fixed", "name": "D", "size": 6, "logicalType": "decimal", "precision": 9, "scale": 2},
-        _decimal,
-    ),
-    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, lambda draw: draw.choice("AB")),
-    ({"type": "array", "items": "bytes"}, lambda draw: [_bytes(draw) for _ in range(draw.randrange(3))]),
-    (["null", "bytes"], _nullable(_bytes)),
-    (["bytes", "null"], _nullable(_bytes)),
-    (["null", "string"], _nullable(_text)),
-    (["null", "long"], _nullable(_whole(64))),
-    (["null", NUMBER], _nullable(_decimal)),
+TRIPLE = st.binary(min_size=3, max_size=3)
+#: Schemas of whole values, with values of each. All other types are as in fields: see `avro.test_values`.
+WHOLE: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    ("long", LONG),
+    ("string", TEXT),
+    ("bytes", BYTES),
+    ({"type": "bytes"}, BYTES),
+    ({"type": "bytes", "doc": "raw"}, BYTES),
+    ({"type": "bytes", "logicalType": "nobody-knows"}, BYTES),
+    (FIXED, TRIPLE),
+    ({"type": "fixed", "name": "D", "size": 6, "logicalType": "decimal", "precision": 9, "scale": 2}, DECIMAL),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, st.sampled_from("AB")),
+    ({"type": "array", "items": "bytes"}, st.lists(BYTES, max_size=2)),
+    (["null", "bytes"], st.none() | BYTES),
+    (["bytes", "null"], st.none() | BYTES),
+    (["null", "string"], st.none() | TEXT),
+    (["null", "long"], st.none() | LONG),
+    (["null", NUMBER], st.none() | DECIMAL),
     # as Debezium names a table of a server with a hyphen, and its columns
     (
         {
@@ -74,17 +54,18 @@ WHOLE: list[tuple[Any, Draw]] = [
             "namespace": "my-server.public.größe",
             "fields": [{"name": "größe-1", "type": "int"}, {"name": "1 b$", "type": FIXED | {"name": "Fü-1"}}],
         },
-        lambda draw: {"größe-1": _whole(32)(draw), "1 b$": draw.randbytes(3)},
+        st.fixed_dictionaries({"größe-1": INT, "1 b$": TRIPLE}),
     ),
 ]
-EACH = pytest.mark.parametrize(("tree", "draw"), WHOLE, ids=[json.dumps(tree) for tree, _ in WHOLE])
+EACH = pytest.mark.parametrize(("tree", "values"), WHOLE, ids=[json.dumps(tree) for tree, _ in WHOLE])
 
 
+@cache
 class Client:
     """Confluent's client, with a registry of its own in memory, and a schema."""
 
-    def __init__(self, tree: Any) -> None:
-        self.schema = Schema("AVRO", json.dumps(tree))
+    def __init__(self, text: str) -> None:
+        self.schema = Schema("AVRO", text)
         registry = SchemaRegistryClient.new_client({"url": "mock://"})
         self.write = AvroSerializer(registry, self.schema.text)
         self.read = AvroDeserializer(registry)
@@ -98,22 +79,21 @@ def decoded(schema: Schema, values: list[bytes | None], reader: Schema) -> pa.Ar
     return result.rows
 
 
-@COUNTS
 @EACH
-def test_values_are_read_as_the_client_wrote_them(tree, draw, count):
+@inputs(st.data(), each=50)
+def test_values_are_read_as_the_client_wrote_them(tree, values, data):
     """A whole value of the type bytes is behind the schema's id as it is, without its length."""
-    client, chance = Client(tree), random.Random(46)
-    rows = [draw(chance) for _ in range(count // len(WHOLE) + 1)]
-    values = [client.write(row, CONTEXT) for row in rows]
-    assert decoded(client.schema, values, client.schema).to_pylist() == [row for row in rows if row is not None]
+    client, rows = Client(json.dumps(tree)), data.draw(st.lists(values, min_size=1))
+    written = [client.write(row, CONTEXT) for row in rows]
+    assert decoded(client.schema, written, client.schema).to_pylist() == [row for row in rows if row is not None]
 
 
-@COUNTS
 @EACH
-def test_values_are_written_as_the_client_reads_them(tree, draw, count):
+@inputs(st.data(), each=50)
+def test_values_are_written_as_the_client_reads_them(tree, values, data):
     """And the client wrote the same bytes, so that a key of ours lies where its own does."""
-    client, chance = Client(tree), random.Random(47)
-    rows = [row for _ in range(count // len(WHOLE) + 1) if (row := draw(chance)) is not None]
+    client = Client(json.dumps(tree))
+    rows = [row for row in data.draw(st.lists(values, min_size=1)) if row is not None]
     theirs = [client.write(row, CONTEXT) for row in rows]
     column = pa.array(rows, AvroReader(client.schema).type)
     written = AvroWriter(client.schema).encode(column, prefix(1))
@@ -176,7 +156,7 @@ def connect_decimal(scale: int, **type_: object) -> Any:
 def test_decimals_of_more_digits_than_a_column_has_are_read_by_row(type_, count):
     """Each that has 38 digits at most is read and written; each other one is malformed, and no other row is."""
     tree, chance = connect_decimal(9, **type_), random.Random(48)
-    client = Client(tree)
+    client = Client(json.dumps(tree))
     edges = [sign * (10**power + more) for power in (0, 18, 38, 63) for more in (-1, 0) for sign in (1, -1)]
     bits = [chance.getrandbits(chance.randrange(1, 212)) * chance.choice((1, -1)) for _ in range(count)]
     numbers = [number for number in (*edges, *bits) if abs(number) < 10**64]
