@@ -5,50 +5,48 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, cast
-from unittest.mock import MagicMock
+from typing import cast
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from jobs.runner.job import JobCommand, JobContext, Plan, carry_out, is_new, query_plan
+from jobs.runner.job import JobCommand, JobContext, Plan, is_new, query_plan
 from jobs.runner.lines import BatchLines
 from jobs.runner.models import QueryJob
 from jobs.runner.query import Stop
 from spark_eos.errors import stop
-from spark_eos.tools.devcluster.java import _ask
 
 SPARK = cast(SparkSession, None)
 
 
 def test_a_job_that_is_stopped_in_the_pause_before_its_first_query_has_started_is_done(tmp_path: Path):
     """As where the cluster is away when the query is to be started, and the machine is shut down then."""
-    asked = Stop()
-    asked.running = True
-
-    def start(spark: SparkSession) -> StreamingQuery:
-        threading.Timer(0.05, asked.ask, [signal.SIGTERM]).start()
-        raise stop("EOS_KAFKA_UNREACHABLE.coordinator", who="b-0", waited_s=1, why="")
-
+    failed = stop("EOS_KAFKA_UNREACHABLE.coordinator", who="b-0", waited_s=1, why="")
+    asked = Mock(side_effect=[False, True])  # when the start has failed, and in the pause
     config = QueryJob.model_validate({"checkpoint": str(tmp_path)})
-    plan = query_plan(config, "a → b", [], start, "earliest")
-    plan.work(JobContext(SPARK, asked, BatchLines()))
+    plan = query_plan(config, "a → b", [], Mock(side_effect=failed), "earliest")
+    plan.work(JobContext(SPARK, Mock(asked=asked), BatchLines()))
 
 
-def ended_by(carry_out: Callable[..., None], monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> int:
-    """The exit code of a job that ends by what this raises."""
-    file = folder / "job.yaml"
+@pytest.fixture
+def ended_by(tmp_path: Path) -> Callable[..., int]:
+    """``ended_by(raised, …)``: the exit code of a job whose plan raises this; ``ended_by(work=…)``: of one that does
+    this work."""
+    file = tmp_path / "job.yaml"
     file.write_text("checkpoint: /checkpoint\n")
-    monkeypatch.setattr("jobs.runner.job.carry_out", carry_out)
-    command = JobCommand("job", "A job.", QueryJob, lambda config, args: Plan("a job", [], {}, lambda context: None))
-    return command.main(["--conf", str(file), *options])
+
+    def ended_by(
+        raised: BaseException | None = None, *options: str, work: Callable[[JobContext], None] = lambda context: None
+    ) -> int:
+        plan = Mock(side_effect=raised, return_value=Plan("a job", [], {}, work))
+        return JobCommand("job", "A job.", QueryJob, plan).main(["--conf", str(file), *options])
+
+    return ended_by
 
 
 @pytest.mark.parametrize(
@@ -57,64 +55,73 @@ def ended_by(carry_out: Callable[..., None], monkeypatch: pytest.MonkeyPatch, fo
         (errno.ENOENT, 1, "EOS_SYSTEM_REFUSES"),
         (errno.ENOSPC, 75, "EOS_SYSTEM_FULL"),
         (errno.EIO, 75, "EOS_SYSTEM_UNREACHABLE"),
-        (errno.ECONNREFUSED, 75, "EOS_SYSTEM_UNREACHABLE"),
     ],
 )
-def test_what_the_system_refuses_is_an_error_by_name(number, code, name, tmp_path, monkeypatch, capfd):
+def test_what_the_system_refuses_is_an_error_by_name(number, code, name, ended_by, capfd):
     """A SPARK_HOME that is gone, which somebody has to mend, a machine that has no room now, or a server of files that
     is away. tests/unit/spark has the other numbers."""
-
-    def refused(*_: object, **__: object) -> NoReturn:
-        raise OSError(number, os.strerror(number), "/spark/bin/spark-submit")
-
-    assert ended_by(refused, monkeypatch, tmp_path) == code
+    refused = OSError(number, os.strerror(number), "/spark/bin/spark-submit")
+    assert ended_by(refused) == code
     first, last = capfd.readouterr().err.splitlines()
     assert first.startswith(f"failed: [{name}] ") and f"{os.strerror(number)}: /spark/bin/spark-submit" in first
     assert f"(exit code {code})" in last
 
-    assert ended_by(refused, monkeypatch, tmp_path, "--verbose") == code
-    assert "in refused\n" in capfd.readouterr().err
+    assert ended_by(refused, "--verbose") == code
+    assert "Traceback" in capfd.readouterr().err
 
 
-def test_a_job_without_a_java_that_can_run_spark_says_so(tmp_path, monkeypatch, capfd):
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """``java("17")``: the program of JAVA_HOME, of this version."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    def java(version: str) -> Path:
+        program = tmp_path / version / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / version))
+        return program
+
+    return java
+
+
+def test_a_job_without_a_java_that_can_run_spark_says_so(ended_by, java, capfd):
     """Before it starts anything, by the words of the development cluster: Spark's own scripts end by an error of bash.
     `spark_eos.reason` says it of Spark's error to programs that start their session themselves."""
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
-    java.chmod(0o755)
-    (tmp_path / "conf").mkdir()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
-    assert ended_by(carry_out, monkeypatch, tmp_path) == 1
+    old = java("11.0.2")
+    assert ended_by() == 1
     said = capfd.readouterr().err
-    assert (
-        "failed: [EOS_JAVA_NOT_FOUND] " in said and f"{java} is Java 11" in said and "Spark" not in said.splitlines()[0]
-    )
+    assert "failed: [EOS_JAVA_NOT_FOUND] " in said and f"{old} is Java 11" in said and "starting Spark" not in said
     gone = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
     assert spark_eos.reason(gone).condition == "EOS_JAVA_NOT_FOUND"
-    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.2\"' >&2\n")
-    _ask.cache_clear()
+    java("17.0.2")
     assert spark_eos.reason(gone) is None
 
 
 @pytest.mark.parametrize(("before", "code"), [(False, 1), (True, 0)])
-def test_a_failure_is_told_if_the_job_is_stopped_while_it_ends(before, code, tmp_path, monkeypatch, capfd):
+def test_a_failure_is_told_if_the_job_is_stopped_while_it_ends(before, code, ended_by, java, monkeypatch, capfd):
     """As where a machine is shut down just then; an error that a stop has caused is none."""
+    stops: list[Stop] = []
+    spark = MagicMock(stop=lambda: before or stops[0].ask(signal.SIGTERM))
+    monkeypatch.setattr("jobs.runner.session.start", lambda *_, **__: spark)
 
     def work(context: JobContext) -> None:
+        stops.append(context.stop)
         if before:
             context.stop.ask(signal.SIGTERM)
         raise stop("EOS_JAVA_NOT_FOUND", why="")
 
-    def of_plan(plan: Plan, asked: Stop, **_: object) -> None:
-        spark = MagicMock(stop=lambda: before or asked.ask(signal.SIGTERM))
-        for name, fake in {"check": lambda plan: None, "_session": lambda *_: spark, "JvmStderr": MagicMock()}.items():
-            monkeypatch.setattr(f"jobs.runner.job.{name}", fake)
-        carry_out(Plan("a job", [], {}, work), asked, name="job")
-
-    assert ended_by(of_plan, monkeypatch, tmp_path) == code
+    java("17.0.2")
+    assert ended_by(work=work) == code
     assert ("failed: " in capfd.readouterr().err) is bool(code)
+
+
+@pytest.mark.parametrize("code", [0, None, "of the package"])
+def test_a_program_that_the_job_calls_does_not_end_it_without_a_word(code, ended_by, capfd):
+    """A thread that is left by `sys.exit` prints nothing."""
+    assert ended_by(SystemExit(code)) == 1
+    assert "SystemExit" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("default", ["file:///", "hdfs://nowhere:1"])
@@ -123,10 +130,3 @@ def test_the_file_system_of_the_section_spark_says_whether_a_checkpoint_is_local
     spark = {"spark.hadoop.fs.defaultFS": default}
     config = QueryJob.model_validate({"checkpoint": str(tmp_path), "spark": spark})
     assert is_new(config) is (True if default == "file:///" else None)
-
-
-@pytest.mark.parametrize("code", [0, None, "of the package"])
-def test_a_program_that_the_job_calls_does_not_end_it_without_a_word(code, tmp_path, monkeypatch, capfd):
-    """A thread that is left by `sys.exit` prints nothing."""
-    assert ended_by(lambda *_, **__: sys.exit(code), monkeypatch, tmp_path) == 1
-    assert "SystemExit" in capfd.readouterr().err

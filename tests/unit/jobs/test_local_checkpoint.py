@@ -6,15 +6,12 @@ import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock, call
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 
-from jobs.runner import local_checkpoint
-from jobs.runner.local_checkpoint import LOCK, LocalCheckpoint
+from jobs.runner.local_checkpoint import FASTER, LOCK, LocalCheckpoint
 from spark_eos.errors import CheckpointError
 
 
@@ -28,74 +25,51 @@ class OfTheJvm(Py4JJavaError):
         return f"An error occurred while calling o1.x.\n: {self.java_exception.toString()}\n\tat y"
 
 
-class File:
-    """A java.io.RandomAccessFile on a full disk. ``locks``: whether it can be locked."""
-
-    def __init__(self, locks: bool) -> None:
-        self._locks = locks
-        self.closed = False
-
-    def getChannel(self) -> File:
-        return self
-
-    def tryLock(self) -> object:
-        if not self._locks:
-            raise OfTheJvm(errno.ENOLCK)
-        return object()
-
-    def setLength(self, length: int) -> None:
-        assert length == 0
-
-    def writeBytes(self, text: str) -> None:
-        raise OfTheJvm(errno.ENOSPC)
-
-    def close(self) -> None:
-        self.closed = True
+@pytest.fixture
+def spark(tmp_path: Path) -> MagicMock:
+    """A session whose settings are Spark's own, with the checkpoint on a local disk."""
+    spark = MagicMock()
+    spark.conf.get.return_value = None
+    jvm = spark.sparkContext._jvm
+    jvm.java.lang.System.getProperties().putIfAbsent.return_value = None
+    files = jvm.org.apache.hadoop.fs.Path().getFileSystem()
+    files.getUri().getScheme.return_value = "file"
+    files.makeQualified().toUri().getPath.return_value = str(tmp_path)
+    return spark
 
 
-def with_file(file: File, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SparkSession, list[str]]:
-    """A session whose JVM opens this file, and the list to which is added what files are written by."""
-    written: list[str] = []
-    properties = SimpleNamespace(putIfAbsent=lambda name, text: None, remove=lambda name: None)
-    java: Any = SimpleNamespace(
-        io=SimpleNamespace(RandomAccessFile=lambda name, mode: file),
-        lang=SimpleNamespace(System=SimpleNamespace(getProperties=lambda: properties)),
-    )
-    monkeypatch.setattr(local_checkpoint, "_local_folder", lambda spark, location: folder)
-    monkeypatch.setattr(local_checkpoint, "write_faster", lambda spark: written.append("faster"))
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=SimpleNamespace(java=java)))
-    return cast(SparkSession, spark), written
+@pytest.fixture
+def file(spark: MagicMock) -> MagicMock:
+    """The java.io.RandomAccessFile of the lock."""
+    return spark.sparkContext._jvm.java.io.RandomAccessFile()
 
 
-def test_a_lock_is_kept_whose_owner_cannot_be_written(tmp_path, monkeypatch, capsys):
+def test_a_lock_is_kept_whose_owner_cannot_be_written(spark, file, tmp_path, capsys):
     """On a full disk: who has it cannot be told, but it is locked."""
-    file = File(locks=True)
-    spark, written = with_file(file, tmp_path, monkeypatch)
+    file.writeBytes.side_effect = OfTheJvm(errno.ENOSPC)
     with LocalCheckpoint() as taken:
         taken.take(spark, str(tmp_path))
-        assert (file.closed, written) == (False, ["faster"])
-    assert file.closed and (tmp_path / LOCK).exists()
+        assert not file.close.called
+        assert spark.conf.set.call_args_list == [call(*setting) for setting in FASTER.items()]
+    assert file.close.called and (tmp_path / LOCK).exists()
     assert capsys.readouterr().err == ""
 
 
-def test_a_checkpoint_that_cannot_be_locked_is_told(tmp_path, monkeypatch, capsys):
+def test_a_checkpoint_that_cannot_be_locked_is_told(spark, file, tmp_path, capsys):
     """As on a mount without locks: the job goes on, writes files as Spark does, and says what nobody checks now."""
-    file = File(locks=False)
-    spark, written = with_file(file, tmp_path, monkeypatch)
+    file.getChannel().tryLock.side_effect = OfTheJvm(errno.ENOLCK)
     with LocalCheckpoint() as taken:
         taken.take(spark, str(tmp_path))
-    assert (file.closed, written) == (True, [])
+    assert file.close.called and not spark.conf.set.called
     said = capsys.readouterr().err
     assert said.startswith(f"{tmp_path / LOCK} cannot be locked") and "No locks available" in said
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("number", "raised"),
-    [(errno.EACCES, CheckpointError), (errno.ESTALE, OSError), (errno.EIO, OSError), (errno.ENOSPC, OSError)],
-)
-def test_a_lock_that_cannot_be_opened_now_is_not_for_somebody_to_mend(number, raised, tmp_path, monkeypatch):
-    """Of a disk that is mounted from a server which is away for a moment, the job is told that a restart helps."""
+@pytest.mark.parametrize(("number", "raised"), [(errno.EACCES, CheckpointError), (errno.ESTALE, OSError)])
+def test_a_lock_that_cannot_be_opened_now_is_not_for_somebody_to_mend(number, raised, spark, tmp_path, monkeypatch):
+    """Of a disk that is mounted from a server which is away for a moment, the job is told that a restart helps.
+    tests/unit/spark has the other numbers."""
     monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(number, os.strerror(number))))
-    with pytest.raises(raised, match=os.strerror(number)):
-        local_checkpoint._identity(tmp_path / LOCK)
+    with LocalCheckpoint() as taken, pytest.raises(raised, match=os.strerror(number)):
+        taken.take(spark, str(tmp_path))

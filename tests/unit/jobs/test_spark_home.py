@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,42 +13,39 @@ from jobs.runner.spark_home import linked, without_archives
 PARTS = ("bin", "jars", "sbin")
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """PySpark's folder."""
-    folder = tmp_path / "pyspark"
+def test_a_home_is_made_of_what_the_jvm_needs(tmp_path: Path) -> None:
+    """Once: a process that starts later, or at the same time, takes the links that are there."""
+    installed = tmp_path / "pyspark"
     for name in (*PARTS, "python/lib", "sql"):
-        (folder / name).mkdir(parents=True)
-    return folder
+        (installed / name).mkdir(parents=True)
+    homes = [linked(installed, tmp_path / "cache") for _ in range(2)]
+    assert homes[0] == homes[1]
+    assert {path.name: path.resolve() for path in homes[0].iterdir()} == {name: installed / name for name in PARTS}
 
 
-def test_processes_that_start_at_once_share_a_home(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two processes in a fresh cache both find nothing there: the second takes what the first has just made."""
-    link = Path.symlink_to
+@pytest.fixture
+def homes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str | None]]:
+    """``homes(master, cache, theirs)``: SPARK_HOME before, in and behind the block, where the user has set ``theirs``
+    or nothing."""
 
-    def too_late(path: Path, target: Path) -> None:
-        link(path, target)  # the other process
-        link(path, target)
+    def homes(master: str, cache: Path, theirs: str | None = None) -> list[str | None]:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        if theirs is not None:
+            monkeypatch.setenv("SPARK_HOME", theirs)
+        before = os.environ.get("SPARK_HOME")
+        with without_archives(master):
+            within = os.environ.get("SPARK_HOME")
+        return [before, within, os.environ.get("SPARK_HOME")]
 
-    monkeypatch.setattr(Path, "symlink_to", too_late)
-    home = linked(installed, tmp_path / "cache")
-    assert {path.name: path.resolve() for path in home.iterdir()} == {name: installed / name for name in PARTS}
+    return homes
 
 
-def test_the_home_is_named_while_the_jvm_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is the same one the next time."""
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    homes = []
-    for _ in range(2):
-        with without_archives("local[2]"):
-            homes.append(os.environ["SPARK_HOME"])
-        assert "SPARK_HOME" not in os.environ
-    assert len(set(homes)) == 1
-    assert Path(homes[0], "bin", "spark-submit").exists()
-    assert not Path(homes[0], "python").exists()
+def test_the_home_is_named_while_the_jvm_starts(homes, tmp_path: Path) -> None:
+    """PySpark's own, without its archive."""
+    before, home, behind = homes("local[2]", tmp_path)
+    assert (before, behind) == (None, None)
+    assert Path(home, "bin", "spark-submit").exists() and not Path(home, "python").exists()
 
 
 @pytest.mark.parametrize(
@@ -60,16 +58,8 @@ def test_the_home_is_named_while_the_jvm_starts(tmp_path: Path, monkeypatch: pyt
         ("local", None, "file"),
     ],
 )
-def test_elsewhere_the_home_stays_as_it_is(
-    master: str, theirs: str | None, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_the_home_stays_as_it_is(master: str, theirs: str | None, cache: str, homes, tmp_path: Path) -> None:
     """YARN sends the archive from there to its executors; somebody who sets SPARK_HOME has a Spark of their own; and
     where no folder can be made, the start is slower, and that is all."""
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    if theirs is not None:
-        monkeypatch.setenv("SPARK_HOME", theirs)
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
-    with without_archives(master):
-        assert os.environ.get("SPARK_HOME") == theirs
-    assert os.environ.get("SPARK_HOME") == theirs
+    assert homes(master, tmp_path / cache, theirs) == [theirs] * 3
