@@ -143,20 +143,3 @@ def test_a_clean_history_has_no_anomaly():
 def test_an_anomaly_that_is_planted_is_found(kind):
     """Under its name, and under no other."""
     assert {anomaly.kind for anomaly in judge(PLANTED[kind]())} == {kind}
-
-
-@pytest.mark.parametrize("behind", [0, 1])
-def test_what_a_decision_allows_for_a_while_is_no_anomaly(behind):
-    """The last micro-batch that the offsets tell of may not be visible yet, nor the one before while a marker waits."""
-    assert judge(with_reading(reading("odd", 6.0, end_of(3 - behind)))) == []
-
-
-def test_halves_may_be_seen_where_several_tasks_write_to_a_partition():
-    """After a shuffle each task's rows become visible by themselves."""
-    assert judge(replace(halves(), whole_parts=False)) == []
-
-
-def test_a_micro_batch_whose_beginning_was_not_recorded_is_not_judged():
-    """Spark forgets old plans: the rows of several micro-batches would be taken for one."""
-    history = halves()
-    assert judge(replace(history, plans={b: ends for b, ends in history.plans.items() if b != 2})) == []

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from types import SimpleNamespace
-
 import pytest
 
 from bench.compare import ending
 from spark_eos.errors import stop
-from tests.chaos.soak import PARTITIONS, Soak, judged
+from tests.chaos.soak import PARTITIONS, judged
 from tests.support.kills.query import expected
 from tests.unit.spark.test_reasons import STREAM, Captured
 
@@ -65,21 +62,3 @@ def log_of(error: BaseException, capsys) -> str:
 def test_a_program_says_by_which_error_its_query_has_ended(error, name, capsys):
     """Its own condition, whatever else the log names; without one, the first cause."""
     assert ending.told_by(log_of(error, capsys)) == name
-
-
-@pytest.mark.parametrize(
-    ("error", "workers_killed", "name"),
-    [
-        (OURS, 0, "EOS_WORKER_DIED"),
-        (CRASH, 1, "no name: java.lang.IllegalStateException: no"),
-        (None, 0, "no name: it does not say"),
-        (END_OF_FILE, 1, "java.io.EOFException"),
-        (END_OF_FILE, 0, "no name: java.io.EOFException"),
-    ],
-)
-def test_a_stop_has_a_name_by_its_condition(error, workers_killed, name, capsys):
-    """A crash has none, nor has the end of a program that says nothing. What Spark says of a worker that was killed
-    passes where one was: it only knows that the connection has ended."""
-    soak = SimpleNamespace(stops=Counter(), workers_killed=workers_killed)
-    Soak._name_stop(soak, "EOS_SOURCE_DATA_LOSS warned earlier\nKilled" if error is None else log_of(error, capsys))
-    assert soak.stops == {name: 1}
