@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
 
 import pytest
 from confluent_kafka import KafkaError as ClientError
@@ -27,10 +26,8 @@ PLACE = PartitionBounds("t", 0, 0, 5, 5)
 class Consumer:
     """Hands out prepared polls, then nothing."""
 
-    polls: ClassVar[list[list[Message]]] = []
-
-    def __init__(self, config: object) -> None:
-        self._polls, self._rest = list(self.polls), []
+    def __init__(self, polls: Iterable[list[Message]]) -> None:
+        self._polls, self._rest = list(polls), []
 
     def assign(self, places: object) -> None:
         pass
@@ -56,12 +53,18 @@ def event(code: int, offset: int = -1) -> Message:
 END = event(ClientError._PARTITION_EOF, 5)
 
 
-def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message], stall_s: float = TIMEOUT) -> list[int]:
-    monkeypatch.setattr(reader, "Consumer", Consumer)
-    monkeypatch.setattr(reader, "STALL_S", stall_s)
-    monkeypatch.setattr(Consumer, "polls", polls)
-    with reader.RowReader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", lambda rows: None) as opened:
-        return [message.offset() for messages in opened.read(PLACE, PLACE.stable) for message in messages]
+@pytest.fixture
+def offsets(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """``offsets(*polls)``: those of the rows that are read in these polls."""
+
+    def offsets(*polls: list[Message], stall_s: float = TIMEOUT) -> list[int]:
+        monkeypatch.setattr(reader, "Consumer", lambda config: Consumer(polls))
+        monkeypatch.setattr(reader, "STALL_S", stall_s)
+        kafka = KafkaProperties({"bootstrap.servers": "h:1"})
+        with reader.RowReader(kafka, "read_committed", lambda rows: None) as opened:
+            return [message.offset() for messages in opened.read(PLACE, PLACE.stable) for message in messages]
+
+    return offsets
 
 
 @pytest.mark.parametrize(
@@ -73,27 +76,27 @@ def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message], stall_s: flo
         [[row(0)], [event(ClientError._TRANSPORT)], [row(3), row(4)]],
     ],
 )
-def test_reads_up_to_the_end(monkeypatch, polls) -> None:
+def test_reads_up_to_the_end(offsets, polls) -> None:
     """However rows and events come together, and whatever follows the end."""
-    assert offsets(monkeypatch, *polls) == [0, 3, 4]
+    assert offsets(*polls) == [0, 3, 4]
 
 
 @pytest.mark.parametrize("polls", [[[row(0), END]], [[row(0)], [END]], [[row(0)], [row(5)]], [[row(0)], [], [END]]])
-def test_reads_up_to_an_end_without_rows(monkeypatch, polls) -> None:
+def test_reads_up_to_an_end_without_rows(offsets, polls) -> None:
     """What lies before the end may be markers and aborted rows, which never come."""
-    assert offsets(monkeypatch, *polls) == [0]
+    assert offsets(*polls) == [0]
 
 
-def test_says_why_a_partition_does_not_go_on(monkeypatch) -> None:
+def test_says_why_a_partition_does_not_go_on(offsets) -> None:
     """With the last error of the broker, and how far it got."""
     with pytest.raises(CommandError, match=r"EOS_VERIFY_IMPOSSIBLE.*t-0 stopped at offset 1, of 0 to 5"):
-        offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)], stall_s=0.02)
+        offsets([row(0)], [event(ClientError._TRANSPORT)], stall_s=0.02)
 
 
-def test_does_not_wait_for_what_will_not_pass(monkeypatch) -> None:
+def test_does_not_wait_for_what_will_not_pass(offsets) -> None:
     """Such as a topic that this user may not read."""
     with pytest.raises(CommandError, match="authorization failed"):
-        offsets(monkeypatch, [row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)], [row(3), row(4)])
+        offsets([row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)], [row(3), row(4)])
 
 
 class Lookup:
