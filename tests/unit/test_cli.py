@@ -8,11 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from io import StringIO
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 import typer
@@ -105,9 +105,22 @@ def test_the_cluster_is_named_before_the_command():
         assert not flags(command).keys() & CONNECTION
 
 
-def test_without_brokers_a_command_says_where_they_are_named(monkeypatch, capsys):
+@pytest.fixture
+def environ(monkeypatch) -> Callable[..., None]:
+    """``environ(kafka_file="f")`` sets SPARK_EOS_KAFKA_FILE; before, no variable names a cluster."""
+    for name in VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+
+    def set_(**values: str) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(f"SPARK_EOS_{name.upper()}", value)
+
+    return set_
+
+
+@pytest.mark.usefixtures("environ")
+def test_without_brokers_a_command_says_where_they_are_named(capsys):
     """With an example."""
-    monkeypatch.delenv("SPARK_EOS_BOOTSTRAP_SERVERS", raising=False)
     assert cli.main(["status"]) == 2
     assert "spark-eos --bootstrap-servers HOST:PORT COMMAND" in capsys.readouterr().err
 
@@ -130,10 +143,9 @@ def test_options_of_the_cluster_may_stand_anywhere(words, first):
     assert tree._cluster_first(words, CONNECTION) == first
 
 
-def test_the_connection_from_the_environment(monkeypatch, capsys):
+def test_the_connection_from_the_environment(environ, monkeypatch, capsys):
     """Brokers, ledger and client properties; the command line counts more."""
-    for name, value in (("BOOTSTRAP_SERVERS", "h:1"), ("LEDGER_TOPIC", "ledger"), ("KAFKA_FILE", "/nowhere")):
-        monkeypatch.setenv(f"SPARK_EOS_{name}", value)
+    environ(bootstrap_servers="h:1", ledger_topic="ledger", kafka_file="/nowhere")
     made = []
     monkeypatch.setattr(options.ConnectionOptions, "cluster", lambda self: made.append(self) or self.properties)
     for words in (["status"], ["status", "--ledger-topic", "other", "--bootstrap-servers", "i:2"]):
@@ -142,10 +154,9 @@ def test_the_connection_from_the_environment(monkeypatch, capsys):
     assert [(each.servers, each.ledger) for each in made] == [("h:1", "ledger"), ("i:2", "other")]
 
 
-def test_values_from_the_environment_are_not_printed(monkeypatch, capsys):
+def test_values_from_the_environment_are_not_printed(environ, capsys):
     """Neither by the help nor by an error."""
-    monkeypatch.setenv("SPARK_EOS_KAFKA_FILE", "/hunter2")
-    monkeypatch.setenv("SPARK_EOS_BOOTSTRAP_SERVERS", "hunter2:1")
+    environ(kafka_file="/hunter2", bootstrap_servers="hunter2:1")
     for words in (["--help"], ["status", "--help"], ["status", "--nope"]):
         cli.main(words)
     assert "hunter2" not in "".join(capsys.readouterr())
@@ -298,22 +309,21 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys):
     assert json.loads(capsys.readouterr().out) == {"error": told}
 
 
-@pytest.mark.parametrize(("error", "said"), [(ZeroDivisionError, "ZeroDivisionError"), (BrokenPipeError, "")])
-def test_an_error_that_nobody_has_named_is_no_answer(error, said, monkeypatch):
+def test_an_error_that_nobody_has_named_is_no_answer(capsys):
     """Exit code 1 would be one. Its trace is printed, unless nobody reads on."""
-    monkeypatch.setattr("sys.stderr", err := StringIO())
-    monkeypatch.setattr(err, "close", lambda: None)
-    assert options.print_answer(options.Format.TEXT, Mock(side_effect=error)) == 2
-    assert said in err.getvalue() and ("Traceback" in err.getvalue()) == bool(said)
+    assert options.print_answer(options.Format.TEXT, Mock(side_effect=ZeroDivisionError)) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" in said and "ZeroDivisionError" in said
+    err = Mock()
+    with redirect_stderr(err):
+        assert options.print_answer(options.Format.TEXT, Mock(side_effect=BrokenPipeError)) == 2
+    assert err.mock_calls == [call.close()]
 
 
 def test_ctrl_c_ends_a_command_without_a_stack(monkeypatch, capsys):
     """By the exit code that shells give."""
 
-    def interrupted(*words):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("spark_eos.ops.acls.needed", interrupted)
+    monkeypatch.setattr("spark_eos.ops.acls.needed", Mock(side_effect=KeyboardInterrupt))
     assert cli.main(["doctor", "--acls"]) == 130
     assert "Traceback" not in "".join(capsys.readouterr())
 

@@ -61,14 +61,13 @@ def test_every_value_is_there_and_few_cases_are():
     assert len({tuple(item.nodeid for item in covering(ITEMS, seed)) for seed in range(5)}) > 1
 
 
-def test_one_case_is_for_every_day_and_the_others_are_for_chaos(monkeypatch):
+def test_one_case_is_for_every_day_and_the_others_are_for_chaos():
     """Another seed may take another one; none is lost."""
     cases = ["a", ("b", 1), "c"]
     by_chaos = [pytest.param(*case, marks=pytest.mark.chaos) for case in (("a",), ("b", 1), ("c",))]
     taken = set()
     for seed in range(30):
-        monkeypatch.setenv("SPARK_EOS_SEED", str(seed))
-        made = one_for_every_day("a test", cases)
+        made = one_for_every_day("a test", cases, str(seed))
         (daily,) = (n for n, case in enumerate(made) if case == cases[n])
         assert made == [*by_chaos[:daily], cases[daily], *by_chaos[daily + 1 :]]
         taken.add(daily)

@@ -42,10 +42,12 @@ def values(item: pytest.Item) -> set[Value]:
     return set() if callspec is None else {(name, repr(value)) for name, value in callspec.params.items()}
 
 
-def one_for_every_day(test: str, cases: Sequence[Any]) -> list[Any]:
+def one_for_every_day(
+    test: str, cases: Sequence[Any], seed: str | None = os.environ.get("SPARK_EOS_SEED")
+) -> list[Any]:
     """The cases for ``parametrize``. `make test` has one of them, by the test's name and the seed (SPARK_EOS_SEED), the
     same unless it is set; `make chaos` has the others. For long cases which run the same code but for a little."""
-    chosen = random.Random(f"{os.environ.get('SPARK_EOS_SEED')} {test}").randrange(len(cases))
+    chosen = random.Random(f"{seed} {test}").randrange(len(cases))
     return [case if n == chosen else _by_chaos(case) for n, case in enumerate(cases)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import re
 from pathlib import Path
@@ -239,13 +240,13 @@ def test_a_file_that_cannot_be_read(tmp_path):
             load(tmp_path / name, ConsumeTransformProduce)
 
 
-def test_a_file_that_cannot_be_read_where_the_working_directory_is_gone(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_read_where_the_working_directory_is_gone(tmp_path):
     """As a relative path in a folder that a deployment has replaced."""
     (tmp_path / "old").mkdir()
-    monkeypatch.chdir(tmp_path / "old")
-    (tmp_path / "old").rmdir()
-    with pytest.raises(ConfigError, match=r"EOS_CONFIG_UNREADABLE.*start at a folder that has been deleted"):
-        load("job.yaml", ConsumeTransformProduce)
+    with contextlib.chdir(tmp_path / "old"):
+        (tmp_path / "old").rmdir()
+        with raises("EOS_CONFIG_UNREADABLE", "start at a folder that has been deleted"):
+            load("job.yaml", ConsumeTransformProduce)
 
 
 def planned(job: str, file: Path, **environ: str) -> Plan:

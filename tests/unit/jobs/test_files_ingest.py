@@ -1,17 +1,37 @@
-"""The run of an ingest: which error ends it."""
+"""The run of an ingest: which error ends it, and how often it lists its folder."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from jobs.files.ingest import FolderIngest
+from jobs.files import ingest
 from jobs.files.writing import ThroughSpark
 from spark_eos.errors import stop
+from spark_eos.pipelines.files.notes import Taken
 from tests.support.judges.conditions import raises
+from tests.unit.jobs.conftest import Loaded
+
+
+@pytest.fixture
+def opened(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ingest.FolderIngest]:
+    """``opened(unfinished, raised)``: an ingest of an empty folder. ``unfinished``: it has to write its last
+    micro-batch again, which raises this."""
+
+    def opened(unfinished: bool, raised: Exception | None = None) -> ingest.FolderIngest:
+        run = Mock(unfinished=unfinished, taken=Taken(), batch=3)
+        monkeypatch.setattr(ingest, "IngestRun", lambda _: run)
+        monkeypatch.setattr(ingest, "writing_of", lambda *_: Mock(write=Mock(side_effect=raised)))
+        context = MagicMock()
+        context.stop.asked.side_effect = [False, True]
+        job = loaded("ingest_files", f"{{files: {{path: {tmp_path}}}, trigger: 0 seconds}}")
+        return ingest.FolderIngest(context, job)
+
+    return opened
 
 
 @pytest.mark.parametrize(
@@ -22,25 +42,18 @@ from tests.support.judges.conditions import raises
         (stop("EOS_FILE_UNREADABLE.read", uri="file:///a", why="no such file"), "EOS_FILE_NEEDED"),
     ],
 )
-def test_a_repair_needs_a_person_only_where_the_file_is_another_one(raised, condition, monkeypatch) -> None:
+def test_a_repair_needs_a_person_only_where_the_file_is_another_one(raised, condition, opened) -> None:
     """A store that does not answer is tried again by a restart."""
-
-    def write(*_: object) -> None:
-        raise raised
-
-    ingest = object.__new__(FolderIngest)
-    monkeypatch.setattr(ingest, "_run", SimpleNamespace(taken=SimpleNamespace(splits=[]), batch=3), raising=False)
-    monkeypatch.setattr(ingest, "_write", write)
     with raises(condition):
-        ingest._finish()
+        opened(unfinished=True, raised=raised).run()
 
 
-def test_a_folder_is_not_listed_without_a_pause(monkeypatch) -> None:
+def test_a_folder_is_not_listed_without_a_pause(opened, monkeypatch) -> None:
     """Whatever the trigger is."""
-    ingest: Any = object.__new__(FolderIngest)
-    ingest._job = SimpleNamespace(available_now=False, trigger="0 seconds")
-    ingest._complete = SimpleNamespace(soon=False)
-    assert ingest._pause_s > 0
+    monkeypatch.setattr(ingest, "pause", pause := Mock())
+    opened(unfinished=False).run()
+    ((seconds, _),) = (call.args for call in pause.call_args_list)
+    assert seconds > 0
 
 
 def test_a_policy_of_the_session_does_not_change_what_a_date_is() -> None:

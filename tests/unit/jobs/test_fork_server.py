@@ -280,8 +280,7 @@ def test_where_there_can_be_no_server_no_folder_is_left(tmp_path, monkeypatch):
 def test_the_program_is_named_while_the_session_starts(monkeypatch, variables, settings, served):
     """And not for what starts later in the job's process; nor for another Python or another machine, where the session
     starts as it would without all this."""
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    for name, value in variables.items():
+    for name, value in {"PYSPARK_PYTHON": sys.executable, **variables}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(fork_server, "start", lambda settings: "/a/program")
     before = os.environ["PYSPARK_PYTHON"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -168,10 +169,9 @@ class Full:
         """All is written."""
 
 
-def test_a_line_that_cannot_be_written_does_not_hold_up_the_jvm(capfd, monkeypatch):
+def test_a_line_that_cannot_be_written_does_not_hold_up_the_jvm(capfd):
     """The pipe is read on, and what comes later is seen again."""
-    monkeypatch.setattr("sys.stderr", full := Full())
-    with JvmStderr(lambda: False) as jvm:
+    with contextlib.redirect_stderr(Full()) as full, JvmStderr(lambda: False) as jvm:
         os.write(jvm.fd, b"no room\n")
         wait_for(lambda: full.refused, "a line that is refused")
         code = "import os\nfor n in range(2_000): os.write(2, b'%099d\\n' % n)"

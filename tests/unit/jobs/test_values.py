@@ -37,6 +37,7 @@ raise RuntimeError("it is read, not imported")
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     (tmp_path / "job_function.py").write_text(MODULE)
     return tmp_path
 
@@ -74,9 +75,8 @@ def test_a_module_whose_names_cannot_be_known_is_left_to_the_import(modules, tex
     check_function("math:whatever")
 
 
-def test_a_module_that_is_not_there_is_refused_with_where_it_was_looked_for(modules, monkeypatch):
+def test_a_module_that_is_not_there_is_refused_with_where_it_was_looked_for(modules):
     """The hint has the search path, PYTHONPATH included."""
-    monkeypatch.delenv("PYTHONPATH", raising=False)
     with pytest.raises(Rejected, match=r"cannot be imported, 'no_such\.module'") as caught:
         check_function("no_such.module:f")
     assert "PYTHONPATH (which is not set)" in caught.value.hint and str(modules) in caught.value.hint

@@ -147,6 +147,9 @@ def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:
     assert "left out" not in ops.as_text(COMPARISON, report).rpartition("\n")[0]
 
 
+VERIFY = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
+
+
 @pytest.mark.parametrize(
     ("faults", "pairs", "code", "verdict"),
     [
@@ -159,10 +162,9 @@ def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults,
     """Unless the report cannot be written where it was wanted; it is printed all the same."""
     report = dataclasses.replace(report, faults=faults, counts={**report.counts, "pairs": pairs})
     monkeypatch.setattr(ops, "verify", lambda comparison, progress: report)
-    usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
-    assert cli.main([*usual, "--json", str(tmp_path / "report.json")]) == code
+    assert cli.main([*VERIFY, "--json", str(tmp_path / "report.json")]) == code
     assert json.loads((tmp_path / "report.json").read_text())["verdict"] == verdict
-    assert cli.main([*usual, "--json", str(tmp_path / "no" / "report.json")]) == 2
+    assert cli.main([*VERIFY, "--json", str(tmp_path / "no" / "report.json")]) == 2
     printed = capsys.readouterr()
     assert printed.out.count(verdict) == 2
     assert "cannot be written" in printed.err
@@ -196,6 +198,12 @@ def test_refuses_what_cannot_be_compared(monkeypatch, options: list[str], entry:
     assert [error.entry for error in raised] == [f"EOS_VERIFY_IMPOSSIBLE.{entry}"] and says in raised[0].message
 
 
+def test_fewer_than_no_examples_are_refused(capsys) -> None:
+    """Before the cluster is asked."""
+    assert cli.main([*VERIFY, "--limit", "-1"]) == 2
+    assert "'--limit'" in capsys.readouterr().err
+
+
 @pytest.fixture
 def on_sigterm() -> Iterator[None]:
     """Where nobody takes care of the signal, the test fails; without this, its process would end."""
@@ -210,6 +218,5 @@ def test_a_signal_removes_the_rows_on_disk(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(ops, "take_bounds", lambda comparison: None)
     monkeypatch.setattr(ops, "Scan", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    usual = ["--bootstrap-servers", "h:1", "verify", "--input", "in", "--output", "out", "--id", "key"]
-    assert cli.main(usual) == cli.INTERRUPTED
+    assert cli.main(VERIFY) == cli.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
