@@ -59,12 +59,12 @@ Planned = Callable[..., Plan]
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    """``loaded("mirror", "{topics: {prefix: p.}}")``: the config by the job's right file with a patch; ``-`` removes a
+    """``loaded("mirror", "topics: {prefix: p.}")``: the config by the job's right file with a patch; ``-`` removes a
     key."""
 
-    def loaded(job: str, patch: str = "{}") -> Any:
+    def loaded(job: str, patch: str = "") -> Any:
         file = tmp_path / "job.yaml"
-        file.write_text(json.dumps(patched(yaml.safe_load(RIGHT[job]), yaml.safe_load(patch))))
+        file.write_text(json.dumps(patched(yaml.safe_load(RIGHT[job]), yaml.safe_load(f"{{{patch}}}"))))
         return load(file, importlib.import_module(f"jobs.{job}").main.__self__.config, {})
 
     return loaded
@@ -74,7 +74,7 @@ def loaded(tmp_path: Path) -> Loaded:
 def planned(loaded: Loaded) -> Planned:
     """The same, and the job's plan by that."""
 
-    def planned(job: str, patch: str = "{}") -> Plan:
+    def planned(job: str, patch: str = "") -> Plan:
         options = argparse.Namespace(source="eos-kafka", sink="eos-kafka")
         plan: Plan = importlib.import_module(f"jobs.{job}").plan(loaded(job, patch), options)
         return plan

@@ -28,7 +28,7 @@ def opened(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
         monkeypatch.setattr(ingest, "writing_of", lambda *_: Mock(write=Mock(side_effect=raised)))
         context = MagicMock()
         context.stop.asked.side_effect = [False, True]
-        job = loaded("ingest_files", f"{{files: {{path: {tmp_path}}}, trigger: 0 seconds}}")
+        job = loaded("ingest_files", f"files: {{path: {tmp_path}}}, trigger: 0 seconds")
         return ingest.FolderIngest(context, job)
 
     return opened

@@ -36,46 +36,42 @@ def test_the_example_says_the_defaults(loaded: Loaded):
 @pytest.mark.parametrize("pattern", ["*", "?_.csv", "[!_]*.csv", "[._a]*", "[{]*[/]", "[日]*", "[", "a[]b]*"])
 def test_a_pattern_that_matches_a_name(pattern: str, loaded: Loaded):
     """Whatever its special letters."""
-    assert loaded(INGEST, f"{{files: {{pattern: '{pattern}'}}}}").files.pattern == pattern
+    assert loaded(INGEST, f"files: {{pattern: '{pattern}'}}").files.pattern == pattern
 
 
-LINES_OF = "format: {}, schema: -"
 BY_ARROW, BY_FUNCTION = "{sql: -, arrow: 'os.path:join'}", "{sql: -, function: 'os.path:join'}"
 
 
 @pytest.mark.parametrize(
-    ("files", "transform", "way"),
+    ("format_", "transform", "way"),
     [
-        ("format: csv", "{}", "through Spark: it runs 'transform.sql' of parsed csv"),
-        (LINES_OF.format("json"), "-", "past the JVM: without 'transform', lines of json are values as they are"),
-        (LINES_OF.format("text"), "-", "past the JVM: without 'transform', lines of text are values as they are"),
-        (LINES_OF.format("parquet"), "-", "past the JVM: without 'transform', columns of Parquet are the topic's"),
-        (LINES_OF.format("text"), "{}", "through Spark: it runs 'transform.sql'"),
-        (LINES_OF.format("parquet"), BY_FUNCTION, "through Spark: it runs 'transform.function'"),
+        ("csv, schema: n INT", "{}", "through Spark: it runs 'transform.sql' of parsed csv"),
+        ("json", "-", "past the JVM: without 'transform', lines of json are values as they are"),
+        ("text", "-", "past the JVM: without 'transform', lines of text are values as they are"),
+        ("parquet", "-", "past the JVM: without 'transform', columns of Parquet are the topic's"),
+        ("text", "{}", "through Spark: it runs 'transform.sql'"),
+        ("parquet", BY_FUNCTION, "through Spark: it runs 'transform.function'"),
+        ("json", "{engine: duckdb}", "past the JVM: DuckDB runs 'transform.sql' with lines of json as they are"),
         (
-            LINES_OF.format("json"),
-            "{engine: duckdb}",
-            "past the JVM: DuckDB runs 'transform.sql' with lines of json as they are",
-        ),
-        (
-            LINES_OF.format("parquet, onMalformed: drop"),
+            "parquet, onMalformed: drop",
             BY_ARROW,
             "past the JVM: tasks call 'transform.arrow' with rows of Parquet as they are",
         ),
     ],
 )
-def test_the_way_past_the_jvm_is_for_what_is_not_parsed(files: str, transform: str, way: str, loaded: Loaded):
+def test_the_way_past_the_jvm_is_for_what_is_not_parsed(format_: str, transform: str, way: str, loaded: Loaded):
     """Without a transform, or with one of Arrow batches, Spark has nothing to do; the way and its reason are logged."""
-    config = loaded(INGEST, f"{{files: {{{files}}}, transform: {transform}}}")
+    schema = "" if "schema" in format_ else ", schema: -"
+    config = loaded(INGEST, f"files: {{format: {format_}{schema}}}, transform: {transform}")
     assert str(way_of(config.files, config.transform)) == f"rows are read {way}"
 
 
 def test_sql_that_duckdb_refuses_is_said_before_spark_starts(planned: Planned):
     """For lines, whose columns are known; those of Parquet are known by its files."""
-    wrong = "{{files: {{{}}}, transform: {{engine: duckdb, sql: SELECT string(sum(n)) AS value FROM input}}}}"
+    wrong = "schema: -}, transform: {engine: duckdb, sql: SELECT string(sum(n)) AS value FROM input}"
     with pytest.raises(EosError, match=r"EOS_TRANSFORM_SQL.*with the columns value, _file, _line"):
-        planned(INGEST, wrong.format(LINES_OF.format("json")))
-    planned(INGEST, wrong.format(LINES_OF.format("parquet")))
+        planned(INGEST, f"files: {{format: json, {wrong}")
+    planned(INGEST, f"files: {{format: parquet, {wrong}")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +92,8 @@ def test_files_are_dealt_in_their_order(sizes: list[int], tasks: int, expected: 
 
 def selection_of(loaded: Loaded, taken: Taken, **files: str) -> FileSelection:
     """Among files that go on as they are. ``files``: further keys of the section."""
-    section = {"format": "json", "schema": "-", **files}
-    config = loaded(INGEST, json.dumps({"files": section, "transform": "-"}))
+    section = json.dumps({"format": "json", "schema": "-", **files})
+    config = loaded(INGEST, f"files: {section}, transform: -")
     return FileSelection(config.files, taken, HadoopSettings())
 
 

@@ -26,21 +26,13 @@ MODULES = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 REPORT = """\
 :: loading settings :: url = jar:file:/spark/jars/ivy-2.5.3.jar!/org/apache/ivy/core/settings/ivysettings.xml
 Ivy Default Cache set to: /home/somebody/.ivy2.5.2/cache
-The jars for the packages stored in: /home/somebody/.ivy2.5.2/jars
-io.delta#delta-spark_4.2_2.13 added as a dependency
 :: resolving dependencies :: org.apache.spark#spark-submit-parent-1;1.0
-\tconfs: [default]
 \tfound io.delta#delta-spark_4.2_2.13;4.4.0 in central
 downloading https://repo1.maven.org/maven2/io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar ...
 \t[SUCCESSFUL ] io.delta#delta-storage;4.4.0!delta-storage.jar (123ms)
 :: resolution report :: resolve 1000ms :: artifacts dl 1000ms
-\t:: modules in use:
-\tio.delta#delta-storage;4.4.0 from central in [default]
-\t---------------------------------------------------------------------
 \t|                  |            modules            ||   artifacts   |
-\t---------------------------------------------------------------------
 :: retrieving :: org.apache.spark#spark-submit-parent-1
-\tconfs: [default]
 \t3 artifacts copied, 0 already retrieved (7000kB/30ms)
 """
 QUIET_REPORT = "".join(
@@ -102,7 +94,7 @@ def test_a_jvm_that_lives_on_is_seen_up_to_the_end_of_the_job_and_is_not_held_up
     assert capfd.readouterr().err == "while it runs\n"
 
 
-@pytest.mark.parametrize("texts", [[QUIET_REPORT], [MODULES, QUIET_REPORT[:900], QUIET_REPORT[900:]], [MODULES]])
+@pytest.mark.parametrize("texts", [[QUIET_REPORT], [MODULES, QUIET_REPORT[:400], QUIET_REPORT[400:]], [MODULES]])
 def test_what_every_start_prints_is_not_seen(capfd, texts):
     """A module that Spark asks for itself, and the report of a package that is there."""
     assert seen(capfd, *texts, "after\n") == "after\n"
@@ -124,7 +116,7 @@ def test_a_download_is_told_in_one_line(capfd):
     assert told + capfd.readouterr().err == DOWNLOADS
 
 
-@pytest.mark.parametrize("cut", [0, 700, len(FAILED) - 3])
+@pytest.mark.parametrize("cut", [0, 300, len(FAILED) - 3])
 def test_a_report_of_a_package_that_is_not_found_is_seen(capfd, cut):
     """All of it, when the JVM ends; a report with a problem that came to its end, too."""
     assert seen(capfd, MODULES, FAILED[:cut], FAILED[cut:]) == FAILED
@@ -134,7 +126,7 @@ def test_a_report_of_a_package_that_is_not_found_is_seen(capfd, cut):
 
 def test_a_report_that_does_not_end_is_seen_at_the_end_of_the_jvm(capfd):
     """What has cut it off may be in its last lines."""
-    assert seen(capfd, "before\n", QUIET_REPORT[:700]) == f"before\n{QUIET_REPORT[:700]}".rstrip("\n") + "\n"
+    assert seen(capfd, "before\n", QUIET_REPORT[:400]) == f"before\n{QUIET_REPORT[:400]}".rstrip("\n") + "\n"
 
 
 @pytest.mark.parametrize(("text", "ended"), [("a bar\r", "a bar\r"), ("x" * 200_000, "x")])

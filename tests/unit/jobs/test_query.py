@@ -90,40 +90,30 @@ def no_jvm() -> BaseException:
     return caught.value
 
 
+NO_METHOD = "An error occurred while calling o2.x."
 FAILURES = {
-    "needs somebody": (Exception(IN_SPARK), 1, "restarting will not help until this is fixed (exit code 1)"),
-    "in Spark's": (
-        Exception(IN_SPARK.replace(OURS, str(UNREACHABLE))),
-        75,
-        "restart the job unchanged: it resumes",
-    ),
-    "ours": (UNREACHABLE, 75, "exit code 75"),
-    "no JVM": (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
-    "none in mid-call": (Py4JError("An error occurred while calling o29.sc"), 75, "exit code 75"),
-    "no method": (
-        Py4JError(
-            "An error occurred while calling o2.x. Trace:\npy4j.Py4JException: Method x([]) does not exist\n\tat"
-        ),
-        1,
-        "exit code 1",
-    ),
-    "none in mid-look": (
-        Py4JError("org.X does not exist in the JVM"),
-        75,
-        "exit code 75",
-    ),  # no answer is no class, too
-    "none any more": (no_jvm(), 75, "exit code 75"),
-    "user's": (ConnectionRefusedError("of the user's function"), 1, "exit code 1"),
-    "Spark's own": (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),
+    "needs somebody": (Exception(IN_SPARK), 1),
+    "in Spark's": (Exception(IN_SPARK.replace(OURS, str(UNREACHABLE))), 75),
+    "ours": (UNREACHABLE, 75),
+    "no JVM": (Py4JNetworkError("Answer from Java side is empty"), 75),
+    "none in mid-call": (Py4JError("An error occurred while calling o29.sc"), 75),
+    "no method": (Py4JError(f"{NO_METHOD} Trace:\npy4j.Py4JException: Method x([]) does not exist\n\tat"), 1),
+    "none in mid-look": (Py4JError("org.X does not exist in the JVM"), 75),  # no answer is no class, too
+    "none any more": (no_jvm(), 75),
+    "user's": (ConnectionRefusedError("of the user's function"), 1),
+    "Spark's own": (Exception("[TABLE_NOT_FOUND] x"), 1),
+}
+SAYS = {
+    1: "restarting will not help until this is fixed (exit code 1)",
+    75: "restart the job unchanged: it resumes where it stopped (exit code 75)",
 }
 
 
-@pytest.mark.parametrize(("error", "code", "says"), FAILURES.values(), ids=FAILURES)
-def test_a_failure_says_whether_a_restart_helps(error, code, says, capsys):
+@pytest.mark.parametrize(("error", "code"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_says_whether_a_restart_helps(error, code, capsys):
     """The exit code tells a scheduler the same as the text tells a person."""
     assert failed(error) == code
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == f"failed: {failure_text(error)}" and says in said[1] and len(said) == 2
+    assert capsys.readouterr().err.splitlines() == [f"failed: {failure_text(error)}", SAYS[code]]
 
 
 def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capfd):

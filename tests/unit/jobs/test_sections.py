@@ -35,7 +35,7 @@ BY_SPARK = "engine: spark"
 )
 def test_spark_merges_and_tasks_append(loaded: Loaded, transform: str, target: str, extras: set[str]) -> None:
     """Only Spark needs Delta's own package."""
-    config = loaded("kafka_to_delta", f"{{transform: {{{transform}}}, target: {{{target}}}}}")
+    config = loaded("kafka_to_delta", f"transform: {{{transform}}}, target: {{{target}}}")
     assert set(config.extras()) == extras
 
 
@@ -44,22 +44,22 @@ def test_spark_merges_and_tasks_append(loaded: Loaded, transform: str, target: s
     [
         (
             "kafka_to_delta",
-            "{target: {schema: evolve, partitionBy: [n, m], afterRestore: 3, delta.enableChangeDataFeed: true}}",
+            "target: {schema: evolve, partitionBy: [n, m], afterRestore: 3, delta.enableChangeDataFeed: true}",
             "target",
             {"format": "delta", "path": "/t", "schema": "evolve", "partitionBy": "n,m", "afterRestore": "3"}
             | {"delta.enableChangeDataFeed": "true"},
         ),
         (
             "kafka_to_iceberg",
-            f"{{target: {{catalog: prod, partitionBy: [day(timestamp), topic], afterRollback: {2**63 - 1}, "
-            "schema: evolve}}",
+            "target: {catalog: prod, partitionBy: [day(timestamp), topic], schema: evolve, "
+            f"afterRollback: {2**63 - 1}}}",
             "target",
             {"format": "iceberg", "table": "lake.flights", "catalog": "prod", "catalog.token": SECRET}
             | {"partitionBy": "day(timestamp),topic", "afterRollback": f"{2**63 - 1}", "schema": "evolve"},
         ),
         (
             "delta_to_kafka",
-            "{source: {readChangeFeed: true, startingVersion: 3, maxFilesPerTrigger: 7}}",
+            "source: {readChangeFeed: true, startingVersion: 3, maxFilesPerTrigger: 7}",
             "source",
             {"format": "delta", "path": "/t", "readChangeFeed": "true", "startingVersion": "3"}
             | {"maxFilesPerTrigger": "7"},
@@ -81,14 +81,14 @@ def test_the_section_of_a_table_has_the_options_of_a_copy(
 )
 def test_records_for_iceberg_are_transformed_past_the_jvm(planned: Planned, transform: str) -> None:
     """By DuckDB without saying so, as nothing else runs SQL here. The plan names the catalog, and no secret of it."""
-    plan = planned("kafka_to_iceberg", f"{{transform: {{{transform}}}, target: {{catalog: prod}}}}")
+    plan = planned("kafka_to_iceberg", f"transform: {{{transform}}}, target: {{catalog: prod}}")
     assert plan.line.startswith("flights → appended to lake.flights in the catalog prod; no group; checkpoint /c")
     assert plan.clusters and SECRET not in plan.line
 
 
 def test_without_a_transform_headers_are_for_the_table(loaded: Loaded) -> None:
     """As all columns of the source are."""
-    bare = loaded("kafka_to_iceberg", "{transform: -}").source_options()
+    bare = loaded("kafka_to_iceberg", "transform: -").source_options()
     assert (bare["includeHeaders"], bare["startingOffsets"]) == ("true", "earliest")
     assert "includeHeaders" not in loaded("kafka_to_iceberg").source_options()
 
@@ -102,7 +102,7 @@ def test_without_pyiceberg_the_extra_is_named_before_spark_starts(planned: Plann
 
 def test_a_mistake_ends_the_job_with_the_file_and_the_key(loaded: Loaded, tmp_path: Path, capsys) -> None:
     """And without the secrets that are in the file."""
-    loaded("kafka_to_iceberg", "{target: {catalog.uri: 'https://user:swordfish@host'}}")
+    loaded("kafka_to_iceberg", "target: {catalog.uri: 'https://user:swordfish@host'}")
     file = tmp_path / "job.yaml"
     file.write_text(file.read_text().replace('"lake.flights"', '"flights"'))
     assert main(["--conf", str(file)]) == 1
@@ -126,18 +126,18 @@ def test_the_example_for_iceberg_takes_values_apart() -> None:
 
 def test_the_topics_of_the_sink_have_to_be_there(planned: Planned) -> None:
     """That of dead letters among them."""
-    letters = "{transform: {onMalformed: deadLetters}, sink: {deadLetters.topic: dead}}"
+    letters = "transform: {onMalformed: deadLetters}, sink: {deadLetters.topic: dead}"
     (cluster,) = planned("consume_transform_produce", letters).clusters
     assert set(cluster.required) == {"flights", "copies", "dead"}
 
 
 def test_a_mirror_says_its_topics_its_clusters_and_where_it_begins(planned: Planned) -> None:
     """Topics or a pattern."""
-    by_time = planned("mirror", "{source: {startingTimestamp: 5}}")
+    by_time = planned("mirror", "source: {startingTimestamp: 5}")
     assert by_time.line.startswith("orders on here:9092 → the same names on there:9092; checkpoint /c")
     assert by_time.beginning == "a new query, from startingTimestamp 5"
     assert [cluster.required for cluster in by_time.clusters] == [["orders"], ()]
-    pattern = planned("mirror", "{source: {subscribe: -, subscribePattern: ^shop}}")
+    pattern = planned("mirror", "source: {subscribe: -, subscribePattern: ^shop}")
     assert pattern.line.startswith("topics that match ^shop on here:9092")
     assert pattern.beginning == "a new query, from earliest"
 
@@ -157,18 +157,18 @@ def test_a_mirror_says_its_topics_its_clusters_and_where_it_begins(planned: Plan
 )
 def test_values_that_a_target_of_a_mirror_can_have(loaded: Loaded, value: str) -> None:
     """Other options are taken as they are."""
-    config = loaded("mirror", f"{{topics: {{{value}}}, source: {{kafka.fetch.max.bytes: 60000000}}}}")
+    config = loaded("mirror", f"topics: {{{value}}}, source: {{kafka.fetch.max.bytes: 60000000}}")
     assert config.source_options()["kafka.fetch.max.bytes"] == "60000000"
     assert config.sink_options()["ledger.topic"] == "own-ledger"
 
 
 def test_keys_and_values_may_be_decoded_and_encoded(loaded: Loaded) -> None:
     """Each by a section of its own; the registry is an address, or settings, which do not print."""
-    sections = """{transform: {format: -, schema: -, onMalformed: drop,
+    sections = """transform: {format: -, schema: -, onMalformed: drop,
         parse: {format: avro, registry: {url: http://localhost:8081, basic.auth.user.info: "user:swordfish"}},
         parseKey: {format: avro, registry: http://localhost:8081, subject: keys, version: 2},
         encode: {format: json-schema, registry: http://localhost:8081, schema: "{}", autoRegister: false},
-        encodeKey: {format: protobuf, registry: http://localhost:8081, message: acme.Key}}}"""
+        encodeKey: {format: protobuf, registry: http://localhost:8081, message: acme.Key}}"""
     transform = loaded("consume_transform_produce", sections).transform
     assert transform.decodes and transform.on_malformed == "drop"
     assert transform.parse.registry["basic.auth.user.info"] == f"user:{SECRET}"
