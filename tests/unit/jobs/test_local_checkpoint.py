@@ -60,7 +60,7 @@ def test_a_checkpoint_that_cannot_be_locked_is_told(spark, file, tmp_path, capsy
     file.getChannel().tryLock.side_effect = OfTheJvm(errno.ENOLCK)
     with LocalCheckpoint() as taken:
         taken.take(spark, str(tmp_path))
-    assert file.close.called and not spark.conf.set.called
+        assert file.close.called and not spark.conf.set.called
     said = capsys.readouterr().err
     assert said.startswith(f"{tmp_path / LOCK} cannot be locked") and "No locks available" in said
     assert said.count("\n") == 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Literal
 from unittest.mock import Mock
 
 import pytest
 
+from jobs.runner import noted_schemas
 from jobs.runner.noted_schemas import FILE, NotedSchemas, Progress, SchemaNote, chosen
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
@@ -115,15 +116,21 @@ def test_notes_that_cannot_be_written_are_an_error(tmp_path):
         NotedSchemas(str(tmp_path / "checkpoint"), HadoopSettings()).add([note(1)])
 
 
-def test_notes_that_cannot_be_written_now_are_no_damage(tmp_path, monkeypatch):
-    """On a disk that is full, or mounted from a server that is away, the job is told that a restart helps."""
-    noted = NotedSchemas(str(tmp_path), HadoopSettings())
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(noted, "_store", SimpleNamespace(write=Mock(side_effect=full)))
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, OSError], NotedSchemas]:
+    """``refused(location, error)``: notes in a checkpoint that refuses to be written by this error."""
+
+    def refused(location: str, error: OSError) -> NotedSchemas:
+        monkeypatch.setattr(noted_schemas, "open_store", lambda *_: Mock(write=Mock(side_effect=error)))
+        return NotedSchemas(location, HadoopSettings())
+
+    return refused
+
+
+def test_notes_that_cannot_be_written_now_are_no_damage(tmp_path, refused):
+    """On a disk that is full, or in a store that does not answer, the job is told that a restart helps."""
     with pytest.raises(OSError, match="No space left"):
-        noted.add([note(1)])
-    monkeypatch.setattr(noted, "_store", SimpleNamespace(write=Mock(side_effect=OSError("curl: no answer"))))
-    monkeypatch.setattr(noted._checkpoint, "_local", False)
+        refused(str(tmp_path), OSError(errno.ENOSPC, "No space left on device")).add([note(1)])
     with raises("EOS_CHECKPOINT_UNREACHABLE") as caught:
-        noted.add([note(1)])
+        refused("memory://checkpoint", OSError("curl: no answer")).add([note(1)])
     assert caught.value.restart_helps
