@@ -6,7 +6,6 @@ as Kafka does, and their limit may be lowered while the batches are under way.
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from collections.abc import Iterator
@@ -20,17 +19,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, KafkaError, RowError, TopicError
-from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.partition_queue import PartitionQueue
 from spark_eos.kafka.producer.refusals import Refusals, Splitting
-from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
 from spark_eos.kafka.records.fields import read_headers
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, later, rows_of
-from tests.unit.kafka.producer import test_sender as brokers_of
-from tests.unit.kafka.producer.test_sender import NODES, fates
+from tests.unit.kafka.producer import test_sender as model
+from tests.unit.kafka.producer.test_sender import NODES, Brokers, fates
 
 TOO_LARGE, INVALID, UNKNOWN = 10, 87, 3
 LETTERS = "letters"
@@ -41,7 +38,7 @@ LIMIT = 500
 
 
 @dataclass
-class Partition(brokers_of.Partition):
+class Partition(model.Partition):
     """``free``: how many batches it takes before it looks at their sizes."""
 
     free: int = 0
@@ -76,7 +73,7 @@ def values_of(batches: list[Sealed]) -> Iterator[bytes]:
 class Delivered:
     """What is in the log of each partition, what was refused, and what was added."""
 
-    brokers: brokers_of.Brokers
+    brokers: Brokers
     refused: dict[int, list[bytes]]
     added: dict[int, list[bytes]]
     empty: frozenset[tuple[str, int]]
@@ -94,7 +91,7 @@ class Delivered:
 
 
 def deliver(
-    fates: list[tuple[str, int]],
+    brokers: Brokers,
     batches: list[tuple[int, list[bool]]],
     frees: list[int],
     every: int = 100,
@@ -102,31 +99,23 @@ def deliver(
 ) -> Delivered:
     """Send batches of small and large rows to these partitions, which take any size for their first ``frees``."""
     refusals = refusals or Refusals(LETTERS, ENCODER)
-    brokers = brokers_of.Brokers(fates)
     brokers.known = _Parsed()
     added: dict[int, list[bytes]] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_queue, "FIRST_WAIT_S", 0.0)
-        patch.setattr(partition_queue, "LONGEST_WAIT_S", 0.0)
-        sender = Sender(brokers, "id", 60)
+    with brokers.sender() as sender:
         sender.refusals = refusals
-        try:
-            for count, (number, larges) in enumerate(batches, 1):
-                brokers.partitions.setdefault(("t", number), Partition(number % NODES, free=frees[number]))
-                own = added.setdefault(number, [])
-                values = [
-                    b"%d.%03d" % (number, len(own) + i) + b"x" * (LARGE if large else SMALL)
-                    for i, large in enumerate(larges)
-                ]
-                sender.add(("t", number), seal(values, len(own)))
-                own += values
-                if count % every == 0:
-                    sender.wait_until_below(1)
-            sender.wait_until_below(0)
-            assert sender.size == 0
-        finally:
-            sender.close()
-            os.close(brokers.readable)
+        for count, (number, larges) in enumerate(batches, 1):
+            brokers.partitions.setdefault(("t", number), Partition(number % NODES, free=frees[number]))
+            own = added.setdefault(number, [])
+            values = [
+                b"%d.%03d" % (number, len(own) + i) + b"x" * (LARGE if large else SMALL)
+                for i, large in enumerate(larges)
+            ]
+            sender.add(("t", number), seal(values, len(own)))
+            own += values
+            if count % every == 0:
+                sender.wait_until_below(1)
+        sender.wait_until_below(0)
+    assert sender.size == 0
     refused: dict[int, list[bytes]] = {}
     for letter in refusals.letters():
         (value,) = letter.value.to_pylist()
@@ -145,7 +134,7 @@ FREES = st.lists(st.integers(0, 12), min_size=3, max_size=3)
 @example(batches=[(0, [True])] * 3, frees=[0, 0, 0], every=100)
 def test_where_all_is_answered_only_large_rows_are_refused(batches, frees, every):
     """In the middle of a partition, several at once, or all; and all others are written, in order."""
-    delivered = deliver([], batches, frees, every)
+    delivered = deliver(Brokers(), batches, frees, every)
     delivered.check()
     assert all(len(value) > LARGE for values in delivered.refused.values() for value in values)
 
@@ -156,7 +145,7 @@ def test_where_all_is_answered_only_large_rows_are_refused(batches, frees, every
 def test_whatever_befalls_the_requests(fates, batches, frees, every):
     """Rows are in one place, and the late copy of a request changes nothing; or the attempt has failed, by name."""
     try:
-        delivered = deliver(fates, batches, frees, every)
+        delivered = deliver(Brokers(fates), batches, frees, every)
     except EosError as error:
         assert error.condition == "EOS_DELIVERY_FAILED"
         assert error.restart_helps
@@ -175,7 +164,7 @@ def test_batches_that_are_split(fates, batches, frees, every):
     """Without dead letters, what is too large goes in smaller batches, in order, over the same sequence numbers; or the
     attempt has failed, by name, where a copy of it may be under way."""
     try:
-        delivered = deliver(fates, batches, frees, every, Splitting(ENCODER))
+        delivered = deliver(Brokers(fates), batches, frees, every, Splitting(ENCODER))
     except EosError as error:
         assert error.condition == "EOS_DELIVERY_FAILED"
         assert fates
@@ -194,14 +183,13 @@ def test_a_single_row_that_is_too_large():
     with pytest.raises(
         RowError, match=r"EOS_ROW_TOO_LARGE.*Partition 0 of topic t refused a batch of 1 row\(s\) and 2"
     ):
-        deliver([], [(0, [False, True, False])], [0, 0, 0], refusals=Splitting(ENCODER))
+        deliver(Brokers(), [(0, [False, True, False])], [0, 0, 0], refusals=Splitting(ENCODER))
 
 
-def test_other_refusals_are_not_split(monkeypatch):
+def test_other_refusals_are_not_split():
     """Smaller batches would not do: a row is at fault, and the error says so."""
-    monkeypatch.setattr(Partition, "append", lambda self, sealed: INVALID)
     with pytest.raises(RowError, match=r"EOS_ROW_REFUSED.*INVALID_RECORD"):
-        deliver([], [(0, [False, False])], [0, 0, 0], refusals=Splitting(ENCODER))
+        deliver(Brokers(take=lambda *_: INVALID), [(0, [False, False])], [0, 0, 0], refusals=Splitting(ENCODER))
 
 
 def test_what_is_known_to_be_too_large_is_not_sent():
@@ -240,34 +228,32 @@ def test_a_refusal_that_leaves_a_doubt(fates, batches, free):
     """The first copy may be in the log, as the limit was lowered after it: nobody can tell. A copy of what comes behind
     could be taken later, under a sequence number that another row has by then."""
     with pytest.raises(EosError, match="EOS_DELIVERY_FAILED"):
-        deliver(fates, batches, frees=[free, 0, 0])
+        deliver(Brokers(fates), batches, frees=[free, 0, 0])
 
 
-def test_a_retry_that_leaves_no_doubt(monkeypatch):
+def test_a_retry_that_leaves_no_doubt():
     """The broker has said that it has not written the batch: its refusal afterwards counts."""
-    append, answers = Partition.append, iter([19, 51])
-    monkeypatch.setattr(Partition, "append", lambda self, sealed: next(answers, None) or append(self, sealed))
-    delivered = deliver([], [(0, [True]), (0, [False])], frees=[0, 0, 0])
+    answers = iter([19, 51])
+    brokers = Brokers(take=lambda partition, sealed: next(answers, None) or partition.append(sealed))
+    delivered = deliver(brokers, [(0, [True]), (0, [False])], frees=[0, 0, 0])
     delivered.check()
     assert len(delivered.refused[0]) == 1
 
 
 def test_a_refusal_behind_a_retry_that_was_written():
     """What was in doubt is not any more: the refusal of a later batch counts."""
-    delivered = deliver([("silent", 0)], [(0, [False]), (0, [True])], frees=[0, 0, 0], every=1)
+    delivered = deliver(Brokers([("silent", 0)]), [(0, [False]), (0, [True])], frees=[0, 0, 0], every=1)
     delivered.check()
     assert len(delivered.refused[0]) == 1
 
 
-def test_a_record_that_is_invalid(monkeypatch):
+def test_a_record_that_is_invalid():
     """As one without a key in a compacted topic; the rest of its batch is written."""
-    append = Partition.append
 
-    def look(self: Partition, sealed: Sealed) -> int:
-        return INVALID if any(len(value) > LARGE for value in values_of([sealed])) else append(self, sealed)
+    def look(partition: Partition, sealed: Sealed) -> int:
+        return INVALID if any(len(value) > LARGE for value in values_of([sealed])) else partition.append(sealed)
 
-    monkeypatch.setattr(Partition, "append", look)
-    delivered = deliver([], [(0, [False, True, False, False]), (0, [True, False])], frees=[99, 0, 0])
+    delivered = deliver(Brokers(take=look), [(0, [False, True, False, False]), (0, [True, False])], frees=[99, 0, 0])
     delivered.check()
     assert len(delivered.refused[0]) == 2
 

@@ -10,7 +10,8 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,13 +21,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_eos.base import retry
+from spark_eos.base.retry import ANNOUNCED_AFTER_S
 from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import ConnectionFailed, EosError, stop
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.producer import partition_queue
-from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
@@ -63,19 +60,40 @@ class Partition:
         return sum(before.count for before in self.log[: self.log.index(sealed)])
 
 
-class Brokers:
-    """``fates``: what befalls the next requests; when they are used up, everything works."""
+def append(partition: Partition, sealed: Sealed) -> int:
+    return partition.append(sealed)
 
-    def __init__(self, fates: list[tuple[str, int]]) -> None:
+
+class Brokers:
+    """``fates``: what befalls the next requests; when they are used up, everything works. ``take``: what a leader does
+    with a batch. ``is_silent``: whether there is no answer on a connection, each time that somebody looks for one.
+    ``life``: requests after which each connection is to be replaced; 0 for never."""
+
+    silence_s = 30.0
+
+    def __init__(
+        self,
+        fates: Iterable[tuple[str, int]] = (),
+        take: Callable[[Partition, Sealed], int] = append,
+        is_silent: Callable[[Connection], bool] = lambda _: False,
+        life: int = 0,
+    ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.fates = deque(fates)
+        self.fates, self.take, self.is_silent, self.life = deque(fates), take, is_silent, life
         self.zombies: deque[tuple[int, Mapping[TopicPartition, Sealed]]] = deque()
         self.known: dict[bytes, Sealed] = {}
         self.readable = os.eventfd(1)
-        #: Requests after which each connection is to be replaced; 0 for never.
-        self.life = 0
-        self.silence_s = 30.0
         self.pool = SimpleNamespace(give_back=Connection.close, lost=Connection.close)
+
+    @contextmanager
+    def sender(self) -> Iterator[Sender]:
+        """A sender to these brokers, within the block."""
+        sender = Sender(self, "id", 60)
+        try:
+            yield sender
+        finally:
+            sender.close()
+            os.close(self.readable)
 
     # As the client
 
@@ -95,7 +113,7 @@ class Brokers:
 
     def append(self, node: int, batches: Mapping[TopicPartition, Sealed]) -> dict[TopicPartition, int]:
         return {
-            place: self.partitions[place].append(sealed) if self.partitions[place].leader == node else NOT_LEADER
+            place: self.take(self.partitions[place], sealed) if self.partitions[place].leader == node else NOT_LEADER
             for place, sealed in batches.items()
         }
 
@@ -169,6 +187,8 @@ class Connection:
     def answers(self) -> list[ProduceResponse]:
         assert self._open
         found = []
+        if self._brokers.is_silent(self):
+            return found
         while self._asked and len(found) < 2:
             number, batches = self._asked.popleft()
             errors = self._brokers.work(self, batches)
@@ -188,42 +208,28 @@ class Connection:
 
 
 def _deliver(
-    fates: list[tuple[str, int]],
-    adds: list[int],
-    bound: int = 10**9,
-    every: int = 1,
-    life: int = 0,
-    silence_s: float = 30,
-) -> tuple[Brokers, dict[TopicPartition, list[Sealed]]]:
-    """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; the
-    brokers, and what was added."""
-    brokers = Brokers(fates)
-    brokers.life, brokers.silence_s = life, silence_s
+    brokers: Brokers, adds: list[int], bound: int = 10**9, every: int = 1
+) -> dict[TopicPartition, list[Sealed]]:
+    """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; what
+    was added."""
     added: dict[TopicPartition, list[Sealed]] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        sender = Sender(brokers, "id", 60)
-        patch.setattr(partition_queue, "FIRST_WAIT_S", 0.0)
-        patch.setattr(partition_queue, "LONGEST_WAIT_S", 0.0)
-        try:
-            for count, partition in enumerate(adds, 1):
-                place = "t", partition
-                brokers.partitions.setdefault(place, Partition(partition % NODES))
-                own = added.setdefault(place, [])
-                sequence = own[-1].sequence + own[-1].count if own else 0
-                sealed = Sealed(f"{partition}:{sequence}".encode(), sequence, 1 + sequence % 3)
-                brokers.known[sealed.data] = sealed
-                own.append(sealed)
-                sender.add(place, sealed)
-                if count % every == 0:
-                    sender.wait_until_below(bound)
-            sender.wait_until_below(0)
-            assert sender.size == 0
-            for place, own in added.items():
-                _check_runs(sender.runs(place), sum(sealed.count for sealed in own))
-        finally:
-            sender.close()
-            os.close(brokers.readable)
-    return brokers, added
+    with brokers.sender() as sender:
+        for count, partition in enumerate(adds, 1):
+            place = "t", partition
+            brokers.partitions.setdefault(place, Partition(partition % NODES))
+            own = added.setdefault(place, [])
+            sequence = own[-1].sequence + own[-1].count if own else 0
+            sealed = Sealed(f"{partition}:{sequence}".encode(), sequence, 1 + sequence % 3)
+            brokers.known[sealed.data] = sealed
+            own.append(sealed)
+            sender.add(place, sealed)
+            if count % every == 0:
+                sender.wait_until_below(bound)
+        sender.wait_until_below(0)
+    assert sender.size == 0
+    for place, own in added.items():
+        _check_runs(sender.runs(place), sum(sealed.count for sealed in own))
+    return added
 
 
 def _check_runs(runs: tuple[tuple[int, int], ...], rows: int) -> None:
@@ -252,7 +258,8 @@ fates = st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 11)), max_size
 @example(fates=[("works", 0)] * 5 + [("moves", 0)], adds=[0] + [1] * 8 + [2] * 8, bound=10**9, every=100, life=0)
 def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every, life):
     """Whatever befalls the requests."""
-    brokers, added = _deliver(fates, adds, bound, every, life)
+    brokers = Brokers(fates, life=life)
+    added = _deliver(brokers, adds, bound, every)
     while brokers.zombies:
         brokers.append(*brokers.zombies.popleft())
     assert {place: partition.log for place, partition in brokers.partitions.items()} == added
@@ -275,11 +282,10 @@ def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every, lif
         (-1, "EOS_DELIVERY_FAILED", "UNKNOWN_SERVER_ERROR"),
     ],
 )
-def test_errors_that_do_not_pass(error, condition, reason, monkeypatch):
+def test_errors_that_do_not_pass(error, condition, reason):
     """Raised at once, by their names."""
-    monkeypatch.setattr(Partition, "append", lambda self, sealed: error)
     with pytest.raises(EosError) as caught:
-        _deliver([], [0])
+        _deliver(Brokers(take=lambda *_: error), [0])
     assert (caught.value.condition, caught.value.parameters.get("reason")) == (condition, reason)
 
 
@@ -292,39 +298,37 @@ def test_errors_that_do_not_pass(error, condition, reason, monkeypatch):
         (6, "NOT_LEADER_OR_FOLLOWER"),
     ],
 )
-def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, monkeypatch, caplog):
+def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, clock, caplog):
     """Each partition once, with its topic and what the brokers say; and once more when they are written. When the
     brokers refuse the first, its time is up."""
-    append, skipped_s = Partition.append, 0.0
+    began = clock.now
 
-    def late(self: Partition, sealed: Sealed) -> int:
-        nonlocal skipped_s
-        skipped_s = module.ANNOUNCED_AFTER_S
-        return append(self, sealed) if "t-0" in caplog.text and "t-1" in caplog.text else error
+    def take(partition: Partition, sealed: Sealed) -> int:
+        clock.now = began + ANNOUNCED_AFTER_S
+        return partition.append(sealed) if "t-0" in caplog.text and "t-1" in caplog.text else error
 
-    monkeypatch.setattr(Partition, "append", late)
-    monkeypatch.setattr(module.system, "monotonic", lambda: time.monotonic() + skipped_s)
     with caplog.at_level("WARNING", "spark_eos"):
-        _deliver([], [0, 0, 1], every=100)
+        _deliver(Brokers(take=take), [0, 0, 1], every=100)
     messages = [record.getMessage() for record in caplog.records]
     waiting = [message for message in messages if message.startswith("writing as id has waited for 10 s: ")]
     assert all(message.endswith(f" ({why})") for message in waiting)
     assert sorted(re.findall(r"t-\d", " ".join(waiting))) == ["t-0", "t-1"]
-    over = [message for message in messages if re.match(r"writing as id goes on after \d+ s: t-", message)]
+    over = [message for message in messages if message.startswith("writing as id goes on after 10 s: t-")]
     assert over and messages[-1] == over[-1] and len(waiting) + len(over) == len(messages)
 
 
-def test_rows_without_any_answer_are_told_as_that(monkeypatch, caplog):
+def test_rows_without_any_answer_are_told_as_that(clock, caplog):
     """A leader that takes them, and whose followers do not."""
-    monkeypatch.setattr(module, "ANNOUNCED_AFTER_S", 0.05)
-    monkeypatch.setattr(retry, "ANNOUNCED_AFTER_S", 0.05)
-    answers = Connection.answers
-    monkeypatch.setattr(Connection, "answers", lambda self: answers(self) if "has waited" in caplog.text else [])
+
+    def is_silent(_: Connection) -> bool:
+        clock.now += 1
+        return "has waited" not in caplog.text
+
     with caplog.at_level("WARNING", "spark_eos"):
-        _deliver([], [0], every=100)
+        _deliver(Brokers(is_silent=is_silent), [0], every=100)
     told = [re.sub(r"after \d+ s", "after … s", record.getMessage()) for record in caplog.records]
     assert told == [
-        "writing as id has waited for 0 s: t-0 (no answer from the leader)",
+        "writing as id has waited for 10 s: t-0 (no answer from the leader)",
         "writing as id goes on after … s: t-0",
     ]
 
@@ -333,131 +337,119 @@ def test_rows_without_any_answer_are_told_as_that(monkeypatch, caplog):
     ("error", "reason", "said"),
     [(3, "UNKNOWN_TOPIC_OR_PARTITION", ""), (19, "REQUEST_TIMED_OUT", r".*min\.insync\.replicas")],
 )
-def test_rows_that_were_never_written_are_told_with_the_reason(error, reason, said, monkeypatch):
+def test_rows_that_were_never_written_are_told_with_the_reason(error, reason, said, clock):
     """A partition that is never known, or never has its replicas: the error at the end says what the brokers said."""
-    now = [0.0]
 
-    def refuse(self: Partition, sealed: Sealed) -> int:
-        now[0] += 25
+    def refuse(*_: object) -> int:
+        clock.now += 25
         return error
 
-    monkeypatch.setattr(Partition, "append", refuse)
-    monkeypatch.setattr(module, "system", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(EosError, match=f"EOS_DELIVERY_FAILED.*1 row{said}") as caught:
-        _deliver([], [0])
+        _deliver(Brokers(take=refuse), [0])
     assert caught.value.parameters["reason"] == reason
 
 
-def test_a_duplicate_counts_as_written(monkeypatch):
+def test_a_duplicate_counts_as_written():
     """Brokers before Kafka 1.1 say so of a batch that they have, and more than five after it."""
-    monkeypatch.setattr(Partition, "append", lambda self, sealed: DUPLICATE)
-    _deliver([], [0, 0, 1])
+    _deliver(Brokers(take=lambda *_: DUPLICATE), [0, 0, 1])
 
 
 def test_a_pause_that_has_just_ended():
     """Is not slept through: nobody wakes us."""
-    sender = Sender(Brokers([]), "id", 60)
+    sender = Sender(Brokers(), "id", 60)
     sender.add(("t", 0), Sealed(b"", 0, 1))
     sender._queues["t", 0].not_before = time.monotonic() - 1
     assert sender._next_moment() < time.monotonic()
 
 
-def test_a_broker_that_is_silent(monkeypatch):
-    """Its connection is given up, and the batches go again on another one."""
-    answers, opened = Connection.answers, []
+def test_a_broker_that_is_silent(clock):
+    """Its connection is given up after as long as the client allows, and the batches go again on another one."""
+    opened: list[Connection] = []
 
-    def silent(self: Connection) -> list[ProduceResponse]:
-        if self not in opened:
-            opened.append(self)
-            self.moved_at = float("inf") if opened[1:] else time.monotonic()
-        return [] if self is opened[0] else answers(self)
+    def is_silent(connection: Connection) -> bool:
+        clock.now += 1
+        if connection not in opened:
+            connection.moved_at = float("inf") if opened else clock.now
+            opened.append(connection)
+        return connection is opened[0]
 
-    monkeypatch.setattr(Connection, "answers", silent)
-    brokers, added = _deliver([], [0, 0, 0], silence_s=0.01)
+    brokers, began = Brokers(is_silent=is_silent), clock.now
+    brokers.silence_s = 5.0
+    added = _deliver(brokers, [0, 0, 0])
     assert brokers.partitions["t", 0].log == added["t", 0]
-    assert len(opened) == 2
+    assert len(opened) == 2 and clock.now - began < 15
 
 
-def test_a_broker_that_has_lost_what_it_acknowledged(monkeypatch):
+def test_a_broker_that_has_lost_what_it_acknowledged():
     """All that goes again is out of order, up to the last: an error, at once."""
-    append = Partition.append
 
-    def lose(self: Partition, sealed: Sealed) -> int:
-        return append(self, sealed) if sealed.sequence == 0 else OUT_OF_ORDER
+    def lose(partition: Partition, sealed: Sealed) -> int:
+        return partition.append(sealed) if sealed.sequence == 0 else OUT_OF_ORDER
 
-    monkeypatch.setattr(Partition, "append", lose)
     with pytest.raises(EosError, match=r"3 row.*OUT_OF_ORDER"):
-        _deliver([("works", 0), ("never", 0)], [0, 0, 0], every=100)
+        _deliver(Brokers([("works", 0), ("never", 0)], lose), [0, 0, 0], every=100)
 
 
-def test_a_leader_that_has_lost_all_and_accepts_what_comes_next(monkeypatch):
+def test_a_leader_that_has_lost_all_and_accepts_what_comes_next():
     """After an unclean election: it writes a later batch where an earlier one was acknowledged."""
-    append = Partition.append
 
-    def lose(self: Partition, sealed: Sealed) -> int:
-        if len(self.log) == 2:
-            self.log.clear()
-        return append(self, sealed)
+    def lose(partition: Partition, sealed: Sealed) -> int:
+        if len(partition.log) == 2:
+            partition.log.clear()
+        return partition.append(sealed)
 
-    monkeypatch.setattr(Partition, "append", lose)
     with pytest.raises(EosError, match="t-0 has lost rows up to offset 3 that were acknowledged, and goes on at 0"):
-        _deliver([], [0, 0, 0], bound=1)
+        _deliver(Brokers(take=lose), [0, 0, 0], bound=1)
 
 
-def test_a_connection_that_is_due_for_one_partition_and_was_not_for_another(monkeypatch):
+def test_a_connection_that_is_due_for_one_partition_and_was_not_for_another():
     """Its session ends while the second one's leader is looked up, and the broker cannot be reached for a moment: the
     first one's batch waits, too."""
-    leaders, connection = Brokers.leaders, Brokers.connection
     failures = [OSError("gone")]
 
-    def look_up(self: Brokers, places: list[TopicPartition]) -> Any:
-        self.life = int(places == [("t", 3)])
-        return leaders(self, places)
+    class Expiring(Brokers):
+        def leaders(self, places: list[TopicPartition]) -> Any:
+            self.life = int(places == [("t", 3)])
+            return super().leaders(places)
 
-    def connect(self: Brokers, kind: type, node: int) -> Connection:
-        if self.life and failures:
-            raise failures.pop()
-        return connection(self, kind, node)
+        def connection(self, kind: type, node: int) -> Connection:
+            if self.life and failures:
+                raise failures.pop()
+            return super().connection(kind, node)
 
-    monkeypatch.setattr(Brokers, "leaders", look_up)
-    monkeypatch.setattr(Brokers, "connection", connect)
-    brokers, added = _deliver([], [0, 0, 3], every=2)
+    brokers = Expiring()
+    added = _deliver(brokers, [0, 0, 3], every=2)
     assert not failures
     assert {place: partition.log for place, partition in brokers.partitions.items()} == added
 
 
-class Silent(Brokers):
-    """Nobody answers: each question takes 15 seconds."""
-
-    now = 0.0
-
-    def leaders(self, places: list[TopicPartition]) -> Any:
-        self.now += 15
-        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Look.")
-
-
-def test_a_cluster_that_nobody_hears_of_is_not_waited_for_as_long_as_transactions_live(monkeypatch):
+def test_a_cluster_that_nobody_hears_of_is_not_waited_for_as_long_as_transactions_live(clock):
     """Which is a quarter of an hour by default: the query would seem to hang, and its error says what is wrong."""
-    brokers = Silent([])
-    monkeypatch.setattr(module, "system", SimpleNamespace(monotonic=lambda: brokers.now))
-    monkeypatch.setattr(module, "wait", lambda _, until: setattr(brokers, "now", until))
-    sender = Sender(brokers, "id", 900)
-    sender.add(("t", 0), Sealed(b"rows", 0, 1))
-    with pytest.raises(ConnectionFailed):
+
+    class Silent(Brokers):
+        def leaders(self, places: list[TopicPartition]) -> Any:
+            clock.now += 15
+            raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Look.")
+
+    began = clock.now
+    with pytest.raises(ConnectionFailed), Silent().sender() as sender:
+        sender.add(("t", 0), Sealed(b"rows", 0, 1))
         sender.wait_until_below(0)
-    os.close(brokers.readable)
-    assert brokers.now < 120
+    assert clock.now - began < 120
 
 
 @pytest.mark.parametrize("error", [stop("EOS_LEDGER_BUSY"), ConnectionResetError("gone")], ids=["ours", "a socket's"])
-def test_an_abort_that_fails_hides_no_error(error: Exception, monkeypatch: pytest.MonkeyPatch, caplog):
+def test_an_abort_that_fails_hides_no_error(error: Exception, caplog):
     """Whoever aborts has an error of its own to raise; the coordinator's timeout ends the transaction."""
 
-    def fail(*_: object, **__: object) -> int:
-        raise error
+    class Failing(Brokers):
+        def coordinators(self, *_: object) -> Any:
+            raise error
 
-    monkeypatch.setattr(module, "end_own_txn", fail)
-    sender = Sender(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), "id", 1.0)
-    sender._any_sent = True
-    sender.abort(ProducerIdentity("id", 1, 0))
+    brokers, sealed = Failing(), Sealed(b"rows", 0, 1)
+    brokers.partitions["t", 0], brokers.known[sealed.data] = Partition(), sealed
+    with brokers.sender() as sender:
+        sender.add(("t", 0), sealed)
+        sender.advance()
+        sender.abort(ProducerIdentity("id", 1, 0))
     assert "id could not be aborted" in caplog.text
