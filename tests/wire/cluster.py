@@ -118,6 +118,8 @@ class Broker:
         self.cluster, self.node = cluster, node
         self.place = f"broker{node}.{cluster.schedule.seed}", 9000 + node
         self.answers: bool | None = True
+        #: Whether it takes connections and requests, and answers nothing, as where its process is stopped.
+        self.silent = False
         self.connections: list[Connection] = []
         cluster.world.hosts[self.place] = self
 
@@ -201,7 +203,7 @@ class Connection:
         self._socket.end(reset)
 
     def _go_on(self) -> None:
-        if self._queue and not self._busy and not self._mute:
+        if self._queue and not self._busy and not self._mute and not self._broker.silent:
             self._busy = True
             self._world.at(_SERVICE_S, self._work, self._queue.pop(0))
 

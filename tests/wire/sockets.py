@@ -57,15 +57,18 @@ class Peer(Protocol):
         ...
 
 
-def addresses(host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
+def addresses(world: World, host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
     """As `socket.getaddrinfo`."""
-    return [(sockets.AF_INET, kind, 0, "", (host, port))]
+    named = world.names.get(host, [(sockets.AF_INET, (host, port))])
+    return [(family, kind, 0, "", place) for family, place in named]
 
 
 class Socket:
-    """Our end."""
+    """Our end. This world has no IP version 6."""
 
-    def __init__(self, world: World, *_: int) -> None:
+    def __init__(self, world: World, family: int = sockets.AF_INET, *_: int) -> None:
+        if family == sockets.AF_INET6:
+            raise OSError("Address family not supported by protocol")
         self._world = world
         self._number = world.next_number()
         world.sockets[self._number] = self

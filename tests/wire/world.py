@@ -56,13 +56,15 @@ class AtOnce:
 
 
 class World:
-    """``limit_s``: for longer, nothing may go on. ``hosts``: who listens, by (host, port)."""
+    """``limit_s``: for longer, nothing may go on. ``hosts``: who listens, by (host, port).
+    ``names``: of hosts, families and addresses, where a name is not its own one address."""
 
     def __init__(self, seed: int, limit_s: float) -> None:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.limit_s = limit_s
         self.hosts: dict[tuple[str, int], Host] = {}
+        self.names: dict[str, list[tuple[int, tuple[str, int]]]] = {}
         self.sockets: dict[int, Any] = {}
         self.trace: list[str] = []
         self._looks = 0
@@ -140,7 +142,7 @@ class World:
             patch.setattr(system, "sleep", self.sleep)
             patch.setattr(system, "poll", partial(Poll, self))
             patch.setattr(system, "socket", partial(Socket, self))
-            patch.setattr(system, "getaddrinfo", addresses)
+            patch.setattr(system, "getaddrinfo", partial(addresses, self))
             patch.setattr(attempt, "time", SimpleNamespace(time=self.time_of_day, monotonic=self.monotonic))
             for module in (coordinator, end_txn, threads):
                 patch.setattr(module, "ThreadPoolExecutor", AtOnce)

@@ -41,7 +41,8 @@ class FakeBroker:
     """One broker on a port of its own. ``cluster``: number → broker, shared by all of a cluster.
 
     ``fate``: what becomes of each request: "works", "silent", or "closes" after the request was read. ``mechanism``:
-    the one by which clients say who they are, and ``said``: what they say, which is believed if it ``believes``.
+    the one by which clients say who they are, and ``said``: what they say, which is believed if it ``believes`` all, or
+    this. ``refused``: topics by the error code that it has for each; None for one of which it says nothing.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class FakeBroker:
         self.fate = "works"
         self.features: dict[str, int] = {"transaction.version": 2}
         self.topics: dict[str, list[int]] = {}
+        self.refused: dict[str, int | None] = {}
         self.coordinators: dict[str, int] = {}
         self.asked: list[int] = []
         #: Where it says that it can be reached, if not where it listens.
         self.advertised: tuple[str, int] | None = None
         self.mechanism = "OAUTHBEARER"
         self.said: list[bytes] = []
-        self.believes = True
+        self.believes: bool | Callable[[bytes], bool] = True
         self.connections = 0
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -128,7 +130,7 @@ class FakeBroker:
         elif api == SASL_AUTHENTICATE:
             self.said.append(request.auth_bytes)
             answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0)
-            if not self.believes:
+            if not (self.believes(request.auth_bytes) if callable(self.believes) else self.believes):
                 answer.error_code, answer.error_message = 58, "invalid credentials"
         else:
             answer = self._metadata(request) if api == 3 else self._coordinator_of(request)
@@ -159,7 +161,7 @@ class FakeBroker:
             controller_id=min(self.cluster),
             topics=[
                 topic(
-                    error_code=0 if name in self.topics else 3,
+                    error_code=self.refused.get(name, 0 if name in self.topics else 3),
                     name=name,
                     topic_id=None,
                     is_internal=False,
@@ -177,6 +179,7 @@ class FakeBroker:
                     ],
                 )
                 for name in names
+                if self.refused.get(name, 0) is not None
             ],
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spark_eos.base import system
@@ -10,24 +12,24 @@ from tests.support.waiting import TIMEOUT
 
 
 class Clock:
-    """The monotonic clock: it goes on while our code sleeps, however long anything else takes. Tests may set it."""
+    """The monotonic clock: it goes on while our code sleeps, however long anything else takes; and what happens
+    ``meanwhile``."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        self.meanwhile()
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all that speaks to brokers."""
     made = Clock()
-    monkeypatch.setattr(system, "monotonic", lambda: made.monotonic())
-    monkeypatch.setattr(system, "sleep", lambda seconds: made.sleep(seconds))
+    monkeypatch.setattr(system, "monotonic", lambda: made.now)
+    monkeypatch.setattr(system, "sleep", made.sleep)
     return made
 
 

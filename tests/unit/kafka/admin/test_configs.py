@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.admin import configs
 from spark_eos.kafka.admin.configs import broker_config, each_broker_setting
 
 SETTING = "a.setting"
@@ -43,8 +42,8 @@ class Brokers:
 
 
 @pytest.fixture(autouse=True)
-def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configs, "retrying", lambda _: iter([None] * 3))
+def no_pauses(clock):
+    """Between rounds."""
 
 
 def settings(*rounds: Mapping[int, str | int | None]) -> dict[int, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,62 +12,59 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin import groups
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.kafka.transactions import FENCING_END
+from tests.support.models.coordinator import Coordinator
 
 STREAMS_STATES = ["Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"]
 _ANY = st.text(st.characters(categories=["L"]), min_size=1, max_size=12)
 
 
-def members(patch: pytest.MonkeyPatch, kind: str, state: str, name: str = "g") -> list[str]:
-    """Of the group ``g``, where the coordinator lists one of this name, and describes none."""
+@pytest.fixture(autouse=True)
+def no_pauses(clock):
+    """Where an answer is asked for again."""
+
+
+class Lister(Coordinator):
+    """Lists a group, and describes none."""
+
+    def supports(self, *_: Any) -> bool:
+        return True
+
+    def ask(self, node: int, request: Any, *_: Any) -> Any:
+        return self.answers[0] if request is LIST_GROUPS else coded({}, code=Code.GROUP_ID_NOT_FOUND)
+
+
+def members(kind: str, state: str, name: str = "g") -> list[str]:
+    """Of the group ``g``, where the coordinator lists one of this name."""
     group = ListedGroup(group_id=name, protocol_type="", group_state=state, group_type=kind)
-    listed = ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=(group,))
-    patch.setattr(groups, "_ask", lambda _client, _group, request, *_: listed if request is LIST_GROUPS else None)
-    return groups.ConsumerGroup(SimpleNamespace(supports=lambda *_: True), "g").active_members()
+    client: Any = Lister(ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=(group,)))
+    return groups.ConsumerGroup(client, "g").active_members()
 
 
 @pytest.mark.parametrize("state", [*STREAMS_STATES, "of a later Kafka"])
-def test_a_streams_group_has_members_unless_it_is_empty(state, monkeypatch):
+def test_a_streams_group_has_members_unless_it_is_empty(state):
     """Also before its topics are there, while tasks are dealt, and in a state that is not known yet; in the list, other
     groups do not count."""
-    found = members(monkeypatch, "streams", state)
+    found = members("streams", state)
     assert (found == []) == (state in ("Empty", "Dead"))
     assert all(state in one for one in found)
-    assert members(monkeypatch, "share", state, name="another") == []
+    assert members("share", state, name="another") == []
 
 
 @given(kind=_ANY, state=st.one_of(st.sampled_from(STREAMS_STATES), _ANY))
 def test_other_types_are_refused_by_name(kind, state):
     """Those that have no offsets of consumers, and those that Kafka does not have yet; whatever their state is."""
-    with pytest.MonkeyPatch.context() as patch:
-        if kind.lower() in ("classic", "consumer", "streams"):
-            assert isinstance(members(patch, kind, state), list)
-            return
-        with pytest.raises(KafkaError) as caught:
-            members(patch, kind, state)
-        assert caught.value.condition == "EOS_GROUP_UNSUITABLE"
-        assert kind in caught.value.message
-
-
-class Coordinator:
-    """Of the group ``g``: gives these answers, the last one also to those that follow."""
-
-    bootstrap_servers = "k:9092"
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers, self.forgotten = list(answers), 0
-
-    def coordinator(self, *_: Any) -> tuple[int, None]:
-        return 1, None
-
-    def ask(self, *_: Any) -> Any:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-    def forget(self, *_: Any) -> None:
-        self.forgotten += 1
+    if kind.lower() in ("classic", "consumer", "streams"):
+        assert isinstance(members(kind, state), list)
+        return
+    with pytest.raises(KafkaError) as caught:
+        members(kind, state)
+    assert caught.value.condition == "EOS_GROUP_UNSUITABLE"
+    assert kind in caught.value.message
 
 
 def coded(codes: Mapping[int, int], topic: str = "t", group: str = "g", code: int = 0, offset: int = 5) -> Any:
@@ -76,6 +73,12 @@ def coded(codes: Mapping[int, int], topic: str = "t", group: str = "g", code: in
     topics = [SimpleNamespace(name=topic, partitions=of)] if codes else []
     whole = SimpleNamespace(group_id=group, error_code=code, topics=topics)
     return SimpleNamespace(groups=[whole], error_code=code, topics=topics)
+
+
+def group_of(*answers: Any) -> groups.ConsumerGroup:
+    """The group whose coordinator answers so."""
+    client: Any = Coordinator(*answers)
+    return groups.ConsumerGroup(client, "g")
 
 
 BOTH = {"t": {0: 5, 1: 6}}
@@ -93,12 +96,12 @@ def test_what_an_answer_leaves_out_is_not_done(answer):
     ):
         client: Any = Coordinator(answer, whole)
         assert ask(groups.ConsumerGroup(client, "g")) in (None, {"t": {0: 5, 1: 5}})
-        assert client.answers == [whole] and client.forgotten == 1
+        assert client.answers == [whole] and client.forgotten == ["g"]
         with pytest.raises(KafkaError):
-            short(ask, answer)
+            ask(group_of(answer))
     client = Coordinator(answer)
     assert txn_offset_commit(client, ("x", 1, 1), "g", BOTH, 1.0, FENCING_END) is None
-    assert client.forgotten == 1
+    assert client.forgotten == ["g"]
 
 
 def test_offsets_of_many_partitions_are_committed_by_several_requests():
@@ -125,30 +128,24 @@ def test_offsets_of_many_partitions_are_committed_by_several_requests():
     assert sent == [{"t": 1000}, {"t": 500, "u": 500}, {"u": 100}] * 2
 
 
-def short(ask: Callable[[Any], object], answer: Any) -> None:
-    """Ask as often as fits into no time at all."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "retrying", lambda _: iter([None]))
-        ask(groups.ConsumerGroup(Coordinator(answer), "g"))  # type: ignore[arg-type]
-
-
 def test_the_offsets_of_another_group_are_not_taken():
     """As of no group, which would begin where a query without offsets begins."""
-    client: Any = Coordinator(coded({0: 0, 1: 0}, group="h", offset=9), coded({0: 0, 1: 0}))
-    assert groups.ConsumerGroup(client, "g").committed(BOTH) == {"t": {0: 5, 1: 5}}
+    assert group_of(coded({0: 0, 1: 0}, group="h", offset=9), coded({0: 0, 1: 0})).committed(BOTH) == {
+        "t": {0: 5, 1: 5}
+    }
 
 
 def test_a_group_refused_as_a_whole_has_no_partitions():
     """So that its code is told, and not silence."""
     with pytest.raises(KafkaError) as caught:
-        groups.ConsumerGroup(Coordinator(coded({}, code=30)), "g").committed(BOTH)  # type: ignore[arg-type]
+        group_of(coded({}, code=30)).committed(BOTH)
     assert caught.value.condition == "EOS_UNAUTHORIZED"
 
 
 def refused(codes: Mapping[int, int]) -> KafkaError:
     """The error of a commit that is answered so."""
     with pytest.raises(KafkaError) as caught:
-        short(lambda group: group.commit({"t": dict.fromkeys(codes, 5)}), coded(codes))
+        group_of(coded(codes)).commit({"t": dict.fromkeys(codes, 5)})
     return caught.value
 
 

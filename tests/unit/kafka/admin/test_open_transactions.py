@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spark_eos.kafka.admin import open_transactions as module
+from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.kafka.admin.open_transactions import OpenTransaction, oldest_open_transaction
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.net.schema import Api, Request
+from spark_eos.kafka.requests.describe_producers import DESCRIBE_PRODUCERS
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
 from spark_eos.kafka.transactions import NEVER_MS
 
@@ -29,10 +30,16 @@ def test_a_transaction_that_never_expires_is_not_waited_for():
 
 class Cluster:
     """Two brokers. ``listed``: what each knows by the producer's id: names, an error code, or None for silence.
-    ``described``: the state of a name; None where its coordinator is silent."""
+    ``described``: the state of a name; None where its coordinator is silent. ``ends``: the leader does not know the
+    transaction any more when it is asked again."""
 
-    def __init__(self, *listed: Sequence[str] | int | None, described: Any = None) -> None:
+    def __init__(self, *listed: Sequence[str] | int | None, described: Any = None, ends: bool = False) -> None:
         self.listed, self.described = listed, described
+        held = SimpleNamespace(producer_id=PRODUCER, producer_epoch=EPOCH, current_txn_start_offset=FIRST)
+        self.looks = [[held], []] if ends else [[held], [held]]
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], dict[Any, int]]:
+        return dict.fromkeys(partitions, 0), {}
 
     def brokers(self) -> list[int]:
         return list(range(len(self.listed)))
@@ -46,7 +53,13 @@ class Cluster:
     def forget(self, ids: Sequence[str]) -> None: ...
 
     def ask_each(self, asked: Mapping[int, Any], request: Request[Any], _: float | None = None) -> dict[int, Any]:
+        if request is DESCRIBE_PRODUCERS:
+            return {node: self._lead() for node in asked}
         return {node: self._list(node) if request is LIST_TRANSACTIONS else self.described for node in asked}
+
+    def _lead(self) -> Any:
+        row = SimpleNamespace(partition_index=0, error_code=0, active_producers=self.looks.pop(0))
+        return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[row])])
 
     def _list(self, node: int) -> Any:
         found = self.listed[node]
@@ -65,15 +78,6 @@ def described(code: int = 0, start_ms: int = 1000, producer_id: int = PRODUCER) 
         transaction_timeout_ms=60_000,
     )
     return SimpleNamespace(transaction_states=[state])
-
-
-@pytest.fixture(autouse=True)
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
-    """What the leader says, look by look; the last one also to those that follow."""
-    held = SimpleNamespace(producer_id=PRODUCER, producer_epoch=EPOCH, current_txn_start_offset=FIRST)
-    said = [[held]]
-    monkeypatch.setattr(module, "describe_producers", lambda *_: said.pop(0) if len(said) > 1 else said[0])
-    return said
 
 
 def holder(cluster: Any) -> str:
@@ -112,8 +116,9 @@ def test_what_a_coordinator_knows_is_named():
     assert "transactional id id" in text and "its time-out is 60 s" in text
 
 
-@pytest.mark.parametrize("cluster", [Cluster([], []), Cluster(["id"], [], described=described(start_ms=-1))])
-def test_what_has_ended_meanwhile_is_not_told(cluster, looks):
+@pytest.mark.parametrize(
+    "cluster", [Cluster([], [], ends=True), Cluster(["id"], [], described=described(start_ms=-1), ends=True)]
+)
+def test_what_has_ended_meanwhile_is_not_told(cluster):
     """The coordinator was asked after the leader, and the transaction has ended in between."""
-    looks.append([])
     assert oldest_open_transaction(cluster, "t", 0) is None

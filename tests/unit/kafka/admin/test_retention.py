@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from spark_eos.errors import TopicError
-from spark_eos.kafka.admin import retention
 from spark_eos.kafka.admin.retention import check_age, unfit_setting
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
 
-CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 NOW_MS = 1_000_000
 KEPT = {"retention.ms": "5"}
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
@@ -49,20 +48,31 @@ def test_a_timestamp_that_a_topic_does_not_keep(settings, age_ms, unfit):
     assert unfit_setting(settings, NOW_MS - age_ms, NOW_MS) == unfit
 
 
+class Cluster:
+    """``settings``: of every topic."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = settings
+
+    def ask_any(self, *_: object) -> SimpleNamespace:
+        rows = [SimpleNamespace(name=name, value=value) for name, value in self.settings.items()]
+        return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=rows)])
+
+
 @pytest.mark.parametrize(
     ("age_ms", "stops"),
     [(10_000, True), (-10_000, False), (1_000, False)],
     ids=["too old", "in the future", "new"],
 )
-def test_rows_that_brokers_would_delete_at_once(monkeypatch, age_ms, stops):
+def test_rows_that_brokers_would_delete_at_once(age_ms, stops):
     """By name; what brokers refuse, they refuse themselves."""
-    settings = {"retention.ms": "5000", AFTER: "1"}
-    monkeypatch.setattr(retention, "topic_settings", lambda client, topic: settings)
+    client: Any = Cluster({"retention.ms": "5000", AFTER: "1"})
     with pytest.raises(TopicError, match="EOS_ROWS_EXPIRED") if stops else nullcontext():
-        check_age(CLIENT, "t", int(time.time() * 1000) - age_ms)
+        check_age(client, "t", int(time.time() * 1000) - age_ms)
 
 
 @pytest.mark.parametrize("oldest_ms", [None, -1])
 def test_rows_without_a_timestamp_ask_for_nothing(oldest_ms):
     """Not even for the topic's settings, which a query without timestamps needs no right to see."""
-    check_age(CLIENT, "t", oldest_ms)
+    nobody: Any = None
+    check_age(nobody, "t", oldest_ms)

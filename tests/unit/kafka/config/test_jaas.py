@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,6 +44,22 @@ def bearer(**values: str) -> dict[str, str]:
     assert not any(key.startswith(("sasl.oauthbearer", "aws.", "https.")) for key in config)
     librdkafka.check(kafka, "producer")
     return how.oauthbearer
+
+
+@pytest.fixture
+def wall_clock(monkeypatch) -> SimpleNamespace:
+    """By which tokens are judged: it shows what is set as ``now``."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(tokens.time, "time", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def packages(monkeypatch) -> set[str]:
+    """Those that are installed."""
+    installed = set[str]()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in installed else None)
+    return installed
 
 
 def test_client_credentials_of_the_login_module():
@@ -99,9 +116,9 @@ def test_values_of_a_login_that_would_be_cut_are_refused(options, name):
     assert error.condition == "EOS_OPTION_UNSUPPORTED" and f"separators in {name}" in error.message
 
 
-def test_an_unsecured_token_is_not_of_later_than_now(monkeypatch):
+def test_an_unsecured_token_is_not_of_later_than_now(wall_clock):
     """Brokers look at their clock in whole milliseconds, within the same one perhaps: they refuse what begins later."""
-    monkeypatch.setattr(tokens.time, "time", lambda: 1700000000.1239)
+    wall_clock.now = 1700000000.1239
     made = tokens.token({"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=early"})
     claims = tokens._claims(made.value)
     assert 1000 * claims["iat"] <= 1700000000123
@@ -161,9 +178,8 @@ def test_the_region_of_msk(monkeypatch):
 
 
 @pytest.mark.parametrize(("mechanism", "extra"), [("AWS_MSK_IAM", "aws"), ("GSSAPI", "kerberos")])
-def test_a_mechanism_without_its_library(mechanism, extra, monkeypatch):
+def test_a_mechanism_without_its_library(mechanism, extra, packages):
     """The extra is named, on the driver."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     error = refused(sasl__mechanism=mechanism)
     assert error.condition == "EOS_OPTION_UNSUPPORTED"
     assert f"is {mechanism}," in error.message and f"Install the extra '{extra}'" in error.hint
@@ -191,10 +207,10 @@ def test_nothing_is_left_of_a_login_module_but_what_it_says(jaas, found):
     assert canonical(properties(sasl__jaas__config=jaas)) == {"bootstrap.servers": SERVERS} | of_sasl
 
 
-def test_kerberos_needs_no_librdkafka(monkeypatch):
+def test_kerberos_needs_no_librdkafka(packages):
     """Whose wheel has no Kerberos."""
     kafka = properties(security__protocol="SASL_SSL", sasl__mechanism="GSSAPI", sasl__kerberos__keytab="/keys/ann")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    packages.add("gssapi")
     assert client.client_config(kafka).sasl == client.Sasl("GSSAPI", kerberos=client.Kerberos(keytab="/keys/ann"))
     for kind in ("consumer", "producer"):
         librdkafka.check(kafka, kind)
@@ -305,35 +321,31 @@ def test_an_unsecured_token_needs_a_principal(claims):
     assert refused(sasl__mechanism="OAUTHBEARER", **unsecured).condition == "EOS_OPTION_INVALID"
 
 
-def test_a_token_in_a_file_is_read_again_when_it_is_replaced(tmp_path, monkeypatch):
+def test_a_token_in_a_file_is_read_again_when_it_is_replaced(tmp_path, wall_clock):
     """As pods have them; until most of its life is over, it is not."""
-    now = [1000.0]
-    monkeypatch.setattr(tokens.time, "time", lambda: now[0])
     file = tmp_path / "token"
     settings = {"sasl.oauthbearer.token.endpoint.url": file.as_uri()}
     file.write_text("no-jwt-1\n")
     assert tokens.token(settings) == tokens.Token("no-jwt-1", 1060.0)
     file.write_text("no-jwt-2\n")
     assert tokens.token(settings).value == "no-jwt-1"
-    now[0] += 50
+    wall_clock.now += 50
     assert tokens.token(settings).value == "no-jwt-2"
 
 
-def test_a_token_is_used_to_its_end_where_there_is_no_new_one(tmp_path, monkeypatch):
+def test_a_token_is_used_to_its_end_where_there_is_no_new_one(tmp_path, wall_clock):
     """As while its server is restarted, which is not asked by each connection then; not for longer."""
-    now = [1000.0]
-    monkeypatch.setattr(tokens.time, "time", lambda: now[0])
     file = tmp_path / "token"
     settings = {"sasl.oauthbearer.token.endpoint.url": file.as_uri()}
     file.write_text("old")
     assert tokens.token(settings) == tokens.Token("old", 1060.0)
     file.unlink()
-    now[0] += 55
+    wall_clock.now += 55
     assert tokens.token(settings).value == "old"
     file.write_text("soon")
     assert tokens.token(settings).value == "old"
     file.unlink()
-    now[0] += 5
+    wall_clock.now += 5
     with pytest.raises(FileNotFoundError):
         tokens.token(settings)
     file.write_text("new")

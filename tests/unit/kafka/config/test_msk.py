@@ -13,7 +13,6 @@ import pytest
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config import tokens
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net import client as client_module
 from spark_eos.kafka.net.client import BrokerClient
 from tests.support.servers.fake_broker import FakeBroker
 from tests.support.waiting import TIMEOUT
@@ -33,10 +32,17 @@ def nothing_of_this_machine(monkeypatch, tmp_path):
     """No credentials, and no question to a network for them; no token of another test."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+    files = {name: str(tmp_path / name) for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
+    for name, text in {"AWS_EC2_METADATA_DISABLED": "true", **files}.items():
+        monkeypatch.setenv(name, text)
     monkeypatch.setattr(tokens, "_tokens", {})
+
+
+@pytest.fixture
+def credentials(nothing_of_this_machine, monkeypatch):
+    """In the environment."""
+    for name, text in {"AWS_ACCESS_KEY_ID": "AKIDOFANN", "AWS_SECRET_ACCESS_KEY": SECRET}.items():
+        monkeypatch.setenv(name, text)
 
 
 def client(broker: FakeBroker, **more: str) -> BrokerClient:
@@ -53,11 +59,8 @@ def signed(broker: FakeBroker) -> dict[str, str]:
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(address).query))
 
 
-def test_a_token_that_is_signed_with_the_credentials_of_the_environment(broker, monkeypatch):
+def test_a_token_that_is_signed_with_the_credentials_of_the_environment(broker, credentials, long_tries):
     """It goes to the broker as OAUTHBEARER; one for all connections, until most of its quarter of an hour is over."""
-    monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOFANN")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     for _ in range(2):
         own = client(broker)
         assert own.brokers() == [0]
@@ -67,8 +70,8 @@ def test_a_token_that_is_signed_with_the_credentials_of_the_environment(broker, 
     assert asked["X-Amz-Credential"].startswith("AKIDOFANN/")
     assert "/eu-west-1/kafka-cluster/" in asked["X-Amz-Credential"]
     assert len(broker.said) == 2 and len(set(broker.said)) == 1
-    ((made, until),) = tokens._tokens.values()
-    assert 800 < made.expires_at - time.time() <= 900 and until < made.expires_at
+    made = tokens.token({"aws.region": "eu-west-1"})
+    assert made.value.encode() in broker.said[0] and 800 < made.expires_at - time.time() <= 900
     assert SECRET.encode() not in b"".join(broker.said)
 
 
@@ -82,19 +85,16 @@ def test_the_profile_that_is_named(broker, tmp_path):
 
 
 @pytest.mark.parametrize(("more", "says"), [({}, "no AWS credentials were found"), ({"aws__profile": "x"}, "profile")])
-def test_without_credentials(more, says, broker, monkeypatch):
+def test_without_credentials(more, says, broker, one_try):
     """They may yet come, as a role of this machine; until then, the error says so."""
-    monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
-    monkeypatch.setattr(client_module, "retrying", lambda _: [None])
     with pytest.raises(ConnectionFailed, match=says):
         client(broker, **more).metadata([], timeout_s=TIMEOUT)
     assert broker.said == []
 
 
-def test_credentials_that_the_library_cannot_read(monkeypatch):
+def test_credentials_that_the_library_cannot_read(credentials, monkeypatch):
     """It raises what is no error of its own."""
-    for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", SECRET), ("CREDENTIAL_EXPIRATION", "soon")):
-        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "soon")
     with pytest.raises(OSError, match=r"no token for Amazon MSK in eu-west-1: .*soon"):
         tokens.token({"aws.region": "eu-west-1"})
 

@@ -25,7 +25,6 @@ import spark_eos.kafka
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net import client as client_module
 from spark_eos.kafka.net import handshake
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.connection import Connection
@@ -144,13 +143,11 @@ def test_what_no_broker_is_is_malformed(node, host):
     assert FIND_COORDINATOR.answers.read(FieldReader(refused)).coordinators[0].error_code == 15
 
 
-def test_a_broker_with_an_impossible_id_leaves_nothing_behind(monkeypatch):
+def test_a_broker_with_an_impossible_id_leaves_nothing_behind(one_try):
     """The client goes on as soon as brokers answer as they should."""
     wrong = FakeBroker(-9, cluster := {})
     client = BrokerClient(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{wrong.port}"}))
-    monkeypatch.setattr(client_module, "_FIRST_TRY_S", TIMEOUT)
-    with monkeypatch.context() as patch, pytest.raises(ConnectionFailed, match="makes no sense"):
-        patch.setattr(client_module, "retrying", lambda _: [None])
+    with pytest.raises(ConnectionFailed, match="makes no sense"):
         client.metadata([], TIMEOUT)
     cluster[3] = cluster.pop(-9)
     assert client.brokers() == [3]
@@ -239,10 +236,8 @@ ENDLESS_NUMBER = b"\x00\x00\x00\x00\x00" + b"\xff" * 250_000
     ],
     ids=["number", "2 GB", "negative", "another", "metadata", "endless answers", "endless answer", "HTTP"],
 )
-def test_a_hostile_broker_is_given_up_in_time(answer, endless, monkeypatch):
+def test_a_hostile_broker_is_given_up_in_time(answer, endless, one_try):
     """By a named error, whatever it sends, and however much of it."""
-    monkeypatch.setattr(client_module, "retrying", lambda _: [None])
-    monkeypatch.setattr(client_module, "_FIRST_TRY_S", 0.5)
     began, worked = time.monotonic(), time.process_time()
     with hostile(answer, endless) as (host, port):
         kafka = KafkaProperties({"bootstrap.servers": f"{host}:{port}"})

@@ -105,16 +105,14 @@ def test_a_fork_leaves_its_parents_connections_alone(monkeypatch):
     assert not of_parent.closed
 
 
-def test_a_session_that_a_broker_limits_is_replaced_before_its_end(monkeypatch):
+def test_a_session_that_a_broker_limits_is_replaced_before_its_end(clock):
     """One without a limit never is."""
-    now = 1000.0
-    monkeypatch.setattr(sessions.system, "monotonic", lambda: now)
     limited, without = socket.socketpair()
     with limited, without:
-        sessions.begin(limited, now, 1)
-        sessions.begin(without, now, 0)
+        sessions.begin(limited, clock.now, 1)
+        sessions.begin(without, clock.now, 0)
         assert not sessions.is_due(limited)
-        now += 0.9 * 0.001
+        clock.now += 0.9 * 0.001
         assert sessions.is_due(limited)
-        now += 1e9
+        clock.now += 1e9
         assert not sessions.is_due(without)

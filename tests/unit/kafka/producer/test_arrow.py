@@ -9,7 +9,6 @@ from spark_eos.base.topic_partition import TopicPartition
 from spark_eos.errors import RowError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.producer import arrow
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.refusals import Splitting
 from spark_eos.kafka.records.batches import walk_batches
@@ -69,14 +68,13 @@ def test_each_row_goes_to_the_partition_that_it_names(count):
     assert sorted(written(producer)) == sorted((("t", partition), b"%d" % partition) for partition in wanted)
 
 
-def test_rows_of_many_topics_are_held_together_within_bounds(monkeypatch):
+def test_rows_of_many_topics_are_held_together_within_bounds():
     """What waits to be sealed is bounded over all topics, and all of it is written."""
-    monkeypatch.setattr(arrow, "_MOST_HELD", 1000)
-    producer = producer_with()
-    for first in range(0, 300, 10):
-        producer.write("abc"[first % 3], 1, value=numbers(first, 10))
-        assert producer._held_bytes <= 1000
-    assert sorted(value for _, value in written(producer)) == numbers(0, 300).to_pylist()
+    producer = producer_with(batch_size=1 << 30)
+    for first in range(40):
+        producer.write("abc"[first % 3], 1, value=numbers(first, 1, 1 << 20))
+        assert producer._held_bytes <= 16 << 20
+    assert sorted(value for _, value in written(producer)) == numbers(0, 40, 1 << 20).to_pylist()
 
 
 def test_rows_with_keys_fill_batches():
@@ -99,11 +97,10 @@ def test_what_is_in_flight_is_bounded():
     assert 40_000 < max(producer._sender.sizes) <= 80_000
 
 
-def test_what_no_request_has_room_for_is_refused_as_what_it_is(monkeypatch):
+def test_what_no_request_has_room_for_is_refused_as_what_it_is():
     """No broker was asked, and no setting of the topic changes it."""
-    monkeypatch.setattr(arrow, "_LARGEST_REQUEST", arrow.IN_FLIGHT_BYTES + 500)
-    producer = producer_with()
+    producer = producer_with(in_flight_bytes=(100 << 20) - 500)
     producer.write("t", 1, value=pa.array([b"x" * 1_000]))
     with pytest.raises(RowError, match=r"EOS_ROW_TOO_LARGE.*1 row\(s\) and 1,[0-9]{3} bytes.*at most 500") as caught:
-        producer._encode_all()
+        producer.flush()
     assert "max.message.bytes" not in str(caught.value)

@@ -19,14 +19,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, KafkaError, RowError, TopicError
-from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.partition_queue import PartitionQueue
 from spark_eos.kafka.producer.refusals import Refusals, Splitting
+from spark_eos.kafka.records.batches import find_batches
 from spark_eos.kafka.records.encode import HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
 from spark_eos.kafka.records.fields import read_headers
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, later, rows_of
 from tests.unit.kafka.producer import test_sender as model
+from tests.unit.kafka.producer.test_arrow import producer_with
 from tests.unit.kafka.producer.test_sender import NODES, Brokers, fates
 
 TOO_LARGE, INVALID, UNKNOWN = 10, 87, 3
@@ -312,11 +313,12 @@ def test_a_refused_batch_that_is_damaged(make):
 
 def test_a_batch_above_a_known_limit_that_is_damaged():
     """It is split before it is sent."""
-    producer = object.__new__(ArrowProducer)
-    producer._refusals, producer._in_flight_bytes = Splitting(ENCODER), 1 << 20
-    producer._refusals.limits["t"] = 150
+    producer = producer_with()
+    producer.limit("t", 150)
+    data = bytearray(broken(seal([b"x" * 100, b"y" * 100], 0)).data)
+    (batches, _) = find_batches(data, len(data), 0, 2, ())
     with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t.*is negative"):
-        producer._add(("t", 3), broken(seal([b"x" * 100, b"y" * 100], 0)))
+        producer.write_whole("t", 3, data, batches)
 
 
 def test_a_row_that_is_damaged_is_no_dead_letter():
