@@ -95,6 +95,8 @@ def test_a_connect_that_has_failed_is_not_tried_again_at_once(stage, client, awa
         assert client.coordinator(COORDINATED_AWAY, 1.0) == (HERE, None)
         stage.world.sleep(0.3)
     stage.world.sleep(0.5)
+    with lasting(stage, 0.5):
+        assert client.ask(AWAY, METADATA, NOTHING, 0.5) is None
     away.place = "another.example", 9092
     stage.world.hosts[away.place] = away
     client.brokers()
