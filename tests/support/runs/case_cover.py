@@ -51,9 +51,9 @@ def one_for_every_day(
     return [case if n == chosen else _by_chaos(case) for n, case in enumerate(cases)]
 
 
-def in_turn(suite: str) -> Callable[[Any], Any]:
+def in_turn(suite: str, seed: str | None = os.environ.get("SPARK_EOS_SEED")) -> Callable[[Any], Any]:
     """A decorator for the kill that a suite has for every day: `make test` has some of `SUITES`, by the seed."""
-    chosen = random.Random(f"{os.environ.get('SPARK_EOS_SEED')} suites").sample(SUITES, SUITES_OF_A_SEED)
+    chosen = random.Random(f"{seed} suites").sample(SUITES, SUITES_OF_A_SEED)
     assert suite in SUITES
     return (lambda test: test) if suite in chosen else pytest.mark.chaos
 
