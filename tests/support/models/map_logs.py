@@ -1,67 +1,36 @@
-"""An offset map whose log is in memory, behind the requests by which it is read."""
+"""An offset map whose log is in memory."""
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import json
 from typing import Protocol
 
-import pytest
-
-from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.codes import OK
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
-from spark_eos.ledger import log as ledger_log
-from spark_eos.ledger.reader import Fetched
-from spark_eos.pipelines.mirror import cleaner, offset_map
 from spark_eos.pipelines.mirror.entries import MapEntry, partition_of, to_record
-from spark_eos.pipelines.mirror.offset_map import Origin
+from spark_eos.pipelines.mirror.offset_map import METADATA, Origin
+from tests.support.models.memory_clusters import MemoryCluster, MemoryTopic, Row, id_of
 
 CLUSTER = "cluster"
-#: Of a cluster that nobody asks.
-CLIENT = broker_client(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
-ORIGIN = Origin("out", "out-id", "in", "id", (CLUSTER,))
-#: So many records are in an answer.
-_AT_ONCE = 5_000
-
-Record = tuple[bytes, bytes | None]
+MAP = "map"
+ORIGIN = Origin("out", id_of("out"), "in", id_of("in"), (CLUSTER,))
 
 
-class MapLog:
-    """Its records, by partition and in order; offsets that the broker has removed are left out."""
+class MapLog(MemoryTopic):
+    """The map's topic."""
 
     def __init__(self, partitions: int = 9) -> None:
-        self.rows: list[list[tuple[int, bytes, bytes | None]]] = [[] for _ in range(partitions)]
-        self.fetched: list[tuple[int, int]] = []
+        super().__init__(id_of(MAP), partitions, **{"cleanup.policy": "compact"})
 
-    def write(self, *entries: MapEntry) -> None:
+    def write(self, *entries: MapEntry | Origin) -> None:
         for entry in entries:
-            self.put(partition_of(entry.source, len(self.rows)), to_record(entry))
+            if isinstance(entry, Origin):
+                key = {"origin": entry.target_id, "source": entry.source_id}
+                value = {"target": entry.target, "source": entry.source, "chain": entry.chain}
+                self.put(METADATA, (json.dumps(key).encode(), json.dumps(value).encode()))
+            else:
+                self.put(partition_of(entry.source, len(self.rows)), to_record(entry))
 
     def delete(self, entry: MapEntry) -> None:
         self.put(partition_of(entry.source, len(self.rows)), (to_record(entry)[0], None))
-
-    def put(self, partition: int, record: Record) -> None:
-        rows = self.rows[partition]
-        rows.append((rows[-1][0] + 1 if rows else 0, *record))
-
-    def end(self, partition: int) -> int:
-        return self.rows[partition][-1][0] + 1 if self.rows[partition] else 0
-
-    def compact(self) -> None:
-        """Only the newest of each key is left, and where nothing came after it."""
-        for number, rows in enumerate(self.rows):
-            newest = {key: at for at, key, _ in rows}
-            self.rows[number] = [row for row in rows if newest[row[1]] == row[0]]
-
-    def fetch(self, partition: int, offset: int) -> Fetched:
-        self.fetched.append((partition, offset))
-        rows = self.rows[partition]
-        start = bisect.bisect_left(rows, (offset,))
-        found = rows[start : start + _AT_ONCE]
-        return Fetched(OK, found, found[-1][0] + 1 if found else self.end(partition))
 
 
 class Made(Protocol):
@@ -69,40 +38,33 @@ class Made(Protocol):
 
     count: int
 
-    def record(self, at: int) -> Record:
+    def record(self, at: int) -> tuple[bytes, bytes]:
         """The one at this offset."""
 
 
 class MadeLog(MapLog):
-    """One partition has so many records, which are made when they are read, and made anew at the next time."""
+    """One partition has so many records, which are made when they are read, and made anew at the next time; it keeps
+    nothing of what is written to it."""
 
     def __init__(self, partition: int, made: Made) -> None:
         super().__init__()
         self.partition, self.made = partition, made
+        self.ends[partition] = made.count
 
-    def end(self, partition: int) -> int:
-        return self.made.count if partition == self.partition else 0
+    def put(self, partition: int, record: tuple[bytes, bytes | None], at: int | None = None) -> None:
+        if partition != self.partition:
+            super().put(partition, record, at)
 
-    def fetch(self, partition: int, offset: int) -> Fetched:
-        stop = min(self.made.count, offset + _AT_ONCE)
-        return Fetched(OK, [(at, *self.made.record(at)) for at in range(offset, stop)], stop)
+    def read(self, partition: int, offset: int, most: int) -> list[Row]:
+        if partition != self.partition:
+            return super().read(partition, offset, most)
+        stop = min(self.made.count, offset + most)
+        return [(at, *self.made.record(at)) for at in range(offset, stop)]
 
 
-@contextmanager
-def reading(log: MapLog, known: Iterable[Origin] = ()) -> Iterator[None]:
-    """What is read of the map's topic is what the log has; ``known``: the origins that it would have beside."""
-    counts = {"map": Topic("map-id", len(log.rows), internal=False)}
-
-    def ends(*_: object) -> dict[str, dict[int, int]]:
-        return {"map": {number: log.end(number) for number in range(len(log.rows))}}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_log, "begin_offsets", lambda *_: {"map": dict.fromkeys(range(len(log.rows)), 0)})
-        for module in (ledger_log, offset_map):
-            patch.setattr(module, "end_offsets", ends)
-        patch.setattr(ledger_log.KafkaLog, "fetch", lambda _, partition, at, *__: log.fetch(partition, at))
-        for module in (offset_map, cleaner):
-            patch.setattr(module, "describe_topics", lambda *_, **__: counts)
-        for module in (offset_map, cleaner):
-            patch.setattr(module, "origins_from", lambda *_: list(known))
-        yield
+def with_map(log: MapLog, *known: Origin, cluster: str = "target") -> MemoryCluster:
+    """A client of a cluster that has this offset map; ``known``: origins that are written to it."""
+    client = MemoryCluster(cluster)
+    client.topics[MAP] = log
+    log.write(*known)
+    return client

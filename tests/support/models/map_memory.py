@@ -1,4 +1,4 @@
-"""What a look at an offset map of 200,000 entries takes of memory, as a program of its own.
+"""What a look at an offset map of 100,000 entries takes of memory, as a program of its own.
 
 ``python -m tests.support.models.map_memory read`` (or ``clean``) prints what it has found, and by how many MiB the
 process has grown.
@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
-
-from spark_eos.pipelines.mirror import cleaner, offset_map
-from spark_eos.pipelines.mirror.entries import SourcePartition, partition_of
+from spark_eos.pipelines.mirror.cleaner import clean_map
+from spark_eos.pipelines.mirror.entries import SourcePartition, key_of, partition_of, prefix_of
 from spark_eos.pipelines.mirror.offset_map import OffsetMap
-from tests.support.models.map_logs import CLIENT, CLUSTER, ORIGIN, MadeLog, Record, reading
+from tests.support.models.map_logs import CLUSTER, MAP, ORIGIN, MadeLog, with_map
+from tests.support.models.memory_clusters import MemoryCluster, MemoryClusters
 
 #: A partition of the map, and partitions of the source whose entries are there.
 NUMBER = 5
-SOURCES = [p for p in range(200) if partition_of(SourcePartition(CLUSTER, "id", p), 9) == NUMBER][:10]
+SOURCES = [p for p in range(200) if partition_of(SourcePartition(CLUSTER, ORIGIN.source_id, p), 9) == NUMBER][:10]
 #: Entries of each of these; each has a row, of which the offset in the target is twice that in the source.
-EACH = 20_000
+EACH = 10_000
 
 
 class Entries:
@@ -30,29 +28,27 @@ class Entries:
 
     count = EACH * len(SOURCES)
 
-    def record(self, at: int) -> Record:
+    def record(self, at: int) -> tuple[bytes, bytes]:
         first, number = divmod(at, len(SOURCES))
-        key = b'{"cluster":"cluster","topic":"id","partition":%d,"first":%d}' % (SOURCES[number], first)
-        return key, b'{"topic":"in","end":%d,"target":"out","id":"out-id","runs":[[0,%d,1]]}' % (first + 1, first)
+        key = prefix_of(SourcePartition(CLUSTER, ORIGIN.source_id, SOURCES[number]))
+        value = b'{"topic":"in","end":%d,"target":"out","id":"out-id","runs":[[0,%d,1]]}' % (first + 1, first)
+        return key_of(key, first), value
 
 
-def read() -> int:
+def read(target: MemoryCluster) -> int:
     """The sum of where one position is, in the target's partition, of each of the source's."""
     wanted = {("in", partition): [EACH - 7] for partition in SOURCES}
-    map_ = OffsetMap.read(CLIENT, CLUSTER, wanted, "map")
+    map_ = OffsetMap.read(target, CLUSTER, wanted, MAP)
     return sum(map_.translate(*place, EACH - 7).offset for place in wanted)
 
 
-def clean() -> int:
+def clean(target: MemoryCluster) -> int:
     """Tombstones, where nine tenths of the entries are of no use any more."""
-    begins = {"in": dict.fromkeys(SOURCES, EACH * 9 // 10)}
-    with pytest.MonkeyPatch.context() as patch:
-        topics = {"in": SimpleNamespace(id="id", partitions=200), "map": SimpleNamespace(id="map-id", partitions=9)}
-        patch.setattr(cleaner, "cluster_id", lambda _: CLUSTER)
-        patch.setattr(cleaner, "describe_topics", lambda *_, **__: topics)
-        patch.setattr(cleaner, "begin_offsets", lambda *_: begins)
-        patch.setattr(offset_map, "Producer", lambda _: SimpleNamespace(produce=lambda *_, **__: 0, flush=lambda _: 0))
-        return cleaner.clean_map(CLIENT, CLIENT, "map")
+    clusters = MemoryClusters()
+    clusters[target.id] = target
+    clusters[CLUSTER].make("in", 200).begins = [EACH * 9 // 10] * 200
+    with clusters.installed():
+        return clean_map(clusters[CLUSTER], target, MAP)
 
 
 def _mib() -> float:
@@ -63,6 +59,5 @@ def _mib() -> float:
 
 if __name__ == "__main__":
     before = _mib()
-    with reading(MadeLog(NUMBER, Entries()), [ORIGIN]):
-        found = {"read": read, "clean": clean}[sys.argv[1]]()
+    found = {"read": read, "clean": clean}[sys.argv[1]](with_map(MadeLog(NUMBER, Entries()), ORIGIN))
     print(json.dumps({"found": found, "mib": _mib() - before}))

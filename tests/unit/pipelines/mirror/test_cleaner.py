@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
@@ -11,14 +12,24 @@ from hypothesis import strategies as st
 
 from spark_eos.checkpoint.offset_log import Position
 from spark_eos.errors import EosError
-from spark_eos.pipelines.mirror import cleaner, offset_map
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.pipelines.mirror import cleaner
 from spark_eos.pipelines.mirror.cleaner import MapCleaner, clean_map
 from spark_eos.pipelines.mirror.entries import split_key
 from spark_eos.pipelines.mirror.plan import Targets
 from spark_eos.pipelines.mirror.source import MirrorStreamReader
 from spark_eos.source.questions import Topics
-from tests.support.models.map_logs import CLIENT, ORIGIN, MapLog, reading
-from tests.unit.pipelines.mirror.test_offset_map import HERE, WholeMap, logs
+from tests.support.models.map_logs import CLUSTER, MAP, ORIGIN, MapLog
+from tests.support.models.memory_clusters import MemoryClusters
+from tests.unit.pipelines.mirror.test_offset_map import HERE, WholeMap, entry, logs
+
+
+def mirrored(clusters: MemoryClusters, log: MapLog, begin: int) -> tuple[BrokerClient, BrokerClient, str]:
+    """Clients of source and target, and the map; the source's partitions begin at this offset."""
+    clusters[CLUSTER].make("in", 4).begins = [begin] * 4
+    clusters["target"].topics[MAP] = log
+    log.write(ORIGIN)
+    return clusters[CLUSTER], clusters["target"], MAP
 
 
 @given(logs(), st.integers(0, 60))
@@ -34,22 +45,10 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         filled = [number for number, entry in enumerate(passed) if entry.runs]
         passed = passed[: filled[-1]] if filled else passed
     wanted = [entry.first for entry in passed]
-    rows = [len(rows) for rows in log.rows]
-    topics = {
-        name: SimpleNamespace(id=id_, partitions=n) for name, id_, n in (("in", "id", 4), ("map", "m", len(rows)))
-    }
-
-    def produce(_topic, _value, key, partition, on_delivery):
-        log.put(partition, (key, None))
-        on_delivery(None, None)
-
-    with pytest.MonkeyPatch.context() as patch, reading(log, [ORIGIN]):
-        patch.setattr(cleaner, "cluster_id", lambda _: HERE.cluster)
-        patch.setattr(cleaner, "describe_topics", lambda *_, **__: topics)
-        patch.setattr(cleaner, "begin_offsets", lambda *_: {"in": {3: begin}})
-        patch.setattr(offset_map, "Producer", lambda _: SimpleNamespace(produce=produce, flush=lambda _: 0))
-        patch.setattr(cleaner, "_AT_ONCE", 2)
-        assert [clean_map(CLIENT, CLIENT, "map") for _ in range(2)] == [len(wanted), 0]
+    with MemoryClusters().installed() as clusters:
+        ends = mirrored(clusters, log, begin)
+        rows = [len(rows) for rows in log.rows]
+        assert [clean_map(*ends) for _ in range(2)] == [len(wanted), 0]
     written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]
     assert sorted(split_key(key)[1] for key in written) == wanted
     after = WholeMap.from_log(log, HERE)
@@ -60,21 +59,36 @@ def test_what_the_source_has_passed_is_deleted(log, begin):
         assert after.place(offset) == before.place(offset) or (gap and after.place(offset) is None)
 
 
-def test_nobody_waits_for_it(monkeypatch):
-    """It goes on in the background, once at a time, until the query ends."""
-    begun, let = threading.Event(), threading.Event()
-    ends: list[bool] = []
+@pytest.mark.parametrize(("looks", "deleted"), [(0, 0), (4, 0), (5, 1), (9, 2)])
+def test_it_can_be_stopped_anywhere(clusters, looks, deleted):
+    """What is deleted by then is deleted; the rest is there. ``looks``: how often it goes on when it asks."""
+    log = MapLog(1)
+    log.write(entry(0, 1), entry(1, 2), entry(2, 3))
+    ends = mirrored(clusters, log, 9)
+    assert clean_map(*ends, chain([False] * looks, repeat(True)).__next__) == deleted
+    assert len(WholeMap.from_log(log, HERE).entries) == 3 - deleted
 
-    def endless(source, target, map_topic, stopped):
-        begun.set()
-        let.wait(60)
-        ends.append(stopped())
-        return 0
 
-    monkeypatch.setattr(cleaner, "clean_map", endless)
+@pytest.fixture
+def often(monkeypatch) -> None:
+    """It is due at once, and nobody waits for its end."""
     monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
     monkeypatch.setattr(cleaner, "_STOP_S", 0.0)
-    own = MapCleaner(CLIENT, CLIENT, "map")
+
+
+@pytest.mark.usefixtures("often")
+def test_nobody_waits_for_it(clusters):
+    """It goes on in the background, once at a time, until the query ends."""
+    begun, let = threading.Event(), threading.Event()
+
+    def before(*_: object) -> None:
+        begun.set()
+        let.wait(60)
+
+    log = MapLog(1)
+    log.write(entry(0, 1), entry(1, 2))
+    own = MapCleaner(*mirrored(clusters, log, 9))
+    clusters[CLUSTER].before = before
     own.start_if_due()
     assert begun.wait(60)
     begun.clear()
@@ -83,52 +97,40 @@ def test_nobody_waits_for_it(monkeypatch):
     own.stop()
     let.set()
     own.finish()
-    assert ends == [True]
+    assert len(WholeMap.from_log(log, HERE).entries) == 2
+    begun.clear()
     own.start_if_due()
+    own.finish()
     assert not begun.is_set()
 
 
-def test_it_ends_with_the_query(monkeypatch):
-    """Spark stops the reader."""
-    monkeypatch.setattr(cleaner, "clean_map", lambda *_: 0)
-    ends = SimpleNamespace(kafka=CLIENT.properties, fail_on_data_loss=True)
+def test_it_ends_with_the_query(clusters):
+    """Spark stops the reader, whether it has begun or not."""
+    requests: list[str] = []
+    clusters[CLUSTER].before = lambda request, _: requests.append(request)
+    ends = SimpleNamespace(kafka=clusters[CLUSTER].properties, fail_on_data_loss=True)
     reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets(), written=None, cores=None))
     reader.stop()
     reader._targets = SimpleNamespace(prepare=lambda *_: None)
     reader._watch = SimpleNamespace(topics=lambda: Topics({"in": [0]}, {}))
     reader._prepare([], Position({"in": {0: 1}}))
-    working = reader._cleaner._thread
     reader.stop()
-    assert not working.is_alive()
-    reader._cleaner._next_s = 0.0
-    reader._prepare([], Position({"in": {0: 1}}))
-    assert reader._cleaner._thread is working
+    assert requests
+    assert "eos map cleaner" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("error", [EosError("EOS_X", "no.", hint="do."), ValueError("what")])
-def test_a_failure_is_a_warning(error, monkeypatch, caplog):
+def test_a_failure_is_a_warning(error, clusters, caplog):
     """Whatever it is; and the next time comes."""
 
-    def failing(*_):
+    def failing(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cleaner, "clean_map", failing)
-    monkeypatch.setattr(cleaner, "EVERY_S", 0.0)
-    own = MapCleaner(CLIENT, CLIENT, "map")
+    own = MapCleaner(*mirrored(clusters, MapLog(), 9))
+    clusters[CLUSTER].before = failing
     for _ in range(2):
         own.start_if_due()
         own.finish()
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert all("the offset map map was not cleaned" in record.getMessage() for record in caplog.records)
-
-
-def test_it_can_be_stopped_anywhere(monkeypatch):
-    """What is deleted by then is deleted; the rest is there."""
-    log = MapLog()
-    log.put(0, (b'{"cluster":"c","topic":"id","partition":0,"first":0}', b'{"end":1,"id":"o","runs":[]}'))
-    log.put(0, (b'{"cluster":"c","topic":"id","partition":0,"first":1}', b'{"end":2,"id":"o","runs":[]}'))
-    place = b'{"cluster":"c","topic":"id","partition":0'
-    with reading(log):
-        part = cleaner.MapPartition(CLIENT, "map", 0)
-        assert list(cleaner._passed(part, {place: 9}, lambda: False)) == [log.rows[0][0][1]]
-        assert list(cleaner._passed(part, {place: 9}, lambda: True)) == []

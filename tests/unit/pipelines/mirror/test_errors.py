@@ -8,31 +8,29 @@ import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError, TopicError
-from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.codes import OK, Code
-from spark_eos.ledger import log as ledger_log
-from spark_eos.ledger.reader import Fetched
-from spark_eos.pipelines.mirror import offset_map, owner, task
+from spark_eos.kafka.codes import Code
 from spark_eos.pipelines.mirror.entries import SourcePartition, key_of, prefix_of
-from spark_eos.pipelines.mirror.offset_map import OffsetMap, Origin
+from spark_eos.pipelines.mirror.offset_map import METADATA, OffsetMap, Origin, make_map, origins, write_origin
+from spark_eos.pipelines.mirror.owner import read_claims
+from spark_eos.pipelines.mirror.task import MirrorWriter
 from spark_eos.protocol.head import Digest
-from spark_eos.sink import attempt
 from spark_eos.sink.attempt import RowWriter
 from spark_eos.source.copying import Copied
 from tests.support.judges.conditions import raises
-from tests.support.models.map_logs import CLIENT, MapLog, reading
+from tests.support.models.map_logs import MAP, MapLog, with_map
+from tests.support.models.memory_clusters import MemoryCluster, id_of
 
 ENTRY = key_of(prefix_of(SourcePartition("c", "t", 0)), 5)
 
 
-@pytest.mark.parametrize(("error", "damage"), [(Code.TOPIC_AUTHORIZATION_FAILED, ""), (OK, "a checksum")])
-def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
+@pytest.mark.parametrize("change", [{"refuses_fetch": Code.TOPIC_AUTHORIZATION_FAILED}, {"damaged": True}])
+def test_a_map_that_cannot_be_read(change):
     """A part of it would give wrong positions."""
-    monkeypatch.setattr(ledger_log, "begin_offsets", lambda *_: {"map": {0: 0}})
-    monkeypatch.setattr(ledger_log, "end_offsets", lambda *_: {"map": {0: 5}})
-    monkeypatch.setattr(ledger_log.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
+    log = MapLog()
+    log.put(METADATA, (b"k", b"v"))
+    vars(log).update(change)
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
-        list(offset_map.MapPartition(CLIENT, "map", 0))
+        origins(with_map(log), MAP)
 
 
 @pytest.mark.parametrize(
@@ -55,82 +53,76 @@ def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
         (ENTRY, b'{"end": 99999999999999999999, "runs": [], "topic": "t", "id": "t"}'),
     ],
 )
-def test_a_record_of_others_in_a_map(key, value, monkeypatch):
+def test_a_record_of_others_in_a_map(key, value):
     """It begins as one of a mirror, and is none: the error says where it is."""
     log = MapLog(1)
-    log.rows[0] = [(3, key, value)]
+    client = with_map(log)
+    log.put(METADATA, (key, value), at=3)
 
     def read() -> None:
-        owner.read_claims(CLIENT, "map")
-        offset_map.origins(CLIENT, "map")
-        OffsetMap.read(CLIENT, "c", {("in", 0): [5]}, "map", ids={"in": "t"})
+        read_claims(client, MAP)
+        origins(client, MAP)
+        OffsetMap.read(client, "c", {("in", 0): [5]}, MAP, ids={"in": "t"})
 
-    monkeypatch.setattr(owner, "end_offsets", lambda *_: {"map": {0: 4}})
-    with reading(log):
-        with raises("EOS_MIRROR_MAP_UNREADABLE", "offset 3 of map-0 on: the record there is none"):
-            read()
-        log.rows[0] = [(3, b"another", value)]
+    with raises("EOS_MIRROR_MAP_UNREADABLE", "offset 3 of map-0 on: the record there is none"):
         read()
+    log.rows[METADATA] = [(3, b"another", value)]
+    read()
 
 
-def test_a_map_that_cannot_be_made(monkeypatch):
+def test_a_map_that_cannot_be_made(clusters):
     """What the broker says is in the error."""
-    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {})
-    monkeypatch.setattr(offset_map, "create_topic", lambda *_: "too many")
+    clusters["there"].refuses_topics = "too many"
     with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_REFUSED.*too many"):
-        offset_map.make_map(CLIENT, "map", 9)
+        make_map(clusters["there"], MAP, 9)
 
 
-def test_a_map_that_deletes(monkeypatch):
+def test_a_map_that_deletes(clusters):
     """Its entries would be gone before somebody asks for them."""
-    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: {"map": None})
-    monkeypatch.setattr(offset_map, "topic_config", lambda *_: {"cleanup.policy": "delete"})
+    clusters["there"].make(MAP, **{"cleanup.policy": "delete"})
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS"):
-        offset_map.make_map(CLIENT, "map", -1)
+        make_map(clusters["there"], MAP, -1)
 
 
-def test_an_origin_that_nobody_has(monkeypatch):
+def test_an_origin_that_nobody_has(clusters):
     """Without it, nobody would notice a circle."""
-    silent = SimpleNamespace(produce=lambda *_, **__: None, flush=lambda _: 1)
-    monkeypatch.setattr(offset_map, "Producer", lambda _: silent)
+    clusters["there"].takes_records = False
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_NOT_WRITABLE"):
-        offset_map.write_origin(CLIENT, "map", Origin("out", "o", "in", "i", ("c",)))
+        write_origin(clusters["there"], MAP, Origin("out", "o", "in", "i", ("c",)))
 
 
-def test_a_target_that_changes_while_a_task_writes(monkeypatch):
+def test_a_target_that_changes_while_a_task_writes():
     """Rows in the old topic are gone, and where those in the new one are, nobody knows."""
-    monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id="other")})
+    client = MemoryCluster("there")
+    client.make("out")
     producer = SimpleNamespace(flush=lambda: None)
-    rows = SimpleNamespace(client=None, producer=producer, look_up=lambda _, **__: None, topic_ids={"out": "one"})
+    rows = SimpleNamespace(
+        client=client, producer=producer, look_up=lambda _, **__: None, topic_ids={"out": id_of("old")}
+    )
     copied = Copied(0, 0, None)
     copies = SimpleNamespace(readable=SimpleNamespace(parts=iter), writer=rows, copied=lambda _: copied)
-    mirror = SimpleNamespace(targets=SimpleNamespace(map="map"), target=lambda _: "out")
+    mirror = SimpleNamespace(targets=SimpleNamespace(map=MAP), target=lambda _: "out")
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_RECREATED"):
-        list(task.MirrorWriter(mirror, copies).written([OffsetRange("in", 0, 0, 5)]))
+        list(MirrorWriter(mirror, copies).written([OffsetRange("in", 0, 0, 5)]))
 
 
-def test_a_topic_that_is_gone_before_it_had_a_target(monkeypatch):
+def test_a_topic_that_is_gone_before_it_had_a_target(clusters):
     """Its range is reported as lost, and may be left out; the other topics are mirrored, and nothing waits for a target
     that nobody makes any more."""
-    there = {"out.b": Topic("b-id", 1, internal=False), "map": Topic("map-id", 9, internal=False)}
-
-    def describe(_, names, *, missing_ok=False, **__):
-        if not missing_ok:
-            assert there.keys() >= set(names)
-        return {name: there[name] for name in names if name in there}
-
-    for module in (attempt, task):
-        monkeypatch.setattr(module, "describe_topics", describe)
+    clusters["there"].make("out.b")
+    clusters["there"].make(MAP, 9)
     written = []
     producer = SimpleNamespace(
-        client=None, flush=lambda: None, runs=lambda *_: [(40, 2)], write=lambda topic, *_, **__: written.append(topic)
+        client=clusters["there"],
+        flush=lambda: None,
+        runs=lambda *_: [(40, 2)],
+        write=lambda topic, *_, **__: written.append(topic),
     )
     readable = SimpleNamespace(parts=lambda every: every[1:], ids={"b": "b-source"})
     copied = Copied(2, 0, None, ((0, 2),))
-    copies = SimpleNamespace(
-        readable=readable, writer=RowWriter(None, producer, Digest.BATCHES), copied=lambda _: copied
-    )
-    mirror = SimpleNamespace(targets=SimpleNamespace(map="map"), target="out.{}".format, cluster="here")
+    rows = RowWriter(None, producer, Digest.BATCHES)
+    copies = SimpleNamespace(readable=readable, writer=rows, copied=lambda _: copied)
+    mirror = SimpleNamespace(targets=SimpleNamespace(map=MAP), target="out.{}".format, cluster="here")
     ranges = [OffsetRange("a", 0, 0, 5), OffsetRange("b", 0, 0, 2)]
-    assert sum(stats.rows for stats in task.MirrorWriter(mirror, copies).written(ranges)) == 2
-    assert written == ["map"]
+    assert sum(stats.rows for stats in MirrorWriter(mirror, copies).written(ranges)) == 2
+    assert written == [MAP]

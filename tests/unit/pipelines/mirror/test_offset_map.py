@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.ledger.reader import Fetched
+from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.pipelines.mirror.entries import (
     MapEntry,
     OffsetRun,
@@ -26,12 +26,14 @@ from spark_eos.pipelines.mirror.entries import (
     partition_of,
     to_record,
 )
-from spark_eos.pipelines.mirror.offset_map import OffsetMap, OffsetMapWriter, Origin
+from spark_eos.pipelines.mirror.offset_map import METADATA, OffsetMap, OffsetMapWriter, Origin
 from tests.support.models import map_memory
-from tests.support.models.map_logs import CLIENT, CLUSTER, ORIGIN, MapLog, reading
+from tests.support.models.map_logs import CLUSTER, MAP, ORIGIN, MapLog, with_map
+from tests.support.models.memory_clusters import id_of
 
 ROOT = Path(__file__).parents[4]
-HERE = SourcePartition(CLUSTER, "id", 3)
+ID, NEW_ID, OUT_ID = id_of("in"), id_of("in anew"), id_of("out")
+HERE = SourcePartition(CLUSTER, ID, 3)
 OFFSETS = range(60)
 
 
@@ -82,13 +84,13 @@ def ranges(draw: st.DrawFn, source: SourcePartition, at: int, target: int) -> li
             at, target = run.source + run.count, run.target + run.count
             runs.append(run)
         at = max(at, first + 1) + draw(st.integers(0, 1))
-        found.append(MapEntry(source, "in", first, at, "out", "out-id", tuple(runs)))
+        found.append(MapEntry(source, "in", first, at, "out", OUT_ID, tuple(runs)))
     return found
 
 
 def _moved(entry: MapEntry, by: int) -> MapEntry:
     runs = tuple(OffsetRun(run.source, run.target + by, run.count) for run in entry.runs)
-    return MapEntry(entry.source, "in", entry.first, entry.end, "out", "out-id", runs)
+    return MapEntry(entry.source, "in", entry.first, entry.end, "out", OUT_ID, runs)
 
 
 @st.composite
@@ -96,7 +98,7 @@ def logs(draw: st.DrawFn) -> MapLog:
     """What a mirror writes, with what else happens: repairs, a cleaner, mirrors that begin anew, other partitions."""
     log = MapLog(draw(st.sampled_from([1, 2, 9])))
     mine = draw(ranges(HERE, draw(st.integers(0, 5)), 0))
-    log.write(*draw(ranges(SourcePartition(CLUSTER, "id", 4), 0, 0)))
+    log.write(*draw(ranges(SourcePartition(CLUSTER, ID, 4), 0, 0)))
     lost = 0
     for number, planned in enumerate(mine):
         mine[number] = _moved(planned, lost)
@@ -118,22 +120,22 @@ def test_a_mirror_that_began_within_ranges_without_rows():
     """Behind the last row, as it may: no row is there twice, whatever the ranges say of the offsets between rows."""
     log = MapLog(1)
     log.write(
-        MapEntry(HERE, "in", 0, 80, "out", "out-id", (OffsetRun(0, 0, 80),)),
-        MapEntry(HERE, "in", 80, 95, "out", "out-id", ()),
-        MapEntry(HERE, "in", 95, 100, "out", "out-id", ()),
-        MapEntry(HERE, "in", 85, 86, "out", "out-id", ()),
+        MapEntry(HERE, "in", 0, 80, "out", OUT_ID, (OffsetRun(0, 0, 80),)),
+        MapEntry(HERE, "in", 80, 95, "out", OUT_ID, ()),
+        MapEntry(HERE, "in", 95, 100, "out", OUT_ID, ()),
+        MapEntry(HERE, "in", 85, 86, "out", OUT_ID, ()),
     )
     wanted = {79: 79, 80: 80, 93: 80, 98: 80, 100: 80}
-    found = read(log, wanted).get("id", 3)
-    assert (found.doubled, found.begin, found.end, found.holes, found.targets) == (False, 0, 100, (), {"out-id": 80})
+    found = read(log, wanted).get(ID, 3)
+    assert (found.doubled, found.begin, found.end, found.holes, found.targets) == (False, 0, 100, (), {OUT_ID: 80})
     assert {at: place and place.offset for at, place in found.positions.items()} == wanted
-    log.write(MapEntry(HERE, "in", 86, 200, "out", "out-id", (OffsetRun(100, 81, 100),)))
+    log.write(MapEntry(HERE, "in", 86, 200, "out", OUT_ID, (OffsetRun(100, 81, 100),)))
     wanted |= {93: 81, 98: 81, 100: 81, 150: 131, 200: 181}
-    found = read(log, wanted).get("id", 3)
+    found = read(log, wanted).get(ID, 3)
     assert not found.doubled
     assert {at: place and place.offset for at, place in found.positions.items()} == wanted | {80: 81}
-    log.write(MapEntry(HERE, "in", 79, 81, "out", "out-id", (OffsetRun(79, 500, 1),)))
-    assert read(log, wanted).get("id", 3).doubled
+    log.write(MapEntry(HERE, "in", 79, 81, "out", OUT_ID, (OffsetRun(79, 500, 1),)))
+    assert read(log, wanted).get(ID, 3).doubled
 
 
 @given(logs())
@@ -156,12 +158,11 @@ def test_what_is_read_translates_as_the_whole_map(log):
 
 def entry(first: int, end: int, target: int = 0, source: SourcePartition = HERE, into: str = "out") -> MapEntry:
     """A range that has a row at each offset."""
-    return MapEntry(source, "in", first, end, into, f"{into}-id", (OffsetRun(first, target, end - first),))
+    return MapEntry(source, "in", first, end, into, id_of(into), (OffsetRun(first, target, end - first),))
 
 
 def read(log: MapLog, offsets: Iterable[int], *known: Origin, **more: object) -> OffsetMap:
-    with reading(log, known or [ORIGIN]):
-        return OffsetMap.read(CLIENT, CLUSTER, {("in", 3): list(offsets)}, "map", **more)
+    return OffsetMap.read(with_map(log, *known or [ORIGIN]), CLUSTER, {("in", 3): list(offsets)}, MAP, **more)
 
 
 ONCE = [entry(0, 2), entry(2, 4, 2), entry(4, 6, 4)]
@@ -177,24 +178,24 @@ def test_rows_that_were_mirrored_twice_are_not_translated(entries):
     the rest, nor leaves a range for the next one's rows. What comes behind all of it is as it was."""
     log = MapLog()
     log.write(*entries)
-    assert read(log, range(9)).get("id", 3).doubled
+    assert read(log, range(9)).get(ID, 3).doubled
 
 
 def test_rows_that_went_to_several_topics():
     """Before the change, no topic has all that a reader has not read; behind it, one has."""
     log = MapLog()
     log.write(entry(0, 2), entry(2, 4, 2), entry(4, 6, 0, into="new"), entry(6, 8, 2, into="new"))
-    found = read(log, range(9)).get("id", 3)
+    found = read(log, range(9)).get(ID, 3)
     assert [offset for offset in range(9) if found.positions[offset] is not None] == [4, 5, 6, 7, 8]
-    assert found.positions[4] == TargetPosition("new", "new-id", 3, 0)
-    assert found.targets == {"out-id": 4, "new-id": 8}
+    assert found.positions[4] == TargetPosition("new", id_of("new"), 3, 0)
+    assert found.targets == {OUT_ID: 4, id_of("new"): 8}
 
 
 def test_ranges_without_a_row_say_nothing_of_the_target():
     """Where a reader goes on there is not in the map: the target may have had records before."""
     log = MapLog()
-    log.write(MapEntry(HERE, "in", 3, 9, "out", "out-id", ()))
-    found = read(log, range(11)).get("id", 3)
+    log.write(MapEntry(HERE, "in", 3, 9, "out", OUT_ID, ()))
+    found = read(log, range(11)).get(ID, 3)
     assert (found.rowless, set(found.positions.values()), found.targets) == (True, {None}, {})
     assert [offset for offset in range(11) if found.reaches(offset)] == [3, 4, 5, 6, 7, 8, 9]
 
@@ -202,28 +203,27 @@ def test_ranges_without_a_row_say_nothing_of_the_target():
 def test_other_clusters_and_ids():
     """A map holds those of several sources; a name that two topics had, one after the other, needs the id."""
     log = MapLog()
-    log.write(entry(0, 1), entry(0, 1, 50, SourcePartition(CLUSTER, "new", 3)))
-    log.write(entry(0, 1, 70, SourcePartition("another", "id", 3)))
-    map_ = read(log, [0, 7], ORIGIN, Origin("out", "out-id", "in", "new", (CLUSTER,)))
-    assert map_.translate("in", 3, 0, topic_id="new").offset == 50
-    for offset, id_ in ((0, None), (7, "id"), (0, "unknown")):
+    log.write(entry(0, 1), entry(0, 1, 50, SourcePartition(CLUSTER, NEW_ID, 3)))
+    log.write(entry(0, 1, 70, SourcePartition("another", ID, 3)))
+    map_ = read(log, [0, 7], ORIGIN, Origin("out", OUT_ID, "in", NEW_ID, (CLUSTER,)))
+    assert map_.translate("in", 3, 0, topic_id=NEW_ID).offset == 50
+    for offset, id_ in ((0, None), (7, ID), (0, "unknown")):
         with pytest.raises(KafkaError, match="EOS_MIRROR_GROUP_REFUSED"):
             map_.translate("in", 3, offset, topic_id=id_)
-    assert read(log, [0], ids={"in": "new"}).translate("in", 3, 0).offset == 50
+    assert read(log, [0], ids={"in": NEW_ID}).translate("in", 3, 0).offset == 50
     with pytest.raises(ValueError, match="not wanted"):
-        map_.translate("in", 3, 1, topic_id="new")
+        map_.translate("in", 3, 1, topic_id=NEW_ID)
 
 
 def test_only_the_partition_that_has_it_is_read():
     """Of the map's topic; and of what it has, the one entry that is needed."""
     log = MapLog()
     log.write(*(entry(first, first + 1, first) for first in range(10)))
-    log.write(*(entry(0, 1, source=SourcePartition(CLUSTER, "id", p)) for p in range(4, 40)))
-    log.fetched.clear()
+    log.write(*(entry(0, 1, source=SourcePartition(CLUSTER, ID, p)) for p in range(4, 40)))
     assert read(log, [7]).translate("in", 3, 7).offset == 7
     number = partition_of(HERE, 9)
     (at,) = (at for at, key, _ in log.rows[number] if key == to_record(entry(7, 8))[0])
-    assert log.fetched == [(number, 0), (number, at)]
+    assert [each for each in log.fetched if each[0] != METADATA] == [(number, 0), (number, at)]
 
 
 class Cleaned(MapLog):
@@ -233,9 +233,9 @@ class Cleaned(MapLog):
         super().__init__()
         self.later = list(later)
 
-    def fetch(self, partition: int, offset: int) -> Fetched:
-        answer = super().fetch(partition, offset)
-        if self.later:
+    def fetch(self, partition: int, offset: int, max_bytes: int) -> FetchResponse:
+        answer = super().fetch(partition, offset, max_bytes)
+        if self.later and partition == partition_of(HERE, len(self.rows)):
             self.write(self.later.pop(0))
             self.compact()
         return answer
@@ -258,7 +258,7 @@ def test_a_record_that_the_broker_removes_meanwhile():
 )
 def test_many_entries_need_little_memory(what, found):
     """Though all of them count: to translate positions of all partitions, to delete most of them. (As objects, they
-    took 280 MiB.)"""
+    took 140 MiB.)"""
     told = subprocess.run(
         [sys.executable, "-m", "tests.support.models.map_memory", what],
         cwd=ROOT,
@@ -267,7 +267,7 @@ def test_many_entries_need_little_memory(what, found):
         check=True,
     )
     assert json.loads(told.stdout)["found"] == found
-    assert json.loads(told.stdout)["mib"] < 30
+    assert json.loads(told.stdout)["mib"] < 20
 
 
 def test_properties_that_are_for_other_producers():

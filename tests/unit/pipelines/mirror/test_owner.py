@@ -16,11 +16,13 @@ from spark_eos.errors import CheckpointError, EosError, KafkaError, Superseded
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.pipelines.mirror import owner
+from spark_eos.pipelines.mirror.offset_map import METADATA
 from spark_eos.pipelines.mirror.owner import Claim, Followed, Ownership, from_record, key_of, read_claims, to_record
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.protocol.commands import SettledState
 from spark_eos.protocol.head import Decision
 from tests.support.models.dying_driver import Killed
+from tests.support.models.map_logs import MAP, MapLog
 
 TOPICS = ("a", "b", "c")
 
@@ -59,13 +61,17 @@ class Actor:
 
 class Site:
     """The target: its map's log, the ledger of each query, and up to where each topic was mirrored. ``between`` is
-    called before whatever is visible to others."""
+    called before whatever is visible to others. ``hidden``: what an open transaction hides of the map, until somebody
+    waits for its end; ``reads``: how often the claims were read."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.log: list[tuple[int, bytes, bytes | None]] = []
         self.ends = dict.fromkeys(TOPICS, 0)
         self.actors: dict[str, Actor] = {}
         self.between: Callable[[], None] = lambda: None
+        self.check = self._check
+        self.hidden: list[str] = []
+        self.reads = 0
         self.stops: list[str] = []
         put = {
             "read_claims": lambda *_: self._step(self.claims),
@@ -73,11 +79,11 @@ class Site:
             "remove_claims": lambda _k, _m, some: self._step(lambda: self._write((key_of(c), None) for c in some)),
             "make_map": lambda *_: None,
             "make_ledger": lambda *_: 8,
-            "held_partition": lambda *_: None,
+            "held_partition": lambda *_: self.hidden.clear(),
             "QueryOperator": SimpleNamespace(
                 with_ledger=lambda _kafka, _ledger, _prefix, query: _Operator(self, query)
             ),
-            "check_positions": self._check,
+            "check_positions": lambda *asked: self.check(*asked),
             "Checkpoint": lambda location, _: SimpleNamespace(query_id=lambda: location[1:] or None),
             "describe_topics": lambda _, names, **__: {n: Topic(f"{n}-id", 1, internal=False) for n in names},
             "retrying": lambda _: iter(range(30)),
@@ -87,6 +93,7 @@ class Site:
         patch.setattr(owner.failpoints, "reach", lambda _: self.between())
 
     def claims(self) -> list[Claim]:
+        self.reads += 1
         newest = {key: (at, value) for at, key, value in self.log}
         found = [from_record(at, key, value) for key, (at, value) in newest.items() if value is not None]
         return sorted(found, key=lambda claim: claim.at)
@@ -305,28 +312,27 @@ def test_a_replay_goes_on_in_the_place_of_another_query(site):
 
 
 @pytest.mark.parametrize("looks", [0, 1, 2])
-def test_an_owner_that_somebody_else_has_retired(site, monkeypatch, looks):
+def test_an_owner_that_somebody_else_has_retired(site, looks):
     """Who has died over it, before the claims were removed, and maybe before what it has open was ended. Where the
     owner has ended is looked up once no open transaction hides a part of the map, also where there is nobody left to
     retire. ``looks``: of the new owner, before that."""
     old, new = Actor("q1", ("a",)), Actor("q2", ("a",))
     site.start(old)
     new.at["a"] = 0
-    hidden, looked = [True], [0]
+    site.hidden, looked, check = ["the end"], [0], site.check
 
     def somebody_else() -> None:
         if looked[0] == looks and old.heir is None:
             site.decide(old)
             old.heir = "q3"
 
-    def check(*asked: Any) -> None:
+    def hiding(*asked: Any) -> None:
         looked[0] += 1
         somebody_else()
-        if not hidden:
-            site._check(*asked)
+        if not site.hidden:
+            check(*asked)
 
-    monkeypatch.setattr(owner, "check_positions", check)
-    monkeypatch.setattr(owner, "held_partition", lambda *_: hidden.clear())
+    site.check = hiding
     somebody_else()
     with pytest.raises(KafkaError, match="EOS_MIRROR_BEGINS_ELSEWHERE"):
         site.start(new)
@@ -344,13 +350,14 @@ def test_a_micro_batch_that_is_logged_already(site):
     assert site.owners("a") == ["q1"]
 
 
-def test_nothing_is_asked_for_what_is_held(site, monkeypatch):
+def test_nothing_is_asked_for_what_is_held(site):
     """Micro-batch by micro-batch."""
     actor = site.actors["q1"] = Actor("q1", ("a",))
     own = ownership("q1")
     own.hold(Followed({"a": "a-id"}, {"a": {0: 0}}, ("a",)))
-    monkeypatch.setattr(owner, "read_claims", lambda *_: pytest.fail("the map was read"))
+    reads = site.reads
     own.hold(Followed({"a": "a-id"}, {"a": {0: actor.decided}}))
+    assert site.reads == reads
 
 
 def test_a_checkpoint_in_which_python_finds_no_query(site):
@@ -359,13 +366,16 @@ def test_a_checkpoint_in_which_python_finds_no_query(site):
         ownership("").hold(Followed({"a": "a-id"}))
 
 
-def test_claims_behind_an_open_transaction(monkeypatch):
+def test_claims_behind_an_open_transaction(clusters):
     """As in a map of one partition: who has claimed is not known until it has ended."""
-    monkeypatch.setattr(owner, "end_offsets", lambda kafka, asked, *_: {t: {0: 5} for t in asked})
-    monkeypatch.setattr(owner, "MapPartition", lambda *_: SimpleNamespace(end=4))
-    monkeypatch.setattr(owner, "retrying", lambda _: iter(range(2)))
+    claim = Claim("q", "a-id", "p.a", "a", "ledger", "eos", "/c", "host", 17)
+    clusters["there"].topics[MAP] = log = MapLog()
+    log.unstable[METADATA] = 1
+    clusters.at(50.0, lambda: log.put(METADATA, to_record(claim)))
+    assert read_claims(clusters["there"], MAP) == [claim]
+    log.unstable[METADATA] = 1
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_HELD"):
-        read_claims(CLIENTS.target, "map")
+        read_claims(clusters["there"], MAP)
 
 
 def test_a_claim_is_read_as_it_was_written():

@@ -3,110 +3,31 @@ are in memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import SimpleNamespace
+import json
 
 import pytest
 
-from spark_eos.base import system
 from spark_eos.errors import ConnectionFailed, TopicError, Unauthorized
-from spark_eos.kafka.admin.topics import Topic
-from spark_eos.kafka.codes import Code
-from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import refusal
-from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.ledger import own_topics
 from spark_eos.ledger.record_forms import OwnTopic, own_topic_of
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.pipelines.mirror import offset_map, topics
-from spark_eos.pipelines.mirror.offset_map import Origin, OriginsLog, write_origin
+from spark_eos.pipelines.mirror.offset_map import METADATA, Origin, OriginsLog, make_map, origins, write_origin
 from spark_eos.pipelines.mirror.plan import MirrorClients, MirrorPlan, Targets
 from spark_eos.pipelines.mirror.topics import TargetTopics, check_settings, target_settings
+from tests.support.models.memory_clusters import MemoryCluster, id_of
 
 MAP = "__spark_eos_mirror"
 
 
-def client_of(cluster: str) -> BrokerClient:
-    return broker_client(KafkaProperties({"bootstrap.servers": f"{cluster}:9092"}))
-
-
-class Clusters:
-    """Topics and the records of origins, by cluster. ``read``: offsets from which these were read."""
-
-    def __init__(self) -> None:
-        self.there: dict[str, dict[str, Topic]] = {}
-        self.records: dict[str, list[tuple[int, bytes, bytes]]] = {}
-        self.read: list[tuple[str, int]] = []
-        self.now_s = 100.0
-        self.reachable = True
-        self._made = 0
-
-    def make(self, cluster: str, *names: str) -> None:
-        """Also anew."""
-        for name in names:
-            self._made += 1
-            self.there.setdefault(cluster, {})[name] = Topic(f"{name}-{self._made}", 1, internal=False)
-
-    def describe(self, client: BrokerClient, names: list[str], **_: object) -> dict[str, Topic]:
-        there = self.there.get(_cluster(client.bootstrap_servers), {})
-        return {name: there[name] for name in names if name in there}
-
-    def create(self, client: BrokerClient, name: str, *_: object) -> str:
-        self.make(_cluster(client.bootstrap_servers), name)
-        return ""
-
-    def producer(self, config: dict[str, str]) -> SimpleNamespace:
-        cluster = _cluster(config["bootstrap.servers"])
-        records = self.records.setdefault(cluster, [])
-
-        def produce(topic: str, value: bytes, key: bytes, **_: object) -> None:
-            if topic not in self.there.get(cluster, {}):
-                self.make(cluster, topic)
-            records.append((len(records), key, value))
-
-        return SimpleNamespace(produce=produce, flush=lambda _: 0)
-
-    def partition(self, client: BrokerClient, *_: object) -> SimpleNamespace:
-        if not self.reachable:
-            raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Wait.", reason="Timed out")
-        cluster = _cluster(client.bootstrap_servers)
-        records = self.records.get(cluster, [])
-
-        def since(offset: int) -> list[tuple[int, bytes, bytes]]:
-            self.read.append((cluster, offset))
-            return records[offset:]
-
-        return SimpleNamespace(end=len(records), since=since)
-
-    def chains(self, cluster: str) -> dict[str, tuple[str, ...]]:
-        """As whoever reads all of them sees them now."""
-        return {origin.target: origin.chain for origin in offset_map.origins(client_of(cluster), MAP)}
-
-
-def _cluster(servers: str) -> str:
-    return servers.partition(":")[0]
-
-
-@pytest.fixture
-def clusters(monkeypatch) -> Clusters:
-    made = Clusters()
-    for module in (offset_map, topics):
-        monkeypatch.setattr(module, "describe_topics", made.describe)
-    monkeypatch.setattr(offset_map, "Producer", made.producer)
-    monkeypatch.setattr(offset_map, "MapPartition", made.partition)
-    monkeypatch.setattr(topics, "create_topic", made.create)
-    monkeypatch.setattr(topics, "topic_config", lambda *_: {})
-    monkeypatch.setattr(topics, "make_map", lambda *_: None)
-    monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
-    monkeypatch.setattr(system, "monotonic", lambda: made.now_s)
-    return made
+def chains(client: MemoryCluster) -> dict[str, tuple[str, ...]]:
+    """Origins as whoever reads all of them sees them now."""
+    return {origin.target: origin.chain for origin in origins(client, MAP)}
 
 
 def mirror(source: str, target: str, **targets: object) -> TargetTopics:
     reads = stream_options({"kafka.bootstrap.servers": f"{source}:9092", "subscribe": "X"})
     writes = sink_options({"kafka.bootstrap.servers": f"{target}:9092"})
     plan = MirrorPlan(reads, writes, None, source, Targets(**targets), target)
-    return TargetTopics(plan, MirrorClients(client_of(source), client_of(target)))
+    return TargetTopics(plan, MirrorClients.for_plan(plan))
 
 
 def run(of: TargetTopics) -> None:
@@ -115,28 +36,47 @@ def run(of: TargetTopics) -> None:
     of.prepare(["X"], {"X"})
 
 
-def test_a_circle_of_three_mirrors_that_all_run(clusters):
+def mirrored(client: MemoryCluster, topic: str = "X", chain: tuple[str, ...] = ("c",)) -> Origin:
+    """Another mirror has begun to write to this topic."""
+    make_map(client, MAP, 1)
+    origin = Origin(topic, id_of(topic), "X", "id", chain)
+    write_origin(client, MAP, origin)
+    return origin
+
+
+@pytest.fixture
+def a(clusters) -> MemoryCluster:
+    """The source, with the topic X."""
+    clusters["a"].make("X")
+    return clusters["a"]
+
+
+@pytest.fixture
+def ab(a) -> TargetTopics:
+    """A mirror of a to b that runs."""
+    running = mirror("a", "b")
+    run(running)
+    return running
+
+
+def test_a_circle_of_three_mirrors_that_all_run(clusters, ab):
     """Each of them was right when it began. The longer chain is noted, by which the next mirror of the circle stops."""
-    clusters.make("a", "X")
-    clusters.make("c", "X")
-    ab, ca, bc = mirror("a", "b"), mirror("c", "a"), mirror("b", "c")
-    for each in (ab, ca, bc):
+    clusters["c"].make("X")
+    ca, bc = mirror("c", "a"), mirror("b", "c")
+    for each in (ca, bc):
         run(each)
-    assert clusters.chains("b") == {"X": ("a",)}
+    assert chains(clusters["b"]) == {"X": ("a",)}
     clusters.now_s += 10
     run(ab)
-    assert clusters.chains("b") == {"X": ("a", "c")}
+    assert chains(clusters["b"]) == {"X": ("a", "c")}
     for each in (bc, ca):
         with pytest.raises(TopicError, match="EOS_MIRROR_CIRCLE"):
             run(each)
 
 
-def test_a_circle_is_seen_where_a_micro_batch_is_planned_and_where_it_runs(clusters):
+def test_a_circle_is_seen_where_a_micro_batch_is_planned_and_where_it_runs(clusters, a, ab):
     """What is planned may have waited for long."""
-    clusters.make("a", "X")
-    ab = mirror("a", "b")
-    run(ab)
-    write_origin(client_of("a"), MAP, Origin("X", clusters.there["a"]["X"].id, "X", "id", ("c", "b")))
+    mirrored(a, chain=("c", "b"))
     run(ab)  # within ten seconds
     clusters.now_s += 10
     for step in (ab.check_planned, ab.prepare):
@@ -144,56 +84,52 @@ def test_a_circle_is_seen_where_a_micro_batch_is_planned_and_where_it_runs(clust
             step(["X"], {"X"})
 
 
-def test_origins_are_not_read_again_for_each_micro_batch(clusters):
+def test_origins_are_not_read_again_for_each_micro_batch(clusters, a):
     """Nothing within ten seconds, and then what is new."""
-    clusters.make("a", "X")
     for number in range(3):
-        write_origin(client_of("a"), MAP, Origin(f"t{number}", f"t{number}", "X", "id", ("c",)))
+        mirrored(a, f"t{number}")
     ab = mirror("a", "b")
     run(ab)
-    clusters.read.clear()
+    mirrored(a, "t3")
+    fetched = a.topics[MAP].fetched
+    fetched.clear()
     for _ in range(5):
         run(ab)
-    assert clusters.read == []
+    assert fetched == []
     clusters.now_s += 10
     run(ab)
-    assert clusters.read == [("a", 3)]
+    assert fetched == [(METADATA, 3)]
 
 
-def test_a_change_elsewhere_prepares_nothing_again(clusters, monkeypatch):
+def test_a_change_elsewhere_prepares_nothing_again(clusters, a, ab):
     """Where another mirror of many topics begins, the source's origins change all the time."""
-    clusters.make("a", "X")
-    ab = mirror("a", "b")
-    run(ab)
-    write_origin(client_of("a"), MAP, Origin("other", "other", "X", "id", ("b",)))
+    mirrored(a, "other", ("b",))
     clusters.now_s += 10
-    monkeypatch.setattr(topics, "origins", lambda *_: pytest.fail("prepared again"))
+    fetched = clusters["b"].topics[MAP].fetched
+    fetched.clear()
     run(ab)
+    assert fetched == []
 
 
 def test_origins_of_a_map_that_was_created_anew(clusters):
     """They are read from its beginning; one that is gone leaves what was known."""
-    log = OriginsLog(client_of("a"), MAP)
+    client = clusters["a"]
+    log = OriginsLog(client, MAP)
     assert log.read() == []
-    first, second = (Origin(name, name, "X", "id", ("c",)) for name in ("one", "two"))
-    write_origin(client_of("a"), MAP, first)
+    first = mirrored(client, "one")
     assert log.read() == [first]
-    there = clusters.there["a"].pop(MAP)
+    client.topics.pop(MAP)
     assert log.read() == [first]
-    clusters.records["a"].clear()
-    write_origin(client_of("a"), MAP, second)
+    client.make(MAP, 9, **{"cleanup.policy": "compact"}).id = id_of("new map")
+    second = mirrored(client, "two")
     assert log.read() == [second]
-    clusters.there["a"][MAP] = replace(there, id="a lagging broker's")
+    client.topics[MAP].id = id_of("of a broker that lags behind")
     assert log.read() == [second]
 
 
-def test_origins_that_nobody_tells_for_a_while(clusters, caplog):
+def test_origins_that_nobody_tells_for_a_while(clusters, a, ab, caplog):
     """A mirror bears it that a broker restarts; not when it begins, or where a topic is new."""
-    clusters.make("a", "X")
-    ab = mirror("a", "b")
-    run(ab)
-    clusters.make("a", MAP)
-    clusters.reachable = False
+    a.make(MAP).leader = -1
     clusters.now_s += 10
     run(ab)
     assert "closed a circle" in caplog.text
@@ -202,19 +138,17 @@ def test_origins_that_nobody_tells_for_a_while(clusters, caplog):
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_a_target_that_goes_while_the_mirror_runs(clusters, anew):
+def test_a_target_that_goes_while_the_mirror_runs(clusters, ab, anew):
     """What was mirrored before is missing: the next micro-batch writes nothing, and the mirror makes no new target."""
-    clusters.make("a", "X")
-    ab = mirror("a", "b")
     run(ab)
-    run(ab)
-    del clusters.there["b"]["X"]
     if anew:
-        clusters.make("b", "X")
+        clusters["b"].make("X")
+    else:
+        del clusters["b"].topics["X"]
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_RECREATED") as caught:
         ab.prepare(["X"], {"X"})
     assert ("recreated" in caught.value.message) == anew
-    assert ("X" in clusters.there["b"]) == anew
+    assert ("X" in clusters["b"].topics) == anew
 
 
 @pytest.mark.parametrize(
@@ -228,48 +162,45 @@ def test_a_target_that_goes_while_the_mirror_runs(clusters, anew):
 )
 def test_targets_that_are_ledgers_or_maps(clusters, name, targets):
     """Rows in there would be taken for decisions, or for entries."""
-    clusters.make("a", name)
+    clusters["a"].make(name)
     with pytest.raises(TopicError, match="EOS_MIRROR_TOPIC_REFUSED"):
         mirror("a", "b", **targets).check([name])
 
 
-def test_a_source_or_a_target_that_is_another_ones_ledger_by_its_records(clusters, monkeypatch):
+@pytest.mark.parametrize(("cluster", "condition"), [("a", "EOS_MIRROR_TOPIC_REFUSED"), ("b", "EOS_TOPIC_RESERVED")])
+def test_a_source_or_a_target_that_is_another_ones_ledger_by_its_records(clusters, cluster, condition):
     """Whatever it is called."""
-    clusters.make("a", "X")
-    clusters.make("b", "X")
-    for cluster, condition in (("a", "EOS_MIRROR_TOPIC_REFUSED"), ("b", "EOS_TOPIC_RESERVED")):
-
-        def of(client, asked, cluster=cluster):
-            return {"X": OwnTopic.LEDGER} if "X" in asked and client is client_of(cluster) else {}
-
-        monkeypatch.setattr(own_topics, "own_topics", of)
-        with pytest.raises(TopicError, match=condition) as caught:
-            mirror("a", "b").prepare(["X"], {"X"})
-        assert "a ledger of spark-eos" in caught.value.message
+    head = json.dumps(dict.fromkeys(["format", "run", "generation", "earlier", "endtxn", "decision"]))
+    for each in ("a", "b"):
+        topic = clusters[each].make("X", **{"cleanup.policy": "compact"})
+        topic.id = id_of(f"ledger of {cluster}")
+        if each == cluster:
+            topic.put(0, (b"00000000-0000-0000-0000-000000000000", head.encode()))
+    with pytest.raises(TopicError, match=condition) as caught:
+        mirror("a", "b").prepare(["X"], {"X"})
+    assert "a ledger of spark-eos" in caught.value.message
 
 
-def test_an_origin_is_known_for_what_it_is(clusters):
+def test_an_origin_is_known_for_what_it_is(a):
     """So that no query reads or writes rows in an offset map with another name."""
-    write_origin(client_of("a"), MAP, Origin("X", "id", "X", "source", ("c",)))
-    ((_, key, value),) = clusters.records["a"]
+    mirrored(a)
+    ((_, key, value),) = a.topics[MAP].rows[METADATA]
     assert own_topic_of(key, value) is OwnTopic.OFFSET_MAP
 
 
-def test_a_map_that_this_user_may_not_describe_stops_the_mirror(clusters, monkeypatch):
+def test_a_map_that_this_user_may_not_describe_stops_the_mirror(a):
     """As the topic might name a circle; brokers say no more of one that is not there. The error names the right."""
-    clusters.make("a", "X")
+    a.refused = {MAP}
     ab = mirror("a", "b")
-    refused = refusal("a:9092", MAP, Code.TOPIC_AUTHORIZATION_FAILED, 0.0)
-    monkeypatch.setattr(offset_map, "describe_topics", lambda *_, **__: (_ for _ in ()).throw(refused))
     for step in (lambda: ab.check(["X"]), lambda: run(ab)):
         with pytest.raises(Unauthorized, match=f"READ the topic {MAP}") as caught:
             step()
         assert "READ on it in the source" in caught.value.hint
 
 
-def test_settings_that_are_no_numbers(clusters):
+@pytest.mark.usefixtures("a")
+def test_settings_that_are_no_numbers():
     """Before the query starts, by the setting's name, for whoever has no config file."""
-    clusters.make("a", "X")
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS") as caught:
         mirror("a", "b", settings={"max.message.bytes": "10MB"}).check(["X"])
     assert caught.value.parameters["setting"] == "max.message.bytes"
@@ -296,13 +227,12 @@ def test_what_a_target_is_made_with():
         {"max.message.bytes": "10MB"},
     ],
 )
-def test_a_target_that_would_refuse_or_change_rows(clusters, monkeypatch, unfit):
+def test_a_target_that_would_refuse_or_change_rows(clusters, unfit):
     """By the setting's name. Equal settings are taken, also of compacted topics."""
     for equal in (SOURCE, SOURCE | {"cleanup.policy": "compact"}):
         check_settings("t", equal, equal)
-    clusters.make("a", "X")
-    of = {"a": SOURCE, "b": SOURCE | unfit}
-    monkeypatch.setattr(topics, "topic_config", lambda client, _: of[_cluster(client.bootstrap_servers)])
+    clusters["a"].make("X", **SOURCE)
+    clusters["b"].make("X", **(SOURCE | unfit))
     with pytest.raises(TopicError, match="EOS_MIRROR_TARGET_SETTINGS") as caught:
         run(mirror("a", "b"))
     assert caught.value.parameters["setting"] in unfit
