@@ -7,15 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import StructType
 
 from spark_eos.pipelines.copy.written import LastWritten
-from spark_eos.pipelines.files.copying import FileRows, TransformCounts, columns_in
+from spark_eos.pipelines.files.copying import FileRows, columns_in
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
 from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.source import Form
 from tests.support.judges.conditions import raises
-from tests.unit.pipelines.files.conftest import NONE
+from tests.unit.pipelines.files.conftest import NONE, rows_of_task
 
 TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
 
@@ -29,9 +28,8 @@ def rows_in(folder: Path, form: Form, *numbers: int) -> list[dict[str, object]]:
     """The rows of splits of one file each, as tasks with these numbers have them."""
     files = files_in(folder)
     columns = columns_in(files[0], form, NONE, "t")
-    given = [pa.record_batch({"id": pa.array([number], pa.int64())}) for number in numbers]
     rows = FileRows(form, [[file] for file in files], columns, NONE, LastWritten(), Notes("notes", 0))
-    return [row for batch in rows._rows(given, TransformCounts()) for row in batch.to_pylist()]
+    return rows_of_task(rows, *numbers)[0]
 
 
 def test_each_line_is_a_value(tmp_path: Path):
@@ -43,12 +41,6 @@ def test_each_line_is_a_value(tmp_path: Path):
     assert rows_in(tmp_path, JSON, 0) == [{"value": value} for value in (b"1", b"{2")]
     assert rows_in(tmp_path, JSON, 1) == [{"value": b"3\0"}]
     assert rows_in(tmp_path, JSON, 2) == []
-
-
-@pytest.fixture
-def without_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark asks its JVM whether it has a type."""
-    monkeypatch.setattr(StructType, "fromDDL", lambda _: None)
 
 
 @pytest.mark.usefixtures("without_jvm")

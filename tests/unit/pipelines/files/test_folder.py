@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.checkpoint.stores import Store
+from spark_eos.checkpoint.stores import Store, open_store
 from spark_eos.errors import FileError
-from spark_eos.pipelines.files import folder
 from spark_eos.pipelines.files.folder import BLOCK_BYTES, CompleteFiles, File, Folder, HashedFile, with_digest
 from spark_eos.pipelines.files.source import Form, has_rows, longest_record, read_file
 from tests.support.judges.conditions import raises
@@ -171,9 +171,9 @@ class Listing:
     type_name = "s3"
 
 
-def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
+def test_a_store_that_lists_milliseconds(stored_in: Callable[[Store], None]):
     """That is no change, and a second in which the object may be replaced unseen."""
-    monkeypatch.setattr(folder, "open_store", lambda *_: Store(Listing(), "b/in"))
+    stored_in(Store(Listing(), "b/in"))
     (listed,) = Folder("s3a://b/in").files()
     assert with_digest(listed, NONE).digest
     assert CompleteFiles().select([listed]) == []
@@ -372,13 +372,14 @@ class Failing:
     ("error", "condition"),
     [(OSError(5, "Input/output error"), "EOS_FILE_STORE"), (PermissionError(13, "no"), "EOS_FILE_UNREADABLE.read")],
 )
-def test_a_folder_below_that_cannot_be_listed(error: OSError, condition: str, tmp_path: Path):
+def test_a_folder_below_that_cannot_be_listed(
+    error: OSError, condition: str, tmp_path: Path, stored_in: Callable[[Store], None]
+):
     """It is an error of the files, as for the folder itself: with a restart where that may help."""
     (tmp_path / "below").mkdir()
-    found = Folder(str(tmp_path))
-    found._store = replace(found._store, files=Failing("below", error))
+    stored_in(replace(open_store(str(tmp_path), NONE), files=Failing("below", error)))
     with raises(condition):
-        found.files()
+        Folder(str(tmp_path)).files()
 
 
 def rows_of(path: Path, form: Form) -> list[tuple[object, ...]]:
@@ -405,10 +406,12 @@ def test_records_whose_ends_are_not_clear_name_their_line(tmp_path: Path):
         rows_of(tmp_path / "a.csv", Form(quote='"', multi_line=True))
 
 
-@pytest.mark.parametrize("held_bytes", [0, 1 << 20])
-def test_parquet_files_that_are_too_large_to_be_held(held_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("compression", "is_held"), [("none", False), ("snappy", True)])
+def test_parquet_files_that_are_too_large_to_be_held(compression: str, is_held: bool, tmp_path: Path):
     """They are read again for their rows, which are the same."""
-    monkeypatch.setattr("spark_eos.pipelines.files.parquet._HELD_BYTES", held_bytes)
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"n": range(25_000)}), path, row_group_size=7_000)
-    assert rows_of(path, Form(parquet=True)) == [(n, f"file://{path}", n + 1) for n in range(25_000)]
+    table = pa.table({"n": range(25_000), "text": ["x" * 1_400] * 25_000})
+    pq.write_table(table, path, row_group_size=7_000, compression=compression, use_dictionary=False)
+    assert (path.stat().st_size <= 32 << 20) is is_held
+    rows = rows_of(path, Form(parquet=True))
+    assert [(n, file, line) for n, _, file, line in rows] == [(n, f"file://{path}", n + 1) for n in range(25_000)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,11 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.checkpoint.stores import Store
 from spark_eos.errors import FileError
 from spark_eos.pipelines.arrow_types import arrow_schema
-from spark_eos.pipelines.files import folder, parquet
 from spark_eos.pipelines.files.folder import Folder, with_digest
 from spark_eos.pipelines.files.parquet import parquet_schema, spark_schema
 from spark_eos.pipelines.files.source import Form, cast, first_rows, read_file
@@ -79,12 +78,12 @@ def test_timestamps_without_a_zone_beside_int96_stay_without(tmp_path):
     assert parquet_schema(planned(path), NONE) == schema
 
 
+@pytest.mark.usefixtures("without_jvm")
 @pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow reads JSON and UUIDs as what is stored")
 @pytest.mark.parametrize("store_schema", [True, False])
 @WRAPPED
-def test_json_and_uuids_are_what_is_stored(wrapped, store_schema, tmp_path, monkeypatch):
+def test_json_and_uuids_are_what_is_stored(wrapped, store_schema, tmp_path):
     """A text and bytes, as versions of pyarrow read them that have no types for these."""
-    monkeypatch.setattr(StructType, "fromDDL", lambda _: None)  # which asks the JVM
     json, bytes_ = pa.array(['{"a": 1}', None]), pa.array([bytes(range(16)), None], pa.binary(16))
     stored = pa.table({"j": wrapped(json), "u": wrapped(bytes_)})
     typed = {"j": (pa.json_(pa.string()), json), "u": (pa.uuid(), bytes_)}
@@ -176,30 +175,39 @@ def test_a_file_that_is_gone_has_changed(reads, tmp_path):
     assert error.value.entry == "EOS_FILE_CHANGED_WHILE_READ" and error.value.restart_helps
 
 
-@pytest.mark.parametrize(("values", "most"), [(["x" * 1000] * 95, 10), ([bytes([n]) * 1000 for n in range(95)], 12)])
-def test_wide_rows_are_read_a_few_at_a_time(values, most, tmp_path, monkeypatch):
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(("values", "most"), [(["x" * MB] * 40, 16), ([bytes([n]) * MB for n in range(40)], 16)])
+def test_wide_rows_are_read_a_few_at_a_time(values, most, tmp_path):
     """So that memory does not grow with the size of a row; also where values are equal, which the file has once. A
     transform gets about as many bytes."""
-    monkeypatch.setattr(parquet, "_BYTES", 10_000)
     pq.write_table(pa.table({"v": values}), tmp_path / "a.parquet")
     read = list(read_file(planned(tmp_path / "a.parquet"), PARQUET, NONE))
     assert max(batch.num_rows for batch in read) <= most
-    assert [line for batch in read for line in batch.column("_line").to_pylist()] == list(range(1, 96))
-    assert all(piece.nbytes < 8_000 for piece in pieces(read, PARQUET, 6_000))
+    assert [line for batch in read for line in batch.column("_line").to_pylist()] == list(range(1, 41))
+    assert all(piece.nbytes < 8 * MB for piece in pieces(read, PARQUET, 6 * MB))
+
+
+#: The size of a file that is not kept in memory: its rows are read from the store once more.
+TOO_LARGE = 33 << 20
 
 
 @pytest.mark.parametrize("away", ["for good", "when the columns are read", "when rows are read"])
-def test_errors_of_a_store_are_not_those_of_a_file(away, tmp_path, monkeypatch):
+def test_errors_of_a_store_are_not_those_of_a_file(away, tmp_path, stored_in):
     """A restart of the job helps, also where the store is there again when it is asked why; what is damaged is so once
     more. They contain no secret."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": range(100_000)}), path, row_group_size=10_000)
-    file, left = planned(path), [OSError("GET https://host?sv=2024&sig=TOPSECRET: no answer")]
+    file = replace(planned(path), size=TOO_LARGE)
+    left = [OSError("GET https://host?sv=2024&sig=TOPSECRET: no answer")]
     settings = HadoopSettings({"fs.azure.sas.fixed.token": "sv=2024&sig=TOPSECRET"})
     local = pyarrow.fs.LocalFileSystem()
 
     class Flaky:
-        get_file_info = local.get_file_info
+        def get_file_info(self, path: str) -> pyarrow.fs.FileInfo:
+            info = local.get_file_info(path)
+            return pyarrow.fs.FileInfo(path, info.type, size=TOO_LARGE, mtime_ns=info.mtime_ns)
 
         def open_input_stream(self, path: str, **more: Any) -> pa.NativeFile:
             if away == "for good":
@@ -215,9 +223,7 @@ def test_errors_of_a_store_are_not_those_of_a_file(away, tmp_path, monkeypatch):
                 raise left.pop()
             return super().read(size)
 
-    monkeypatch.setattr(parquet, "_HELD_BYTES", 0)
-    for module in (folder, parquet):
-        monkeypatch.setattr(module, "store_of", lambda *_: Store(Flaky(), str(path), local=True))
+    stored_in(Store(Flaky(), str(path), local=True))
     with pytest.raises(FileError, match="no answer") as error:
         list(read_file(file, PARQUET, settings)) if "rows" in away else parquet_schema(file, settings)
     assert error.value.condition == "EOS_FILE_STORE" and "TOPSECRET" not in str(error.value)

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.pipelines.files import text as module
 from spark_eos.pipelines.files.text import BadText, TextForm, records
 from tests.support.judges.text_readers import CSV_PIECES, csv_records
 
@@ -111,8 +110,8 @@ def test_what_is_no_text_is_refused_with_its_line(data: bytes, line: int, why: s
     assert bad.value.line == line
 
 
-def test_a_record_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch):
-    """The rest of a file is not kept in memory behind a quote."""
-    monkeypatch.setattr(module, "LONGEST_BYTES", 100)
-    with pytest.raises(BadText, match="no end"):
-        cut(b'"' + b"x\n" * 1000, 10, CSV)
+@pytest.mark.parametrize(("mib", "why"), [(8, "not closed"), (17, "no end")])
+def test_a_record_without_an_end_is_refused(mib: int, why: str):
+    """The rest of a file is not kept in memory behind a quote, but for 16 MiB."""
+    with pytest.raises(BadText, match=why):
+        cut(b'"' + b"x\n" * (mib << 19), 18 << 20, CSV)

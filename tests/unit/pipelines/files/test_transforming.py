@@ -29,7 +29,7 @@ from spark_eos.pipelines.files.notes import Notes
 from spark_eos.pipelines.files.sample import check_by_sample
 from spark_eos.pipelines.files.source import Form, read_file
 from spark_eos.pipelines.files.transforming import pieces
-from tests.unit.pipelines.files.conftest import NONE, planned
+from tests.unit.pipelines.files.conftest import NONE, planned, rows_of_task
 
 TEXT, JSON, PARQUET = Form(blank=True), Form(), Form(parquet=True)
 
@@ -42,10 +42,7 @@ def through(
     transform = checked(function, "f", empty, "t", on_malformed, "_line")
     notes = Notes("notes", 0)
     plain = FileRows(form, [[planned(path)]], transform.columns, NONE, LastWritten(), notes)
-    rows = replace(plain, transform=transform, given=given)
-    counts = TransformCounts()
-    made = [row for batch in rows._rows([pa.record_batch({"id": [0]})], counts) for row in batch.to_pylist()]
-    return made, counts
+    return rows_of_task(replace(plain, transform=transform, given=given), 0)
 
 
 def tried(path: Path, function: Function, on_malformed: OnMalformed = "fail") -> bool:
