@@ -79,8 +79,8 @@ class MemoryTopic:
 
 class MemoryCluster(BrokerClient):
     """A client of the cluster of this id. ``before`` is called before each answer, but not where records are read or
-    written, with the name of the request and its values. ``refused``: topics that this user may not describe. ``refuses_topics``: what the broker says of new ones.
-    ``takes_records``: whether producers get an answer.
+    written, with the name of the request and its values. ``refused``: topics that this user may not describe.
+    ``refuses_topics``: what the broker says of new ones. ``takes_records``: whether producers get an answer.
 
     ``committed``: what a group has, each time that somebody asks, and the last for good; ``busy``: whether it has
     members; ``moved``, ``deleted``: offsets that were committed and deleted; ``unstable_until_s``: until then, an open
