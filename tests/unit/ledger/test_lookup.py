@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,70 +21,80 @@ from spark_eos.ledger import lookup
 from spark_eos.ledger.lookup import LOOKS_S, MISSING_S, Absences, RecordLookup
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Visibility
+from tests.support.judges.record_batches import Batch, encode, marker, plain
 
-PAIR, PLACE = Pair("eos-q-1-0-0", 1000, 3), Probe("out", 0, 0)
+CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"}))
+PAIR, PLACE = Pair("eos-q-1-0-0", 1000, 0), Probe("out", 0, 0)
+#: What the transaction wrote there.
+WRITTEN = plain(0, b"row", producer=1000)
+OUT_OF_RANGE = FetchResponse(Code.OFFSET_OUT_OF_RANGE, 0), b""
 
 
-def found(patch: pytest.MonkeyPatch, *batches: dict[str, object], stable: int = 9) -> Visibility | None:
-    """What is said where the log has these batches from the place on."""
-    there = {"base": 0, "last": 0, "producer_id": 1000, "epoch": 3, "control": False, "aborted": False}
-    answer = FetchResponse(0, 1, (), 0, stable, 9)
-    patch.setattr(lookup, "fetch_once", lambda *_, **__: (answer, b""))
-    patch.setattr(lookup, "walk_batches", lambda *_: (SimpleNamespace(**there | batch) for batch in batches))
-    return RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"}))).look(PAIR, PLACE)
+@contextmanager
+def silent_brokers() -> Iterator[SimpleNamespace]:
+    """Brokers that answer nothing, and have no topic. A test sets which requests they answer, and the time, ``now``."""
+    requests = dict.fromkeys(("fetch_many", "describe_topics", "begin_offsets", "end_offsets"), lambda *_, **__: {})
+    requests |= {"fetch_once": lambda *_, **__: None, "is_supported_by_id": lambda _: True}
+    brokers = SimpleNamespace(**requests, now=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in requests:
+            patch.setattr(lookup, name, lambda *asked, of=name, **how: getattr(brokers, of)(*asked, **how))
+        patch.setattr(lookup.system, "monotonic", lambda: brokers.now)
+        yield brokers
+
+
+@pytest.fixture
+def brokers() -> Iterator[SimpleNamespace]:
+    with silent_brokers() as brokers:
+        yield brokers
+
+
+def fetched(*batches: Batch, stable: int = 9, **facts: object) -> tuple[FetchResponse, bytes]:
+    """The answer of a leader whose log has these batches from the place on, and ends at offset 9."""
+    data = b"".join(map(encode, batches))
+    return FetchResponse(0, len(data), begin=0, stable=stable, high_watermark=9, **facts), data
 
 
 @pytest.mark.parametrize(
-    ("batch", "says"),
+    ("pair", "answer", "says"),
     [
-        ({}, Visibility.VISIBLE),
-        ({"aborted": True}, Visibility.ABORTED),
-        ({"epoch": 4}, Visibility.EXPIRED),
-        ({"base": 1, "last": 1}, Visibility.EXPIRED),
-        ({"control": True}, Visibility.EXPIRED),
+        (PAIR, fetched(WRITTEN), Visibility.VISIBLE),
+        (PAIR, fetched(WRITTEN, aborted=((1000, 0),)), Visibility.ABORTED),
+        (replace(PAIR, epoch=1), fetched(WRITTEN), Visibility.EXPIRED),
+        (replace(PAIR, producer_id=1001), fetched(WRITTEN), Visibility.EXPIRED),
+        (PAIR, fetched(plain(1, b"row", producer=1000)), Visibility.EXPIRED),
+        (PAIR, fetched(marker(0, 1000, commit=False)), Visibility.EXPIRED),
+        (PAIR, fetched(stable=0), None),
+        (PAIR, fetched(stable=1), Visibility.EXPIRED),
     ],
+    ids=["there", "aborted", "epoch", "producer", "later", "marker", "held back", "gone"],
 )
-def test_what_the_record_at_the_place_says(
-    batch: dict[str, object], says: Visibility, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_record_at_the_place_says(brokers, pair: Pair, answer: object, says: Visibility | None):
     """A marker of the same producer is no row of its transaction: in a topic that was created anew after its rows were
-    written, an abort's may be there."""
-    assert found(monkeypatch, batch) is says
-
-
-@pytest.mark.parametrize(("stable", "says"), [(0, None), (1, Visibility.EXPIRED)])
-def test_no_record_at_the_place_is_an_outcome_only_below_the_stable_end(
-    stable: int, says: Visibility | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A broker holds the records of an open transaction back: they are there."""
-    assert found(monkeypatch, stable=stable) is says
+    written, an abort's may be there. No record is an outcome only below the stable end: a broker holds the records of
+    an open transaction back."""
+    brokers.fetch_once = lambda *_, **__: answer
+    assert RecordLookup(CLIENT).look(pair, PLACE) is says
 
 
 @pytest.mark.parametrize("begin", [0, 4])
 @pytest.mark.parametrize(("waits", "says"), [(True, Visibility.ABORTED), (False, None)])
-def test_an_offset_in_tiered_storage(
-    begin: int, waits: bool, says: Visibility | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_offset_in_tiered_storage(brokers, begin: int, waits: bool, says: Visibility | None):
     """Until the broker has read it there, for which some wait only as long as the request says, it answers without
     records, and without a list; to a request for no bytes, always. ``begin``: of the log."""
     asked: list[tuple[int, bool]] = []
+    nothing = fetched(lists_aborted=False)
 
     def fetch_once(_: object, topic: str, number: int, offset: int, *, max_wait_ms: int = 0, **__: object) -> object:
         asked.append((offset, max_wait_ms > 0))
         if offset < begin:
-            return FetchResponse(Code.OFFSET_OUT_OF_RANGE, 0), b""
-        there = waits and max_wait_ms > 0
-        return FetchResponse(0, there, ((1000, 0),) * there, begin, 9, 9, lists_aborted=there), b""
+            return OUT_OF_RANGE
+        return fetched(WRITTEN, aborted=((1000, 0),)) if waits and max_wait_ms > 0 else nothing
 
-    empty = FetchResponse(0, 0, (), 0, 9, 9, lists_aborted=False)
-    batch = SimpleNamespace(base=0, last=0, producer_id=1000, epoch=3, control=False, aborted=True)
-    monkeypatch.setattr(lookup, "fetch_once", fetch_once)
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {("out", 0): (empty, b"")})
-    monkeypatch.setattr(lookup, "walk_batches", lambda _, size, *__: iter([batch] * size))
-    monkeypatch.setattr(lookup, "begin_offsets", lambda *_: {"out": {0: begin}})
-    monkeypatch.setattr(lookup, "end_offsets", lambda *_: {"out": {0: 9}})
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): says}
+    brokers.fetch_once = fetch_once
+    brokers.fetch_many = lambda *_, **__: {("out", 0): nothing}
+    brokers.begin_offsets, brokers.end_offsets = lambda *_: {"out": {0: begin}}, lambda *_: {"out": {0: 9}}
+    assert RecordLookup(CLIENT).look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): says}
     assert asked[-2:] == [(begin, False), (begin, True)]
 
 
@@ -149,27 +160,14 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
         log = logs[number]
         assert log.stable == offset + 1  # nothing else is asked for alone
         aborted = [at for at, (marker, abort) in log.ended.items() if abort and marker >= offset and at[1] < offset + 1]
-        return FetchResponse(0, 1, tuple(aborted), 0, log.stable, log.end), b""
+        (producer,) = (
+            pair.producer_id for pair, probe in firsts if (probe.partition, probe.offset) == (number, offset)
+        )
+        return fetched(plain(offset, b"row", producer=producer), aborted=tuple(aborted), stable=log.stable)
 
-    def walk_batches(_: bytes, __: int, aborted: tuple[tuple[int, int], ...]) -> object:
-        (producer, first) = next((place[0].producer_id, place[1].offset) for place in asked)
-        there = {"base": first, "last": first, "producer_id": producer, "epoch": 0, "control": False}
-        return iter([SimpleNamespace(**there, aborted=(producer, first) in aborted)])
-
-    asked: list[tuple[Pair, Probe]] = []
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    look = own.look
-
-    def look_alone(pair: Pair, probe: Probe) -> Visibility | None:
-        asked[:] = [(pair, probe)]
-        return look(pair, probe)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup, "fetch_many", fetch_many)
-        patch.setattr(lookup, "fetch_once", fetch_once)
-        patch.setattr(lookup, "walk_batches", walk_batches)
-        patch.setattr(own, "look", look_alone)
-        found = own.look_each(places)
+    with silent_brokers() as brokers:
+        brokers.fetch_many, brokers.fetch_once = fetch_many, fetch_once
+        found = RecordLookup(CLIENT).look_each(places)
 
     assert found.keys() == set(places)
     for pair, probe in places:
@@ -183,20 +181,18 @@ def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: ran
     assert requests <= max([sum(p.partition == n for _, p in places) for n in (0, 1)])
 
 
-@pytest.mark.parametrize(
-    ("answers", "says"), [({}, None), ({("out", 0): (FetchResponse(1, 0), b"")}, Visibility.EXPIRED)]
-)
-def test_a_place_that_cannot_be_fetched_is_looked_at_alone(
-    answers: dict[tuple[str, int], object], says: Visibility | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("answers", "says"), [({}, None), ({("out", 0): OUT_OF_RANGE}, Visibility.EXPIRED)])
+def test_a_place_that_cannot_be_fetched_is_looked_at_alone(brokers, answers: object, says: Visibility | None):
     """As where retention has taken it: the log may still tell of an abort. Silence is no outcome of any transaction of
     the partition."""
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: answers)
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    monkeypatch.setattr(own, "_gone", lambda _: set())
-    monkeypatch.setattr(own, "look", lambda pair, probe: Visibility.EXPIRED)
+    brokers.fetch_many = lambda *_, **__: answers
+    brokers.fetch_once = lambda _, topic, number, offset, **__: fetched() if offset >= 5 else OUT_OF_RANGE
+    brokers.begin_offsets = brokers.end_offsets = lambda *_: {"out": {0: 5}}
+    brokers.describe_topics = lambda *_, **__: {"out": SimpleNamespace(partitions=1)}
     places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]
-    assert own.look_each(places) == dict.fromkeys(places, says)
+    own = RecordLookup(CLIENT)
+    for brokers.now in (0.0, MISSING_S + 1):
+        assert own.look_each(places) == dict.fromkeys(places, says)
 
 
 @pytest.mark.parametrize(
@@ -224,62 +220,46 @@ def test_a_place_is_gone_when_it_was_missing_at_every_look_for_a_while(looks: di
 
 
 @pytest.mark.parametrize("of_many", [False, True])
-def test_an_answer_ends_what_was_missing(of_many: bool, monkeypatch: pytest.MonkeyPatch):
+def test_an_answer_ends_what_was_missing(brokers, of_many: bool):
     """A broker that has just started does not know the topic, twice within a while, and answers in between."""
-    now, answers = (
-        [0.0],
-        [None, SimpleNamespace(error=0, stable=9, high_watermark=9, size=0, aborted=(), lists_aborted=1)],
-    )
-    look = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    fetched = lambda: None if answers[0] is None else (answers[0], b"")  # noqa: E731
-    monkeypatch.setattr(lookup, "fetch_once", lambda *_, **__: fetched())
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {} if answers[0] is None else {("out", 0): fetched()})
-    monkeypatch.setattr(lookup, "walk_batches", lambda *_: iter(()))
-    monkeypatch.setattr(lookup, "describe_topics", lambda *_, **__: {})
-    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
-    said = []
-    for seconds, known in ((0, 0), (1, 1), (19, 0), (30, 0), (39, 0), (50, 0)):
-        now[0], answers[0] = float(seconds), answers[1] if known else None
+    look, answers, said = RecordLookup(CLIENT), {}, []
+    brokers.fetch_many = lambda *_, **__: answers
+    brokers.fetch_once = lambda *_, **__: answers.get(("out", 0))
+    for brokers.now, is_known in ((0, False), (1, True), (19, False), (30, False), (39, False), (50, False)):
+        answers.clear()
+        answers.update({("out", 0): fetched()} if is_known else {})
         said.append(look.look_each([(PAIR, PLACE)])[PAIR, PLACE] if of_many else look.look(PAIR, PLACE))
     assert said == [None, Visibility.VISIBLE if of_many else Visibility.EXPIRED, None, None, None, Visibility.EXPIRED]
 
 
 @pytest.mark.parametrize("of_many", [False, True])
-def test_a_topic_of_many_partitions_that_is_gone(of_many: bool, monkeypatch: pytest.MonkeyPatch):
+def test_a_topic_of_many_partitions_that_is_gone(brokers, of_many: bool):
     """To look for a missing topic takes a second, and a look at each of its partitions may take minutes in all."""
-    now, places = [0.0], [(PAIR, Probe("out", partition, 0)) for partition in range(150)]
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    own, places = RecordLookup(CLIENT), [(PAIR, Probe("out", partition, 0)) for partition in range(150)]
 
     def describe_topics(*_: object, **__: object) -> dict[str, object]:
-        now[0] += 1.0
+        brokers.now += 1.0
         return {}
 
-    monkeypatch.setattr(lookup, "fetch_once", lambda *_, **__: None)
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {})
-    monkeypatch.setattr(lookup, "describe_topics", describe_topics)
-    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
+    brokers.describe_topics = describe_topics
     for _ in range(22 if of_many else 2):
         said = own.look_each(places) if of_many else {place: own.look(*place) for place in places}
     assert said == dict.fromkeys(places, Visibility.EXPIRED)
 
 
-def test_a_partition_of_a_topic_that_was_made_anew_with_fewer(monkeypatch: pytest.MonkeyPatch):
+def test_a_partition_of_a_topic_that_was_made_anew_with_fewer(brokers):
     """Is gone, though others of the topic answer in between; those that are there are not."""
-    now = [0.0]
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
-    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {})
-    monkeypatch.setattr(lookup, "describe_topics", lambda *_, **__: {"out": SimpleNamespace(partitions=1)})
-    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
+    own = RecordLookup(CLIENT)
+    brokers.describe_topics = lambda *_, **__: {"out": SimpleNamespace(partitions=1)}
     there, gone = (PAIR, PLACE), (PAIR, Probe("out", 1, 0))
-    for now[0] in (0.0, 10.0, 21.0):
+    for brokers.now in (0.0, 10.0, 21.0):
         said = own.look_each([there, gone])
     assert said == {there: None, gone: Visibility.EXPIRED}
 
 
-def test_a_topic_that_has_taken_the_place_of_another_one_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch):
+def test_a_topic_that_has_taken_the_place_of_another_one_does_not_answer_for_it(brokers):
     """Places are fetched by the topic's id, as far as it is known. A broker may not have heard of the topic yet."""
-    now, asked = [0.0], []
-    own = RecordLookup(BrokerClient(KafkaProperties({"bootstrap.servers": "none:1"})))
+    own, asked, said = RecordLookup(CLIENT), [], []
     there = Probe("out", 1, 0, topic_id="B" * 22)
     deleted, by_name = Probe("out", 0, 0, topic_id="C" * 22), Probe("old", 0, 0)
 
@@ -288,11 +268,8 @@ def test_a_topic_that_has_taken_the_place_of_another_one_does_not_answer_for_it(
         error = Code.UNKNOWN_TOPIC_ID if ids.get("out") == id_bytes(deleted.topic_id) else 0
         return {at: (FetchResponse(error, 0, (), 0, 9, 9), b"") for at in wanted}
 
-    monkeypatch.setattr(lookup, "fetch_many", fetch_many)
-    monkeypatch.setattr(lookup, "is_supported_by_id", lambda _: True)
-    monkeypatch.setattr(lookup.system, "monotonic", lambda: now[0])
-    said = []
-    for now[0] in (0.0, 10.0, 21.0):
+    brokers.fetch_many = fetch_many
+    for brokers.now in (0.0, 10.0, 21.0):
         found = own.look_each([(PAIR, probe) for probe in (there, deleted, by_name)])
         said.append([found[PAIR, probe] for probe in (there, deleted, by_name)])
     assert said == [[Visibility.VISIBLE, state, Visibility.VISIBLE] for state in (None, None, Visibility.DELETED)]

@@ -12,6 +12,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.ledger import owners
 from spark_eos.ledger.owners import DEFAULT_PREFIX, Cluster, decided_elsewhere, find
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options import table
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.head import Head, Pair
@@ -25,21 +26,20 @@ QUERY, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """What the cluster has: ``head`` is the query's, or why it cannot be read; ``ids`` are open."""
+    """What the cluster has: ``head`` is the query's, or why it cannot be read; ``ids`` are open, and never expire."""
     there: dict[str, object] = {"head": None, "ids": []}
 
-    def head(self: Cluster, query: str) -> Head | None:
-        found = there["head"] if query == QUERY else None
-        if isinstance(found, EosError):
-            raise found
-        if found is not None:
-            self._prefixes[query] = found.prefix
-        return found
+    def read(reader: LedgerReader) -> Head | None:
+        head = there["head"] if reader.query == QUERY else None
+        if isinstance(head, EosError):
+            raise head
+        return head
 
     def described(client: BrokerClient, names: list[str]) -> dict[str, Description]:
-        return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, 1) for name in names}
+        return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, NEVER_MS, (("out", 0),)) for name in names}
 
-    monkeypatch.setattr(Cluster, "head", head)
+    monkeypatch.setattr(LedgerReader, "read", read)
+    monkeypatch.setattr(owners, "topic_partitions", lambda client, topics: dict.fromkeys(topics, 1))
     monkeypatch.setattr(owners, "list_ids", lambda *_: [(name, "Ongoing") for name in there["ids"]])
     monkeypatch.setattr(owners, "describe", described)
     return there
@@ -61,12 +61,11 @@ def test_the_default_is_that_of_the_option():
 def test_the_head_says_it(asked, prefix):
     """Nobody has to name it; whoever names another one is refused, one that is the beginning of it among them."""
     asked["head"] = head_of(prefix)
-    client = CLIENT
-    assert Cluster(client, "ledger").prefix_of(QUERY) == prefix
-    assert Cluster(client, "ledger", prefix).prefix_of(QUERY) == prefix
+    assert Cluster(CLIENT, "ledger").prefix_of(QUERY) == prefix
+    assert Cluster(CLIENT, "ledger", prefix).prefix_of(QUERY) == prefix
     for wrong in ("team-", f"{prefix}-", f"x{prefix}", "other"):
         with pytest.raises(EosError, match=f"EOS_PREFIX_MISMATCH.*'{prefix}'.*'{wrong}'"):
-            Cluster(client, "ledger", wrong).prefix_of(QUERY)
+            Cluster(CLIENT, "ledger", wrong).prefix_of(QUERY)
 
 
 @pytest.mark.parametrize("why", [None, HELD])
@@ -74,21 +73,19 @@ def test_ids_say_it_where_there_is_no_head(asked, why):
     """Of a query that was killed before its first one, and where an open transaction hides it."""
     asked["head"] = why
     asked["ids"] = [ledger_name("team-a", QUERY), f"x-{QUERY}", "another-program-1"]
-    client = CLIENT
-    assert Cluster(client, "ledger").prefix_of(QUERY) == "team-a"
+    assert Cluster(CLIENT, "ledger").prefix_of(QUERY) == "team-a"
     with pytest.raises(EosError, match="EOS_PREFIX_MISMATCH"):
-        Cluster(client, "ledger", "spark-eos").prefix_of(QUERY)
+        Cluster(CLIENT, "ledger", "spark-eos").prefix_of(QUERY)
     asked["ids"] = []
-    assert Cluster(client, "ledger", "team-a").prefix_of(QUERY) == "team-a"
+    assert Cluster(CLIENT, "ledger", "team-a").prefix_of(QUERY) == "team-a"
 
 
 def test_nobody_says_it(asked):
     """A query that has never begun has the default one, but one that is hidden may have any."""
-    client = CLIENT
-    assert Cluster(client, "ledger").prefix_of(QUERY) == DEFAULT_PREFIX
+    assert Cluster(CLIENT, "ledger").prefix_of(QUERY) == DEFAULT_PREFIX
     asked["head"] = HELD
     with pytest.raises(EosError, match="EOS_LEDGER_HELD"):
-        Cluster(client, "ledger").prefix_of(QUERY)
+        Cluster(CLIENT, "ledger").prefix_of(QUERY)
 
 
 def test_transactions_of_all_prefixes(asked):
@@ -117,16 +114,11 @@ def test_transactions_of_all_prefixes(asked):
     ],
     ids=lambda why: why.condition,
 )
-def test_a_new_query_waits_for_what_may_be_decided(asked, monkeypatch, why):
+def test_a_new_query_waits_for_what_may_be_decided(asked, clock, why):
     """Nothing ends what never expires, and whether it is decided nobody can say whose head cannot be read. Of a query
     that the ledger does not know, it has decided nothing."""
     own, other = (task_name("team-a", query, TaskId(1, 0, 0)) for query in (QUERY, OTHER))
     asked |= {"head": why, "ids": [own, other]}
-
-    def described(client: BrokerClient, names: list[str]) -> dict[str, Description]:
-        return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, NEVER_MS, (("out", 0),)) for name in names}
-
-    monkeypatch.setattr(owners, "describe", described)
     (found,) = decided_elsewhere(Cluster(CLIENT, "ledger"), "out", OTHER)
     assert (found.id, found.decided, found.unread) == (own, None, True)
     assert decided_elsewhere(Cluster(CLIENT, "ledger"), "out", QUERY) == []
@@ -134,7 +126,6 @@ def test_a_new_query_waits_for_what_may_be_decided(asked, monkeypatch, why):
     asked["head"] = head_of("team-a")
     assert decided_elsewhere(Cluster(CLIENT, "ledger"), "out", OTHER) == []
     asked["head"] = why
-    monkeypatch.setattr(preflight, "_UNDER_WAY_S", 0.01)
     options = SinkOptions(KafkaProperties({"bootstrap.servers": "h:1"}), topic="out")
     with pytest.raises(ProtocolStop, match=f"EOS_TWO_PHASE_UNSETTLED.*{QUERY}.*{why.condition}"):
         preflight.check_predecessors(CLIENT, options, OTHER)
