@@ -126,14 +126,19 @@ class Failing:
         raise self._error(selector.base_dir)
 
 
-def condition_on(monkeypatch, location, error, *, local=False):
-    """What a failing read is called."""
-    store = Store(Failing(error), location.partition("://")[2] or location, local=local)
-    monkeypatch.setattr(files, "open_store", lambda *_: store)
-    for read in (Checkpoint(location).query_id, lambda: Checkpoint(location).batches("offsets")):
-        with pytest.raises(CheckpointError) as caught:
-            read()
-    return caught.value.condition
+@pytest.fixture
+def condition_of(monkeypatch):
+    """``condition_of(error, location)``: what reads are called that fail by this error, which is made of the path."""
+
+    def condition(error, location, *, local=False):
+        store = Store(Failing(error), location.partition("://")[2] or location, local=local)
+        monkeypatch.setattr(files, "open_store", lambda *_: store)
+        for read in (Checkpoint(location).query_id, lambda: Checkpoint(location).batches("offsets")):
+            with pytest.raises(CheckpointError) as caught:
+                read()
+        return caught.value.condition
+
+    return condition
 
 
 def by_aws(code, status):
@@ -147,34 +152,32 @@ def by_aws(code, status):
 @pytest.mark.parametrize(
     "path", ["b/jobs/orders", "b/invalid-orders", "denied-claims/x", "b/no_such_thing", "forbidden", "b/NOT_FOUND/x"]
 )
-def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(monkeypatch, path):
+def test_an_error_passes_or_not_whatever_the_checkpoint_is_called(condition_of, path):
     """The store's message has the path, which is the user's."""
-    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("SLOW_DOWN", 503)) == AWAY
-    assert condition_on(monkeypatch, f"s3a://{path}", by_aws("ACCESS_DENIED", 403)) == REFUSED
+    assert condition_of(by_aws("SLOW_DOWN", 503), f"s3a://{path}") == AWAY
+    assert condition_of(by_aws("ACCESS_DENIED", 403), f"s3a://{path}") == REFUSED
 
 
 @pytest.mark.parametrize("words", ["This request is forbidden", "Permission denied"])
 @pytest.mark.parametrize("path", ["for/bid", "b/den", "x/bid/den", "forbidden/denied"])
-def test_a_name_that_is_a_part_of_a_stores_word_or_all_of_it_hides_nothing(monkeypatch, path, words):
+def test_a_name_that_is_a_part_of_a_stores_word_or_all_of_it_hides_nothing(condition_of, path, words):
     """Else a restart would be promised to help."""
     error = lambda path: OSError(f"Request for 'https://h/{path}' failed: {words}")  # noqa: E731
-    assert condition_on(monkeypatch, f"gs://{path}", error) == REFUSED
-    assert condition_on(monkeypatch, "s3a://b/status/jobs", by_aws("UNKNOWN", 403)) == REFUSED
+    assert condition_of(error, f"gs://{path}") == REFUSED
+    assert condition_of(by_aws("UNKNOWN", 403), "s3a://b/status/jobs") == REFUSED
 
 
 @pytest.mark.parametrize(
-    ("condition", "numbers"),
+    ("number", "condition"),
     [
-        (AWAY, (errno.ESTALE, errno.EMFILE, errno.EIO)),
-        (REFUSED, (errno.EACCES, errno.EPERM)),
-        ("EOS_CHECKPOINT_DAMAGED", (errno.EISDIR,)),
+        *((passes, AWAY) for passes in (errno.ESTALE, errno.EMFILE, errno.EIO)),
+        *((refused, REFUSED) for refused in (errno.EACCES, errno.EPERM)),
+        (errno.EISDIR, "EOS_CHECKPOINT_DAMAGED"),
     ],
 )
-def test_a_mounted_file_system_that_fails_is_no_damage(monkeypatch, condition, numbers):
+def test_a_mounted_file_system_that_fails_is_no_damage(condition_of, number, condition):
     """A backup would not help."""
-    for number in numbers:
-        error = lambda path, number=number: OSError(number, os.strerror(number))  # noqa: E731
-        assert condition_on(monkeypatch, "/mnt/checkpoint", error, local=True) == condition
+    assert condition_of(lambda path: OSError(number, os.strerror(number)), "/mnt/checkpoint", local=True) == condition
 
 
 @pytest.mark.parametrize("version", ["v2", "v9"])

@@ -26,12 +26,13 @@ SITE = """<?xml version="1.0"?>
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch) -> Path:
-    """A machine whose Hadoop and Spark are configured by files in this folder."""
+    """A machine whose Hadoop and Spark are configured by files in this folder; two more variables are set."""
     settings._of_files.cache_clear()
-    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"):
+    for name in ("YARN_CONF_DIR", "SPARK_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    of_both = dict.fromkeys(("HADOOP_CONF_DIR", "SPARK_CONF_DIR"), str(tmp_path))
+    for name, value in (of_both | {"EOS_HERE": "there", "EOS_EMPTY": ""}).items():
+        monkeypatch.setenv(name, value)
     yield tmp_path
     settings._of_files.cache_clear()
 
@@ -123,10 +124,8 @@ def test_a_session_of_connect_has_what_its_configuration_has():
         ("$${env.EOS_HERE} ${} $5 { }", "$there ${} $5 { }"),
     ],
 )
-def test_variables_are_replaced_as_by_hadoop(machine, monkeypatch, value, means):
+def test_variables_are_replaced_as_by_hadoop(machine, value, means):
     """By the environment and the other settings."""
-    monkeypatch.setenv("EOS_HERE", "there")
-    monkeypatch.setenv("EOS_EMPTY", "")
     others = {"fs.s3a.endpoint": "minio", "name.here": "${other}", "other": "5", "fs.s3a.secret.key": value}
     rows = (f"<property><name>{key}</name><value>{text}</value></property>" for key, text in others.items())
     (machine / "core-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from unittest.mock import MagicMock
+import os
+from collections.abc import Iterator
+from contextlib import chdir
+from datetime import timedelta
+from typing import Any
+from unittest.mock import MagicMock, call
 
+import fsspec
 import pyarrow.fs
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from spark_eos.checkpoint import stores
 from spark_eos.checkpoint.files import Checkpoint
@@ -18,23 +25,20 @@ HOST = "acc.dfs.core.windows.net"
 
 
 @pytest.fixture
-def opened(monkeypatch):
-    """``opened(kind, location, **settings)``: the path, and the arguments that pyarrow's file system was made with."""
+def pyarrows(monkeypatch: pytest.MonkeyPatch) -> Iterator[MagicMock]:
+    """In place of pyarrow's calls that need Java, or ask Amazon. This machine has no region in its environment."""
+    pyarrows = MagicMock()
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    for name in ("S3FileSystem", "HadoopFileSystem", "resolve_s3_region"):
+        monkeypatch.setattr(pyarrow.fs, name, getattr(pyarrows, name))
+    yield pyarrows
+    stores._opened.cache_clear()
 
-    def open_(kind: str, location: str, settings: dict[str, str]) -> tuple[str, tuple, dict]:
-        made = []
-        monkeypatch.setattr(pyarrow.fs, kind, lambda *args, **kwargs: made.append((args, kwargs)))
-        stores._opened.cache_clear()
-        root = open_store(location, HadoopSettings(settings)).root
-        stores._opened.cache_clear()
-        ((args, kwargs),) = made
-        return (
-            root,
-            args,
-            {key: value for key, value in kwargs.items() if key not in ("connect_timeout", "retry_time_limit")},
-        )
 
-    return open_
+def made_with(files: pyarrow.fs.FileSystem) -> dict[str, Any]:
+    """The arguments of a file system, as its pickle has them."""
+    _, (arguments,) = files.__reduce__()
+    return arguments
 
 
 @pytest.mark.parametrize(
@@ -56,11 +60,11 @@ def test_local_places(location, root):
     assert open_store(location, HadoopSettings()) == Store(pyarrow.fs.LocalFileSystem(), root, local=True)
 
 
-def test_places_are_put_down_whole(monkeypatch, tmp_path):
+def test_places_are_put_down_whole(tmp_path):
     """The command that finishes a replay may be run in another folder."""
-    monkeypatch.chdir(tmp_path)
     places = ("new", "s3a://lake/new", "/data/new")
-    assert [absolute(place) for place in places] == [str(tmp_path / "new"), *places[1:]]
+    with chdir(tmp_path):
+        assert [absolute(place) for place in places] == [str(tmp_path / "new"), *places[1:]]
 
 
 REGION, KEYS = {"endpoint.region": "r"}, {"access.key": "A", "secret.key": "B"}
@@ -102,19 +106,18 @@ AMAZON, MINIO = "s3.eu-west-1.amazonaws.com", "minio:9000"
     ],
 )
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-def test_s3_by_hadoops_settings(opened, monkeypatch, scheme, settings, arguments):
+def test_s3_by_hadoops_settings(pyarrows, scheme, settings, arguments):
     """Settings of the bucket take precedence over those of all buckets."""
-    monkeypatch.delenv("AWS_REGION", raising=False)
     of_all = {f"fs.s3a.{name}": value for name, value in settings.items()}
-    assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_all) == ("lake/a/b", (), arguments)
     of_bucket = dict.fromkeys(of_all, "wrong") | {f"fs.s3a.bucket.lake.{name}": v for name, v in settings.items()}
-    assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_bucket) == ("lake/a/b", (), arguments)
+    for given in (of_all, of_bucket):
+        assert open_store(f"{scheme}://lake/a/b", HadoopSettings(given)).root == "lake/a/b"
+    assert pyarrows.S3FileSystem.call_args_list == [call(connect_timeout=5, **arguments)] * 2
 
 
-def test_each_setting_of_s3_that_is_taken_is_used(monkeypatch):
+def test_each_setting_of_s3_that_is_taken_is_used(pyarrows):
     """What is taken without an effect would be missed in the store."""
     looked_up: set[str] = set()
-    monkeypatch.setattr(pyarrow.fs, "S3FileSystem", lambda **_: None)
 
     class Noting(HadoopSettings):
         def get(self, name, default=None):
@@ -123,18 +126,21 @@ def test_each_setting_of_s3_that_is_taken_is_used(monkeypatch):
 
     values = {f"fs.s3a.{name}": "x" for name in S3A}
     for provider in ("x.AssumedRoleCredentialProvider", "x"):
-        stores._s3("lake", Noting(values | {"fs.s3a.aws.credentials.provider": provider}))
+        open_store("s3a://lake", Noting(values | {"fs.s3a.aws.credentials.provider": provider}))
     assert values.keys() <= looked_up
 
 
-def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkeypatch):
+def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(pyarrows, monkeypatch):
     """Amazon refuses requests to another region."""
-    monkeypatch.delenv("AWS_REGION", raising=False)
-    monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", lambda bucket: f"region-of-{bucket}")
+    regions = pyarrows.resolve_s3_region
+    regions.side_effect = ["us-east-2", "us-west-1"]
     for endpoint in ({}, {"fs.s3a.endpoint": "s3.amazonaws.com"}):
-        assert opened("S3FileSystem", "s3a://lake/a", endpoint) == ("lake/a", (), {"region": "region-of-lake"})
+        open_store("s3a://lake/a", HadoopSettings(endpoint))
+    assert regions.call_args_list == [call("lake")] * 2
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
-    assert opened("S3FileSystem", "s3a://lake/a", {}) == ("lake/a", (), {"region": "eu-north-1"})
+    open_store("s3a://pond/a", HadoopSettings())
+    made = [call(region=region, connect_timeout=5) for region in ("us-east-2", "us-west-1", "eu-north-1")]
+    assert pyarrows.S3FileSystem.call_args_list == made
 
 
 @pytest.mark.parametrize(
@@ -146,10 +152,9 @@ def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkey
         (OSError("Bucket 'lake' not found"), "EOS_CHECKPOINT_STORE"),
     ],
 )
-def test_a_region_that_nobody_answers_for_may_be_known_later(monkeypatch, error, condition):
+def test_a_region_that_nobody_answers_for_may_be_known_later(pyarrows, error, condition):
     """As in an outage of the network, after which a restart helps."""
-    monkeypatch.delenv("AWS_REGION", raising=False)
-    monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", MagicMock(side_effect=error))
+    pyarrows.resolve_s3_region.side_effect = error
     with raises(condition):
         Checkpoint("s3a://lake/a")
 
@@ -172,66 +177,75 @@ def test_a_region_that_nobody_answers_for_may_be_known_later(monkeypatch, error,
     ],
 )
 @pytest.mark.parametrize("host", [HOST, HOST.replace("acc", "Acc")])
-def test_azure_by_hadoops_settings(opened, settings, arguments, host):
+def test_azure_by_hadoops_settings(settings, arguments, host):
     """Settings of the account take precedence over those of all accounts. Hosts have no case, and settings are in small
     letters."""
-    assert opened("AzureFileSystem", f"abfss://box@{host}/a/B", settings) == ("box/a/B", ("acc",), arguments)
+    store = open_store(f"abfss://box@{host}/a/B", HadoopSettings(settings))
+    assert store.root == "box/a/B"
+    assert made_with(store.files) == made_with(pyarrow.fs.AzureFileSystem("acc", **arguments))
 
 
-def test_another_cloud_of_azure(opened):
+def test_another_cloud_of_azure():
     """Each has names of its own for hosts."""
-    _, _, arguments = opened("AzureFileSystem", "abfss://box@acc.dfs.core.chinacloudapi.cn/a", {})
-    assert arguments == {
-        "blob_storage_authority": ".blob.core.chinacloudapi.cn",
-        "dfs_storage_authority": ".dfs.core.chinacloudapi.cn",
-    }
+    made = made_with(open_store("abfss://box@acc.dfs.core.chinacloudapi.cn/a", HadoopSettings()).files)
+    assert made["blob_storage_authority"] == ".blob.core.chinacloudapi.cn"
+    assert made["dfs_storage_authority"] == ".dfs.core.chinacloudapi.cn"
 
 
-def test_google_by_hadoops_settings(opened, monkeypatch, tmp_path):
+def test_google_by_a_file_of_hadoops_settings(monkeypatch, tmp_path):
     """The client takes a service account's file only from its variable, which is as before afterwards."""
-    key, seen = tmp_path / "key.json", []
+    key, variable = tmp_path / "key.json", "GOOGLE_APPLICATION_CREDENTIALS"
     key.write_text("{}")
-    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
-    monkeypatch.setattr(
-        stores, "timedelta", lambda seconds: seen.append(stores.os.environ.get(stores._GOOGLES_VARIABLE))
-    )
-    name = "google.cloud.auth.service.account.json.keyfile"
-    assert opened("GcsFileSystem", "gs://lake/a", {name: str(key)}) == ("lake/a", (), {})
-    assert "GOOGLE_APPLICATION_CREDENTIALS" not in stores.os.environ
-    assert opened("GcsFileSystem", "gs://lake/a", {"fs.gs.auth.type": "UNAUTHENTICATED"})[2] == {"anonymous": True}
+    settings = HadoopSettings({"google.cloud.auth.service.account.json.keyfile": str(key)})
+    monkeypatch.delenv(variable, raising=False)
+    store = open_store("gs://lake/a", settings)
+    assert variable not in os.environ
+    with pytest.raises(pyarrow.ArrowInvalid, match=f"Credentials file from {key}"):
+        store.files.get_file_info(store.root)
+    monkeypatch.setenv(variable, "another")
+    open_store("gs://pond/a", settings)
+    assert os.environ[variable] == "another"
+    key.unlink()
     with pytest.raises(NoStore, match="not on this machine"):
-        opened("GcsFileSystem", "gs://lake/a", {name: str(tmp_path / "none")})
+        open_store("gs://sea/a", settings)
+
+
+def test_google_without_an_account():
+    """As for data that is public. Its client gives up after a while."""
+    made = made_with(open_store("gs://lake/a", HadoopSettings({"fs.gs.auth.type": "UNAUTHENTICATED"})).files)
+    assert (made["anonymous"], made["retry_time_limit"]) == (True, timedelta(seconds=20))
+    assert not made_with(open_store("gs://lake/a", HadoopSettings()).files)["anonymous"]
+
+
+@pytest.mark.parametrize("bucket", ["s3a://lake", "gs://lake", f"abfss://lake@{HOST}"])
+def test_a_path_in_a_bucket_is_the_one_that_hadoop_writes_to(bucket):
+    """It has neither empty names, which pyarrow refuses, nor ``..``, which would be a name like any other there."""
+    settings = HadoopSettings({"fs.s3a.endpoint.region": "r"})
+    for path in ("//a//b/", "/a/./b", "/a/c/../b"):
+        assert open_store(bucket + path, settings).root == "lake/a/b"
+    assert open_store(bucket, settings).root == open_store(f"{bucket}/", settings).root == "lake"
 
 
 @pytest.mark.parametrize(
-    ("kind", "bucket"),
-    [("S3FileSystem", "s3a://lake"), ("GcsFileSystem", "gs://lake"), ("AzureFileSystem", f"abfss://lake@{HOST}")],
+    ("location", "name", "port"),
+    [("hdfs://nn:8020/a", "nn", 8020), ("hdfs://cluster/a", "cluster", 0), ("hdfs:///a", "default", 0)],
 )
-def test_a_path_in_a_bucket_is_the_one_that_hadoop_writes_to(opened, monkeypatch, kind, bucket):
-    """It has neither empty names, which pyarrow refuses, nor ``..``, which would be a name like any other there."""
-    monkeypatch.setenv("AWS_REGION", "r")
-    for path in ("//a//b/", "/a/./b", "/a/c/../b"):
-        assert opened(kind, bucket + path, {})[0] == "lake/a/b"
-    assert opened(kind, bucket, {})[0] == opened(kind, f"{bucket}/", {})[0] == "lake"
-
-
-def test_hdfs(opened):
+def test_hdfs(pyarrows, location, name, port):
     """A name without port may be one of Hadoop's own files, which libhdfs reads."""
-    assert opened("HadoopFileSystem", "hdfs://nn:8020/a", {}) == ("/a", ("nn", 8020), {})
-    assert opened("HadoopFileSystem", "hdfs://cluster/a", {}) == ("/a", ("cluster", 0), {})
-    assert opened("HadoopFileSystem", "hdfs:///a", {}) == ("/a", ("default", 0), {})
+    assert open_store(location, HadoopSettings()).root == "/a"
+    pyarrows.HadoopFileSystem.assert_called_once_with(name, port)
 
 
-def test_a_plain_path_is_on_the_default_file_system(opened):
+def test_a_plain_path_is_on_the_default_file_system():
     """Spark does so, too."""
-    settings = {"fs.defaultFS": "s3a://lake", "fs.s3a.endpoint.region": "r"}
-    assert opened("S3FileSystem", "/a/b", settings)[0] == "lake/a/b"
+    settings = HadoopSettings({"fs.defaultFS": "s3a://lake", "fs.s3a.endpoint.region": "r"})
+    assert open_store("/a/b", settings).root == "lake/a/b"
     with pytest.raises(NoStore, match="relative"):
-        open_store("a/b", HadoopSettings(settings))
-    assert open_store("file:/a", HadoopSettings(settings)).local
+        open_store("a/b", settings)
+    assert open_store("file:/a", settings).local
 
 
-def test_dbfs_is_where_databricks_mounts_it(tmp_path, monkeypatch):
+def test_dbfs_is_where_databricks_mounts_it(monkeypatch):
     """Elsewhere nobody but Spark can look into it."""
     with pytest.raises(NoStore, match="Databricks"):
         open_store("dbfs:/a", HadoopSettings())
@@ -240,55 +254,77 @@ def test_dbfs_is_where_databricks_mounts_it(tmp_path, monkeypatch):
     assert open_store("dbfs:/Volumes/c/s/v", HadoopSettings()).root == "/Volumes/c/s/v"
 
 
-def test_a_listing_that_fsspec_keeps_is_read_anew(monkeypatch):
+class Objects(MemoryFileSystem):
+    """An object store of fsspec: it keeps listings for as long as the process lives, names a folder in its own listing,
+    and answers nothing, but an error, about the paths in ``away``. Others write to it as `MemoryFileSystem`."""
+
+    protocol = "objects"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away: dict[str, Exception] = {}
+        self._kept: dict[str, list[dict[str, Any]]] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.removeprefix("objects:/"))
+
+    def info(self, path: str, **_: object) -> dict[str, Any]:
+        if path in self.away:
+            raise self.away[path]
+        return super().info(path)
+
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[dict[str, Any]]:
+        own = self.info(path)
+        if path not in self._kept:
+            self._kept[path] = [*super().ls(path, detail=True), own]
+        return self._kept[path]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self._kept.clear()
+
+
+@pytest.fixture
+def objects() -> Iterator[Objects]:
+    fsspec.register_implementation("objects", Objects, clobber=True)
+    objects = fsspec.filesystem("objects")
+    objects.away.clear()
+    MemoryFileSystem().pipe({"/store/chk/metadata": b'{"id": "q"}', "/store/chk/offsets/1": b"v1"})
+    yield objects
+    MemoryFileSystem().rm("/store", recursive=True)
+
+
+def test_a_listing_that_fsspec_keeps_is_read_anew(objects):
     """As of an object store, which has one instance in a process: Spark writes without it. What pyarrow does not know
     is left to fsspec."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    find, kept = MemoryFileSystem.find, {}
-    monkeypatch.setattr(MemoryFileSystem, "find", lambda fs, path, **how: kept.setdefault(path, find(fs, path, **how)))
-    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda fs, path=None: kept.clear())
-    for batch in (1, 2):
-        MemoryFileSystem().pipe(f"/kept/chk/offsets/{batch}", b"v1")
-        assert Checkpoint("memory://kept/chk").last_batch("offsets") == batch
+    assert Checkpoint("objects://store/chk").last_batch("offsets") == 1
+    MemoryFileSystem().pipe("/store/chk/offsets/2", b"v1")
+    assert Checkpoint("objects://store/chk").last_batch("offsets") == 2
 
 
 @pytest.mark.parametrize("error", [TimeoutError, RuntimeError])
-def test_a_store_of_fsspec_that_does_not_answer_is_not_empty(monkeypatch, error):
+def test_a_store_of_fsspec_that_does_not_answer_is_not_empty(objects, error):
     """A used checkpoint would be taken for a new one. fsspec's file systems have errors of many kinds."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    MemoryFileSystem().pipe({"/away/chk/metadata": b'{"id": "q"}', "/away/chk/offsets/1": b"v1"})
-    checkpoint = Checkpoint("memory://away/chk")
+    checkpoint = Checkpoint("objects://store/chk")
     assert (checkpoint.query_id(), checkpoint.batches("offsets"), checkpoint.names("none")) == ("q", [1], [])
-    assert checkpoint.read("none") is None
-    for asked in ("info", "ls"):
-        monkeypatch.setattr(MemoryFileSystem, asked, MagicMock(side_effect=error("no answer")))
+    assert (checkpoint.read("none"), checkpoint.read("offsets")) == (None, None)
+    objects.away = dict.fromkeys(("/store/chk/metadata", "/store/chk/offsets"), error("no answer"))
     for ask in (checkpoint.query_id, lambda: checkpoint.batches("offsets")):
         with pytest.raises(CheckpointError, match=r"EOS_CHECKPOINT_UNREACHABLE.*no answer"):
             ask()
 
 
-def test_a_listing_of_fsspec_lacks_no_folder_that_does_not_answer(monkeypatch, tmp_path):
+def test_a_listing_of_fsspec_lacks_no_folder_that_does_not_answer(objects):
     """fsspec's own ``find`` leaves such folders out."""
-    from fsspec.implementations.local import LocalFileSystem
-
-    file = tmp_path / "chk" / "offsets" / "1"
-    file.parent.mkdir(parents=True)
-    file.touch()
-    store, checkpoint = open_store(f"local://{tmp_path}", HadoopSettings()), Checkpoint(f"local://{tmp_path}/chk")
-    assert checkpoint.read("offsets") is None
-    everything = pyarrow.fs.FileSelector(store.root, recursive=True)
-    paths = [str(path) for path in (*list(file.parents)[1::-1], file)]
-    assert sorted(info.path for info in store.files.get_file_info(everything)) == paths
+    files = open_store("objects://store", HadoopSettings()).files
+    everything = pyarrow.fs.FileSelector("/store", recursive=True)
+    listed = [f"/store/chk{name}" for name in ("", "/metadata", "/offsets", "/offsets/1")]
+    assert sorted(info.path for info in files.get_file_info(everything)) == listed
     with pytest.raises(NotADirectoryError):
-        store.files.get_file_info(pyarrow.fs.FileSelector(str(file)))
-    local = LocalFileSystem()  # some list a folder itself, too
-    top, log = ([*local.ls(folder, detail=True), local.info(folder)] for folder in (tmp_path, file.parent))
-    monkeypatch.setattr(LocalFileSystem, "ls", MagicMock(side_effect=[top, TimeoutError, log, TimeoutError]))
+        files.get_file_info(pyarrow.fs.FileSelector("/store/chk/offsets/1"))
+    objects.away = {"/store/chk/offsets": TimeoutError()}
     with pytest.raises(TimeoutError):
-        store.files.get_file_info(everything)
-    assert checkpoint.names("offsets") == ["1"]
+        files.get_file_info(everything)
 
 
 def test_a_write_that_fails_leaves_no_draft(tmp_path):
@@ -310,9 +346,8 @@ def test_the_error_of_a_write_stays_where_its_draft_cannot_be_removed():
 
 
 @pytest.mark.parametrize("location", ["viewfs://cluster/a", "abfss://box@/a", "s3a:///a"])
-def test_a_store_that_cannot_be_opened_is_a_named_error(location, monkeypatch):
+def test_a_store_that_cannot_be_opened_is_a_named_error(location):
     """It says what still works."""
-    monkeypatch.setenv("AWS_REGION", "r")
     with raises("EOS_CHECKPOINT_STORE", location, "offsets.group.id"):
         Checkpoint(location).query_id()
 

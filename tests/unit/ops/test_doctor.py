@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,7 +10,7 @@ import typer
 
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.cli.doctor import seconds
-from spark_eos.errors import stop
+from spark_eos.errors import EosError, stop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import BrokerClient
@@ -219,22 +219,35 @@ QUERY = PlannedQuery(
     "User:x",
 )
 
+NO_TOPICS: Mapping[str, TopicFacts] = {}
 
-def looked(
-    monkeypatch: pytest.MonkeyPatch,
-    facts: Callable[[str], TopicFacts | None],
-    seen: ClusterFacts,
-    query: PlannedQuery = QUERY,
-) -> Answer:
-    """A checkup of topics with these facts. The sink's own checks find nothing wrong, apart from
-    those of the transactions' length, and of a ledger with errors."""
-    monkeypatch.setattr(checkup, "topic_facts", lambda client, name: facts(name))
-    monkeypatch.setattr(checkup, "cluster_facts", lambda client: seen)
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
+    """``looked(topics, seen, query)``: a checkup where all topics are well but for these, by name; None is missing, and
+    an error is raised. The sink's own checks find nothing wrong, apart from those of the transactions' length, and of a
+    ledger with errors."""
+
+    def looked(
+        topics: Mapping[str, TopicFacts | EosError | None] = NO_TOPICS,
+        seen: ClusterFacts | None = None,
+        query: PlannedQuery = QUERY,
+    ) -> Answer:
+        def facts(name: str) -> TopicFacts | None:
+            known = topics.get(name, topic())
+            if isinstance(known, EosError):
+                raise known
+            return known
+
+        monkeypatch.setattr(checkup, "topic_facts", lambda client, name: facts(name))
+        monkeypatch.setattr(checkup, "cluster_facts", lambda client: seen or cluster())
+        monkeypatch.setattr(sink_checks, "check_ledger", lambda client, name, broker: facts(name))
+        return checkup.doctor(query)
+
     checks = ("client", "input", "output", "brokers", "dead_letters", "two_phase", "group")
     for check in (*(f"check_{name}" for name in checks), "init_producer_id"):
         monkeypatch.setattr(sink_checks, check, lambda *asked, **how: None)
-    monkeypatch.setattr(sink_checks, "check_ledger", lambda client, topic, broker: facts(topic))
-    return checkup.doctor(query)
+    return looked
 
 
 def of_answer(answer: Answer, severity: str) -> list[tuple[str, str]]:
@@ -242,21 +255,14 @@ def of_answer(answer: Answer, severity: str) -> list[tuple[str, str]]:
     return [(f["check"], f["subject"]) for f in answer.data["findings"] if f["severity"] == severity]
 
 
-def test_what_may_not_be_described_is_not_missing(monkeypatch):
+def test_what_may_not_be_described_is_not_missing(looked):
     """The sink's check of the ledger tells what its start would; other refusals are unknown."""
-
-    def facts(name: str) -> TopicFacts | None:
-        if name == DEFAULT_LEDGER_TOPIC:
-            raise stop("EOS_UNAUTHORIZED", operation=f"READ {name}", rights="READ")
-        if name == "flights":
-            raise refusal("h:1", name, 42, 1.0)
-        return topic()
-
-    found = looked(monkeypatch, facts, cluster())
+    unreadable = stop("EOS_UNAUTHORIZED", operation="READ the ledger", rights="READ")
+    found = looked({DEFAULT_LEDGER_TOPIC: unreadable, "flights": refusal("h:1", "flights", 42, 1.0)})
     assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(found, "error")
     assert ("settings", "topic flights") in of_answer(found, "unknown")
     assert found.code == 1
-    missing = looked(monkeypatch, lambda name: None if name == DEFAULT_LEDGER_TOPIC else topic(), cluster())
+    missing = looked({DEFAULT_LEDGER_TOPIC: None})
     assert ("ledger", f"ledger {DEFAULT_LEDGER_TOPIC}") in of_answer(missing, "warning")
 
 
@@ -270,12 +276,12 @@ def to_table(sink: dict[str, str], group: str | None = None, **storage: str) -> 
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_query_to_a_table_has_no_ledger_and_no_transactions(monkeypatch, tmp_path, kind, is_there):
+def test_a_query_to_a_table_has_no_ledger_and_no_transactions(looked, tmp_path, kind, is_there):
     """The table is asked, and the cluster for what the query reads and commits there."""
     table = KINDS[kind](tmp_path / "kind")
     if is_there:
         table.place().target(SCHEMA, create=True)
-    answer = looked(monkeypatch, lambda name: topic(), cluster(), to_table(table.sink(), "g"))
+    answer = looked(query=to_table(table.sink(), "g"))
     (found,) = (f for f in answer.data["findings"] if f["check"] == "table")
     assert (answer.code, found["severity"], "does not exist yet" in found["what"]) == (0, "ok", not is_there)
     assert found["subject"] == f"output {in_words(table.sink())}"
@@ -287,16 +293,14 @@ def test_a_query_to_a_table_has_no_ledger_and_no_transactions(monkeypatch, tmp_p
     assert table.is_there() == is_there
 
 
-def test_settings_of_brokers_that_a_query_to_a_table_does_not_need(monkeypatch, tmp_path):
+def test_settings_of_brokers_that_a_query_to_a_table_does_not_need(looked, tmp_path):
     """Without a group, nothing of it is kept by them."""
-    seen = replace(cluster(), config=None)
-    query = to_table(Delta(tmp_path).sink())
-    assert of_answer(looked(monkeypatch, lambda name: topic(), seen, query), "unknown") == []
-    with_group = looked(monkeypatch, lambda name: topic(), seen, to_table(Delta(tmp_path).sink(), "g"))
-    assert of_answer(with_group, "unknown") == [("settings", "brokers")]
+    for group, unknown in ((None, []), ("g", [("settings", "brokers")])):
+        found = looked(seen=replace(cluster(), config=None), query=to_table(Delta(tmp_path).sink(), group))
+        assert of_answer(found, "unknown") == unknown
 
 
-def test_a_table_that_cannot_be(monkeypatch, tmp_path):
+def test_a_table_that_cannot_be(looked, tmp_path):
     """By the error of the start; a catalog that does not answer, and a library that is missing, are unknown."""
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "notes.txt").write_text("of somebody else")
@@ -305,62 +309,62 @@ def test_a_table_that_cannot_be(monkeypatch, tmp_path):
         (Delta(tmp_path).sink(), "error", "EOS_DELTA_NO_TABLE"),
         (away, "unknown", "EOS_ICEBERG_UNREACHABLE"),
     ):
-        answer = looked(monkeypatch, lambda name: topic(), cluster(), to_table(sink))
+        answer = looked(query=to_table(sink))
         (found,) = (f for f in answer.data["findings"] if f["check"] == "table")
         assert (found["severity"], found["condition"]) == (severity, condition)
         assert found["why"] and answer.code == (1 if severity == "error" else 2)
 
 
-@pytest.mark.parametrize("role", ["input", "output", "dead letters"])
-def test_every_topic_outlives_a_broker(monkeypatch, role):
+@pytest.mark.parametrize(
+    ("role", "name"), [("input", "flights"), ("output", "copies"), ("dead letters", "letters")], ids=lambda part: part
+)
+def test_every_topic_outlives_a_broker(looked, role, name):
     """Those that are read, too."""
-    weak = replace(topic(1, min__insync__replicas="1", unclean__leader__election__enable="true"), name="weak")
-    roles = {"input": "flights", "output": "copies", "dead letters": "letters"}
-    found = looked(monkeypatch, lambda name: weak if name == roles[role] else topic(), cluster())
-    wrong = {("replication", f"{role} weak"), ("unclean.leader.election.enable", f"{role} weak")}
-    assert set(of_answer(found, "error")) == wrong
-    unreadable = topic(readable=False)
-    found = looked(monkeypatch, lambda name: unreadable if name == roles[role] else topic(), cluster())
-    assert of_answer(found, "unknown") == [("settings", f"{role} t")]
+    weak = topic(1, min__insync__replicas="1", unclean__leader__election__enable="true")
+    wrong = {("replication", f"{role} t"), ("unclean.leader.election.enable", f"{role} t")}
+    assert set(of_answer(looked({name: weak}), "error")) == wrong
+    assert of_answer(looked({name: topic(readable=False)}), "unknown") == [("settings", f"{role} t")]
 
 
-def test_dead_letters_are_kept_until_they_are_committed(monkeypatch):
+def test_dead_letters_are_kept_until_they_are_committed(looked):
     """They are in the same transactions."""
-    short = topic(retention__ms="60000")
-    found = looked(monkeypatch, lambda name: short if name == "letters" else topic(), cluster())
+    found = looked({"letters": topic(retention__ms="60000")})
     assert of_answer(found, "error") == [("retention", "dead letters t")]
 
 
-def test_the_broker_that_allows_the_shortest_transactions_counts(monkeypatch):
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_broker_that_allows_the_shortest_transactions_counts(looked, at):
     """Each may be the coordinator of a transaction."""
-    for at in (0, 1):
-        config = {node: BROKER | ({"transaction.max.timeout.ms": "60000"} if node == at else {}) for node in (0, 1)}
-        found = looked(monkeypatch, lambda name: topic(2), ClusterFacts((0, 1), config, 2, ()))
-        assert of_answer(found, "error") == [("transaction.max.timeout.ms", "query")]
+    config = {node: BROKER | ({"transaction.max.timeout.ms": "60000"} if node == at else {}) for node in (0, 1)}
+    assert of_answer(looked(seen=ClusterFacts((0, 1), config, 2, ())), "error") == [
+        ("transaction.max.timeout.ms", "query")
+    ]
 
 
-def test_a_ledger_that_is_less_durable_than_the_coordinators_state(monkeypatch):
-    """A query only has a warning in its log."""
-    ledger = f"ledger {topic().name}"
-    for facts, more, wrong in (
+@pytest.mark.parametrize(
+    ("facts", "state", "wrong"),
+    [
         (topic(), {}, []),
-        (topic(2), {}, [("min.insync.replicas", ledger), ("replication", ledger)]),
-        (topic(4), {"transaction__state__log__min__isr": "3"}, [("min.insync.replicas", ledger)]),
-    ):
-        topics_ = {DEFAULT_LEDGER_TOPIC: facts}
-        found = looked(monkeypatch, lambda name, own=topics_: own.get(name, topic()), cluster(4, **more))
-        assert sorted(of_answer(found, "warning")) == wrong
+        (topic(2), {}, ["min.insync.replicas", "replication"]),
+        (topic(4), {"transaction__state__log__min__isr": "3"}, ["min.insync.replicas"]),
+    ],
+    ids=["well", "fewer replicas", "fewer in sync"],
+)
+def test_a_ledger_that_is_less_durable_than_the_coordinators_state(looked, facts, state, wrong):
+    """A query only has a warning in its log."""
+    found = looked({DEFAULT_LEDGER_TOPIC: facts}, cluster(4, **state))
+    assert sorted(of_answer(found, "warning")) == [(check, "ledger t") for check in wrong]
 
 
-def test_what_settings_would_tell_is_unknown_without_them(monkeypatch):
+def test_what_settings_would_tell_is_unknown_without_them(looked):
     """Before transaction.version 2, a setting says whether brokers reject late batches. One says how long transactions
     may be, whatever the version."""
     for level, unknown in ((2, []), (1, [("late batches", "brokers")])):
-        found = looked(monkeypatch, lambda name: topic(), replace(cluster(level=level), config=None))
+        found = looked(seen=replace(cluster(level=level), config=None))
         assert sorted(of_answer(found, "unknown")) == sorted([("settings", "brokers"), *unknown])
         assert ("transaction.max.timeout.ms", "query") not in of_answer(found, "ok")
     both = replace(QUERY, options=replace(QUERY.options, two_phase=True))
-    found = looked(monkeypatch, lambda name: topic(), replace(cluster(), config=None), both)
+    found = looked(seen=replace(cluster(), config=None), query=both)
     assert ("two-phase commit", "brokers") in of_answer(found, "unknown")
 
 
