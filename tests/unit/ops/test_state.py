@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,10 @@ from spark_eos.protocol.head import (
     Written,
 )
 from tests.support.judges.conditions import raises
+from tests.unit.ops.conftest import Topics
+
+#: No request goes to it: topics are looked up by what `kafka` replaces.
+CLUSTER: Any = SimpleNamespace(client=None)
 
 
 def decision(batch: int, *verdicts: Verdict | None) -> Decision:
@@ -210,7 +216,7 @@ def test_what_is_no_head_names_no_query(value):
     assert sink_head("k", StoredHead(0, 7, None, value), None, problem="no head").query == "k"
 
 
-def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_path):
+def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(kafka: Topics, tmp_path):
     """A topic of the same name there, which the mirror has made, is another one: its ends and its id say nothing."""
     line = {"#cluster": {"id": "SOURCE"}, "#ids": {"orders": "id-there"}, "orders": {"0": 1000}}
     for log in ("offsets", "commits"):
@@ -219,43 +225,30 @@ def test_the_input_of_a_mirror_is_not_looked_up_on_the_target(monkeypatch, tmp_p
     (tmp_path / "offsets" / "0").write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps(line)}")
     (tmp_path / "commits" / "0").write_text("v1\n{}")
     logs = Logs(Checkpoint(str(tmp_path), HadoopSettings({})))
-    here = {"id": "TARGET"}
-    monkeypatch.setattr(query_states, "cluster_id", lambda _: here["id"])
-    there = {"orders": Topic("id-here", 1, False)}
-    monkeypatch.setattr(query_states, "describe_topics", lambda _, names, **__: {n: there[n] for n in names})
-    monkeypatch.setattr(
-        query_states, "begin_offsets", lambda _, places: {t: dict.fromkeys(ps, 0) for t, ps in places.items()}
-    )
-    monkeypatch.setattr(
-        query_states, "end_offsets", lambda _, places: {t: dict.fromkeys(ps, 700) for t, ps in places.items()}
-    )
-    at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
+    kafka.there = {"orders": Topic("id-here", 1, False)}
+    at = query_states.checkpoint_state(logs, CLUSTER)
     assert at.partitions == [ReadPartition("orders", 0, 1000, 1000, None, None)]
     assert (at.recreated_topics, at.elsewhere, at.lag) == ([], ["orders"], None)
     text = as_text(QueryState("q", checkpoint=at))
     assert "orders: on another cluster" in text and "lag         unknown" in text
-    for here["id"] in ("SOURCE", ""):  # brokers may have no id
-        at = query_states.checkpoint_state(logs, SimpleNamespace(client=None))
-        assert at.partitions == [ReadPartition("orders", 0, 1000, 1000, 0, 700)]
+    for kafka.id in ("SOURCE", ""):  # brokers may have no id
+        at = query_states.checkpoint_state(logs, CLUSTER)
+        assert at.partitions == [ReadPartition("orders", 0, 1000, 1000, kafka.begin, kafka.end)]
         assert (at.recreated_topics, at.elsewhere) == (["orders"], [])
 
 
-def test_an_output_that_was_deleted_ends_nowhere(monkeypatch):
+def test_an_output_that_was_deleted_ends_nowhere(kafka: Topics):
     """So that what is open there can be aborted. Another error, such as of a leader that is away, is raised: that
     nothing was written is not known."""
-    there = {"out": Topic("id", 1, False)}
-    monkeypatch.setattr(query_states, "describe_topics", lambda _, names, **__: there)
-    ends = {"out": {0: 7}}
-    monkeypatch.setattr(query_states, "end_offsets", lambda _, written, __: ends if written == {"out": [0]} else None)
-    written = (("gone", 0), ("out", 0), ("out", 1))
+    ends, written = query_states._ends, (("gone", 0), ("out", 0), ("out", 1))
     open_ = Transaction("p-q-2-0-0", "q", 1, 0, "Ongoing", 100.0, None, False, 2, "r", 0, True, written)
-    assert query_states._ends(SimpleNamespace(client=None), [open_]) == {("out", 0, 7)}
-    away = refusal("h:9092", "out", Code.LEADER_NOT_AVAILABLE, 1.0)
-    monkeypatch.setattr(query_states, "end_offsets", lambda *_: (_ for _ in ()).throw(away))
+    kafka.there = {"out": Topic("id", 1, False)}
+    assert ends(CLUSTER, [open_]) == {("out", 0, kafka.end)}
+    kafka.error = refusal("h:9092", "out", Code.LEADER_NOT_AVAILABLE, 1.0)
     with pytest.raises(ConnectionFailed):
-        query_states._ends(SimpleNamespace(client=None), [open_])
-    there.clear()
-    assert query_states._ends(SimpleNamespace(client=None), [open_]) == frozenset()
+        ends(CLUSTER, [open_])
+    kafka.there.clear()
+    assert ends(CLUSTER, [open_]) == frozenset()
 
 
 def at_end(committed: int | None, begin: int | None, recreated: Sequence[str] = ()) -> QueryState:
@@ -300,12 +293,16 @@ def test_the_error_of_each_kind_of_source_is_named(sources, condition):
     assert f"the source stops for that ({condition}), unless" in state.problems[0]
 
 
-def test_a_place_without_a_file_is_no_query(tmp_path):
+def test_a_place_without_a_file_is_no_query(kafka: Topics, tmp_path):
     """A wrong path, or a mount that is not there, is not a query without troubles. One that Spark has begun to write is
     a query, though it has none of its files yet."""
+
+    def found(folder: Path) -> list[QueryState]:
+        return query_states.query_states(CLUSTER, Checkpoint(str(folder)), [], watch_s=0, quiet_s=60)
+
     for empty in (tmp_path / "none", tmp_path):
         with raises("EOS_QUERY_UNKNOWN.checkpoint"):
-            query_states._at(Checkpoint(str(empty)), SimpleNamespace(client=None), 0, 60)
+            found(empty)
     (tmp_path / "offsets").mkdir()
-    found = query_states._at(Checkpoint(str(tmp_path)), SimpleNamespace(client=None), 0, 60)
-    assert found.next_action == "begins a new query, with micro-batch 0"
+    (state,) = found(tmp_path)
+    assert state.next_action == "begins a new query, with micro-batch 0"

@@ -16,9 +16,8 @@ from spark_eos.checkpoint.files import Checkpoint
 from spark_eos.checkpoint.offset_log import Position, to_spark
 from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import EosError
-from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.ops import query_states, recover, status
+from spark_eos.ops import recover, status
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.drop_planned import drop_planned
 from spark_eos.pipelines.copy.table.options import table_options
@@ -26,25 +25,19 @@ from spark_eos.pipelines.copy.table.start import planned
 from spark_eos.pipelines.tables.micro_batch import RangeBatch
 from spark_eos.source.schema import arrow_schema
 from tests.support.tables.table_kinds import KINDS, Delta, Iceberg, TableKind
+from tests.unit.ops.conftest import Topics
 
 QUERY = "b3f0"
 SCHEMA = arrow_schema(include_headers=False)
 READS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
-ENDS = {"begin": 0, "end": 100}
-#: No request goes to it: topics are looked up by what `cluster` replaces, and no ledger is read.
+#: No request goes to it: topics are looked up by what `kafka` replaces, and no ledger is read.
 CLUSTER: Any = SimpleNamespace(client=None)
 
 
 @pytest.fixture(autouse=True)
-def cluster(monkeypatch) -> None:
+def topic(kafka: Topics) -> None:
     """A topic with one partition, and no ledger."""
-    for module in (query_states, topics):
-        monkeypatch.setattr(module, "cluster_id", lambda _: "c")
-    monkeypatch.setattr(
-        query_states, "describe_topics", lambda _, names, **__: {n: Topic("id", 1, False) for n in names}
-    )
-    for side, offset in ENDS.items():
-        monkeypatch.setattr(query_states, f"{side}_offsets", lambda _, asked, at=offset: {t: {0: at} for t in asked})
+    kafka.there = {"t": Topic("id", 1, False)}
 
 
 @pytest.fixture(params=KINDS)
@@ -139,7 +132,7 @@ def test_a_start_does_what_is_said(kind, there, planned, done, does, stops) -> N
     assert answer.code == (1 if stops else 0)
     assert answer.text.lower().count(f"the next start {does.lower()}") == 1 and data["next"].startswith(does)
     assert (data["table"]["last_batch"], data["table"]["stop"]) == (max(there or [], default=None), stops)
-    assert data["lag"] == ENDS["end"] - 10 * max(done, 0)
+    assert data["lag"] == 100 - 10 * max(done, 0)
     assert "ledger" not in answer.text and "transactions" not in answer.text
     assert "Nothing needs to be done" in recovered(kind).text and recovered(kind).code == 0
     assert "ledger" not in recovered(kind).text
@@ -163,13 +156,13 @@ def test_a_table_that_was_put_back(kind) -> None:
     assert started(kind) == "EOS_OTHER_TABLE"
 
 
-def test_a_table_that_cannot_be_asked(kind, monkeypatch) -> None:
+def test_a_table_that_cannot_be_asked(kind) -> None:
     """All else is said, and that this is not known; no secret."""
     commit(kind, batch(0))
     if isinstance(kind, Delta):
         (kind.path / "_delta_log" / f"{0:020d}.json").write_text("no JSON")
     else:
-        monkeypatch.setattr(Iceberg, "catalog", {"uri": "sqlite:////nowhere/catalog.db", "warehouse": "file:///w"})
+        kind.more = {"uri": "sqlite:////nowhere/catalog.db"}
     write_checkpoint(kind, 0, 0)
     answer, (data,) = asked(kind), asked(kind).data
     assert (answer.code, data["next"], data["lag"]) == (2, None, 100)
