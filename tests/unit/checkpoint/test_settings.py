@@ -171,10 +171,3 @@ def test_a_file_of_properties_is_read_as_by_java(machine):
         "fs.s3a.secret.key": "abA\\",
         "fs.s3a.access.key": "=c",
     }
-
-
-def test_bytes_that_are_no_text_do_not_end_the_query(machine):
-    """As in a comment of another encoding."""
-    end = b"</configuration>"
-    (machine / "core-site.xml").write_bytes(SITE.encode().replace(end, b"<!-- f\xfcr -->" + end))
-    assert HadoopSettings().on_this_machine()["fs.s3a.endpoint"] == "minio:9000"

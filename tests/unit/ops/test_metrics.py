@@ -11,7 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from spark_eos.base.metrics_events import NOWHERE, Events
-from spark_eos.checkpoint.settings import HadoopSettings
 from spark_eos.errors import UnsupportedError
 from spark_eos.ops.metrics import endpoint as module
 from spark_eos.ops.metrics import start
@@ -42,8 +41,8 @@ class Counted:
     """What the exporter makes of events: ``counted(**event)``, then ``counted["rows_total", "query", "q"]``."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._exporter = Exporter(self._registry)
+        self.registry = CollectorRegistry()
+        self._exporter = Exporter(self.registry)
 
     def __call__(self, **event: object) -> None:
         self._exporter.take({"at": 100.0, "query": "q", "sink": None, **event})
@@ -53,7 +52,7 @@ class Counted:
         wanted = dict(zip(labels[::2], labels[1::2], strict=True))
         found = [
             sample.value
-            for family in self._registry.collect()
+            for family in self.registry.collect()
             for sample in family.samples
             if sample.name == f"spark_eos_{name}" and wanted.items() <= sample.labels.items()
         ]
@@ -110,10 +109,9 @@ def test_nothing_happens_where_nobody_listens(path):
     Events(path).tell("committed", rows=3, what=object())
 
 
-def test_a_listener_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
+def test_a_listener_that_hangs_holds_nobody_up(tmp_path):
     """It never takes a connection: events are lost, and telling of them takes no time, or little for a large one."""
-    monkeypatch.chdir(tmp_path)
-    with socket.socket(socket.AF_UNIX) as hanging:
+    with contextlib.chdir(tmp_path), socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind("events")
         hanging.listen(1)
         Events("events").tell("lag", lag="x" * 1_000_000)
@@ -164,19 +162,20 @@ def test_the_latest_events_take_no_more_than_so_many_bytes():
     assert [event["at"] for event in parsed(recent.as_lines())] == [10]
 
 
-def test_a_rename_that_fails_ends_no_recording(tmp_path, monkeypatch):
-    """Nor does a file that cannot be opened: later events are there."""
-    path = tmp_path / "events.jsonl"
+def test_a_rename_that_fails_ends_no_recording(tmp_path):
+    """Nor does a file that cannot be opened: later events are there. A folder is in the way of both."""
+    path, older = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     recorder = Recorder(str(path), largest=10)
     recorder.take({"event": "x", "at": 1.0})
-    for broken in ("replace", "open"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, broken, lambda *given, **how: (_ for _ in ()).throw(OSError("full")))
-            for _ in range(2):
-                with pytest.raises(OSError, match="full"):
-                    recorder.take({"event": "x", "at": 2.0})
-        recorder.take({"event": "x", "at": 3.0})
-        assert EventFile(path).read()[-1]["at"] == 3.0
+    for folder in (older, path):
+        folder.unlink(missing_ok=True)
+        folder.mkdir()
+        for _ in range(2):
+            with pytest.raises(IsADirectoryError):
+                recorder.take({"event": "x", "at": 2.0})
+        folder.rmdir()
+    recorder.take({"event": "x", "at": 3.0})
+    assert EventFile(path).read()[-1]["at"] == 3.0
     recorder.close()
 
 
@@ -320,31 +319,30 @@ def test_queries_of_others_are_not_counted(counted):
         assert counted[name, "query", "theirs"] is None
 
 
-def test_the_endpoint_serves_metrics_and_events(recent, counted):
+@pytest.fixture
+def endpoint(recent, counted, monkeypatch) -> Iterator[Callable[[float], Endpoint]]:
+    """``endpoint(request_s)``: one whose requests have so many seconds."""
+    with contextlib.ExitStack() as stack:
+
+        def endpoint(request_s: float) -> Endpoint:
+            monkeypatch.setattr(module, "_REQUEST_S", request_s)
+            return stack.enter_context(contextlib.closing(Endpoint("127.0.0.1", 0, counted.registry, recent)))
+
+        yield endpoint
+
+
+def test_the_endpoint_serves_metrics_and_events(recent, counted, endpoint):
     """And tells where they are, to who asks for anything else."""
     recent.take({"event": "x", "at": 1.0})
     counted(**COMMITTED)
-    endpoint = Endpoint("127.0.0.1", 0, counted._registry, recent)
-    try:
-        address = f"http://127.0.0.1:{endpoint.port}"
-        with urllib.request.urlopen(f"{address}/metrics") as answer:
-            assert b'spark_eos_rows_total{query="q",sink=""} 10.0' in answer.read()
-        with urllib.request.urlopen(f"{address}/events") as answer:
-            assert json.loads(answer.read()) == {"event": "x", "at": 1.0}
-        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
-            urllib.request.urlopen(f"{address}/")
-        assert b"/metrics" in caught.value.read()
-    finally:
-        endpoint.close()
-
-
-@pytest.fixture
-def small_endpoint(recent, counted, monkeypatch):
-    """One whose requests have half a second."""
-    monkeypatch.setattr(module, "_REQUEST_S", 0.5)
-    endpoint = Endpoint("127.0.0.1", 0, counted._registry, recent)
-    yield endpoint
-    endpoint.close()
+    address = f"http://127.0.0.1:{endpoint(TIMEOUT).port}"
+    with urllib.request.urlopen(f"{address}/metrics") as answer:
+        assert b'spark_eos_rows_total{query="q",sink=""} 10.0' in answer.read()
+    with urllib.request.urlopen(f"{address}/events") as answer:
+        assert json.loads(answer.read()) == {"event": "x", "at": 1.0}
+    with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+        urllib.request.urlopen(f"{address}/")
+    assert b"/metrics" in caught.value.read()
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -360,10 +358,11 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def test_a_request_that_drips_has_an_end(small_endpoint):
+def test_a_request_that_drips_has_an_end(endpoint):
     """Each byte comes in time, and the request never; one without an end of its head is too large."""
+    address = ("127.0.0.1", endpoint(0.5).port)
     for piece, pause_s in ((b"G", 0.05), (b"x" * 1000, 0.0)):
-        with socket.create_connection(("127.0.0.1", small_endpoint.port)) as connection:
+        with socket.create_connection(address) as connection:
             over = threading.Event()
 
             def drip(connection=connection, piece=piece, pause_s=pause_s, over=over) -> None:
@@ -378,15 +377,14 @@ def test_a_request_that_drips_has_an_end(small_endpoint):
             thread.join()
 
 
-def test_many_connections_hold_no_more_than_a_few_threads(small_endpoint, monkeypatch):
+def test_many_connections_hold_no_more_than_a_few_threads(endpoint):
     """The oldest go, so that somebody who asks something is answered at once."""
-    monkeypatch.setattr(module, "_REQUEST_S", 2 * TIMEOUT)
+    address = ("127.0.0.1", endpoint(2 * TIMEOUT).port)
     before = threading.active_count()
     with contextlib.ExitStack() as stack:
-        address = ("127.0.0.1", small_endpoint.port)
         # No more at a time than wait to be accepted: others would come a second later.
         held = [stack.enter_context(socket.create_connection(address)) for _ in range(module._MOST + 4)]
-        with urllib.request.urlopen(f"http://127.0.0.1:{small_endpoint.port}/metrics", timeout=TIMEOUT) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/metrics", timeout=TIMEOUT) as answer:
             assert answer.status == 200
         assert all(is_closed(connection) for connection in held[:5])
         wait_for(lambda: threading.active_count() - before <= module._MOST, "the end of the others' threads")
@@ -407,8 +405,7 @@ class FakeSession:
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
-    monkeypatch.setattr(HadoopSettings, "from_session", lambda spark: HadoopSettings())
+def session() -> FakeSession:
     return FakeSession()
 
 

@@ -7,8 +7,11 @@ import socket
 import struct
 import sys
 import threading
+from contextlib import chdir
+from itertools import repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -49,13 +52,13 @@ class Script:
         self._run = run
         if process:
             self.tell("process", 1, version="1")
-        self.tell("started", 1, **self._of_run, name=self._name)
+        self.tell("started", 1, **self.of_run, name=self._name)
 
     def prepare(self, batch: int, rows: int = 100) -> dict[str, Any]:
         """The tasks take half a second."""
         self.at += 0.6
         what = {"sink": None, "generation": 1, "batch": batch, "rows": rows, "tasks": 2, "prepare_s": 0.5}
-        self._prepared = self._of_run | what | {"prepare_began": self.at - 0.55, "prepare_ended": self.at - 0.05}
+        self._prepared = self.of_run | what | {"prepare_began": self.at - 0.55, "prepare_ended": self.at - 0.05}
         self.tell("prepared", **self._prepared)
         return self._prepared
 
@@ -67,7 +70,7 @@ class Script:
         what = {"transactions": transactions, "replayed": replayed}
         self.tell("committed", 0.06, **prepared, **counts, **steps, **what)
         progress = {"name": self._name, "batch": batch, "rows_in": rows, "ran": True, "sources": [f"s {self._run}"]}
-        self.tell("progress", 0.1, **self._of_run, **progress, began=self.at - 0.75, batch_s=0.75)
+        self.tell("progress", 0.1, **self.of_run, **progress, began=self.at - 0.75, batch_s=0.75)
 
     def fail(self, batch: int, condition: str) -> None:
         self.prepare(batch)
@@ -79,14 +82,14 @@ class Script:
         self.tell("lag", 0.1, source=f"s {self._run}", lag={"in": {"0": place}}, losses=0)
 
     def end(self, condition: str | None = None) -> None:
-        self.tell("terminated", 0.1, **self._of_run, condition=condition)
+        self.tell("terminated", 0.1, **self.of_run, condition=condition)
 
     def write(self, path: Path) -> Path:
         path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
         return path
 
     @property
-    def _of_run(self) -> dict[str, Any]:
+    def of_run(self) -> dict[str, Any]:
         return {"query": self._query, "run": self._run}
 
 
@@ -256,7 +259,7 @@ def test_a_watcher_keeps_the_newest_events(tmp_path: Path):
         if n % 10 == 9:
             assert [event["at"] for event in all_.read()] == [*range(n + 1)]
             assert [event["at"] for event in reader.read()] == [*range(n + 1)][-20:]
-            assert len(reader._events) <= 20 and len(reader._read) <= 4
+            assert len(reader._read) <= 4
             assert {path.name for path in tmp_path.iterdir()} <= {"events", "events.1"}
             assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3_000
         if n % 100 == 50:
@@ -345,7 +348,7 @@ def test_topics_that_are_no_longer_read_have_no_lag_now():
     script.commit(0)
     place = {"0": {"stable": 5, "high": 5, "heldMs": 0}}
     script.tell("lag", 0.1, source="s one", lag={"gone": place, "in": place}, losses=0)
-    script.tell("progress", **script._of_run, name="copies", batch=0, rows_in=1, ran=False, sources=["s two"])
+    script.tell("progress", **script.of_run, name="copies", batch=0, rows_in=1, ran=False, sources=["s two"])
     script.tell("lag", 0.1, source="s two", lag={"other": place}, losses=0)
     script.lag(7, 9)
     now = now_of(timeline_of(script.events, "copies"), at=script.at)
@@ -365,26 +368,27 @@ def test_top_says_it_all_once(file, capsys):
     assert [batch["outcome"] for batch in told["batches"]][-1] == "repaired"
 
 
-def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
+OWN = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
+SILENT = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")
+
+
+@pytest.mark.parametrize(
+    ("ours", "oldest", "query", "batch", "says"),
+    [
+        ([], OTHERS, None, None, "transactional id other"),
+        ([OWN], OTHERS, "q9", 12, "query q9, micro-batch 12, decided"),
+        (SILENT, SILENT, None, None, "EOS_KAFKA_UNREACHABLE"),
+    ],
+    ids=["somebody else's", "ours", "nobody answers"],
+)
+def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch, ours, oldest, query, batch, says):
     """Somebody else's transaction by its id; one of ours by its query and micro-batch; where nobody answers, that."""
-    own = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
-    monkeypatch.setattr(tops, "oldest_open_transaction", lambda kafka, topic, partition: OTHERS)
-    monkeypatch.setattr(tops, "find", lambda cluster: [])
-    (told,) = top(str(file), None, CLUSTER).data["blocking"]
-    assert (told["topic"], told["partition"], told["query"]) == ("in", 0, None)
-    assert "transactional id other" in told["text"]
-    monkeypatch.setattr(tops, "find", lambda cluster: [own])
+    monkeypatch.setattr(tops, "find", MagicMock(side_effect=repeat(ours)))
+    monkeypatch.setattr(tops, "oldest_open_transaction", MagicMock(side_effect=repeat(oldest)))
     answer = top(str(file), None, CLUSTER)
-    assert (answer.data["blocking"][0]["query"], answer.data["blocking"][0]["batch"]) == ("q9", 12)
-    assert "query q9, micro-batch 12, decided" in " ".join(answer.text.split())
-
-    def silent(*_: object) -> list:
-        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")
-
-    monkeypatch.setattr(tops, "find", silent)
-    monkeypatch.setattr(tops, "oldest_open_transaction", silent)
-    (told,) = top(str(file), None, CLUSTER).data["blocking"]
-    assert "EOS_KAFKA_UNREACHABLE" in told["text"]
+    (told,) = answer.data["blocking"]
+    assert (told["topic"], told["partition"], told["query"], told["batch"]) == ("in", 0, query, batch)
+    assert told["text"] and says in " ".join(answer.text.split())
 
 
 @pytest.mark.parametrize("lines", [0, 1])
@@ -416,10 +420,9 @@ def test_what_is_in_the_picture(file, tmp_path):
 
 
 @pytest.mark.parametrize("to", ["/nowhere/query.png", "query.nope"])
-def test_a_picture_that_cannot_be_written(file, to, monkeypatch, tmp_path):
+def test_a_picture_that_cannot_be_written(file, to, tmp_path):
     """By name."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(EosError, match=r"EOS_PLOT_IMPOSSIBLE.*cannot be written"):
+    with chdir(tmp_path), pytest.raises(EosError, match=r"EOS_PLOT_IMPOSSIBLE.*cannot be written"):
         plot(str(file), to)
 
 
@@ -437,6 +440,5 @@ def test_a_picture_of_nothing(file, tmp_path):
 def test_a_picture_needs_its_extra(file, tmp_path, monkeypatch):
     """Which the error names."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(EosError, match=r"EOS_NOT_INSTALLED.*\[plot\]"):
         plot(str(file), str(tmp_path / "query.png"))
