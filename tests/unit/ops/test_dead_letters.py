@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from hypothesis import strategies as st
 
-from spark_eos.errors import CommandError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.letter_headers import PREFIXES, SOURCE_CLUSTER
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.ops import dead_letters
 from spark_eos.ops.dead_letters import (
     RECEIPT,
     DeadLetter,
@@ -151,26 +149,29 @@ def sent_in(log: PartitionLog, offset: int) -> Receipt:
     return receipt
 
 
-@pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch):
-    """``reader(records)``: of partition 0 of `LOG`."""
+class Reader(_TopicReader):
+    """Of partition 0 of `LOG`, which has these records. ``settings``: those of the topics that letters go to."""
 
-    def make(*records: Record) -> _TopicReader:
-        monkeypatch.setattr(_TopicReader, "__init__", lambda self: setattr(self, "_ends", {0: 9}))
-        monkeypatch.setattr(_TopicReader, "log", lambda self, partition: replace(LOG, partition=partition))
-        monkeypatch.setattr(_TopicReader, "_messages", lambda self: iter(records))
-        return _TopicReader()
+    def __init__(self, *records: Record, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._letters, self.began_ms, self._ends = DeadLetters(None, "dead"), 1_000_000, {0: 9}
+        self._records, self._settings = records, settings
 
-    return make
+    def log(self, partition: int) -> PartitionLog:
+        return replace(LOG, partition=partition)
+
+    def _messages(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def _target(self, name: str) -> _Target:
+        return _Target(1, self._settings)
 
 
-def test_only_a_receipt_says_what_was_sent(reader):
+def test_only_a_receipt_says_what_was_sent():
     """A letter whose record had such a header is a letter."""
     forged = [Record(1, [(RECEIPT, b"[[0, 1000000]]"), WHY]), Record(2, [(RECEIPT, b"x"), WHY])]
-    made = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1")))
+    made = Reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1")))
     assert [letter.offset for letter, _ in made.all()] == [1, 2]
-    sent = reader(*forged, read(sent_in(LOG, 2)), read(sent_in(LOG, 3), 5, ("trace", b"1"))).sent[0]
-    assert [offset for offset in range(9) if sent.has(offset)] == [2, 3]
+    assert [offset for offset in range(9) if made.sent[0].has(offset)] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -196,19 +197,20 @@ def test_only_a_receipt_says_what_was_sent(reader):
         *("header dropped", "header dropped here"),
     ],
 )
-def test_a_receipt_of_another_log_is_refused(reader, record, named):
+def test_a_receipt_of_another_log_is_refused(record, named):
     """Whichever part of its name differs: its offsets are those of other letters."""
     with raises("EOS_LETTER_UNSENDABLE", "offset 4 of dead-0", named):
-        _ = reader(Record(1, [WHY]), record).sent
+        _ = Reader(Record(1, [WHY]), record).sent
 
 
 @pytest.mark.parametrize(
     "key", [None, b"k", b"\xff", b"{", b"{}", b'["cluster"]', json.dumps(asdict(LOG)).encode(), DEEP]
 )
-def test_a_letter_without_headers_is_a_letter(reader, key):
+def test_a_letter_without_headers_is_a_letter(key):
     """Only a receipt has its key."""
-    assert [letter.key for letter, _ in reader(Record(1, [], b"[[0, 9]]", key)).all()] == [key]
-    assert not reader(Record(1, [], b"[[0, 9]]", key)).sent[0].has(1)
+    made = Reader(Record(1, [], b"[[0, 9]]", key))
+    assert [letter.key for letter, _ in made.all()] == [key]
+    assert not made.sent[0].has(1)
 
 
 def test_no_two_receipts_of_a_log_have_the_same_key():
@@ -257,17 +259,17 @@ def test_a_record_that_falls_with_another_one_is_not_the_cause():
     assert [error.code() for error in refused] == [KafkaError.INVALID_RECORD]
 
 
-def test_a_transaction_ends_at_so_many_bytes(monkeypatch):
+def test_a_transaction_ends_at_so_many_bytes():
     """So that large letters, however many, are through before its timeout."""
-    monkeypatch.setattr(dead_letters, "_BYTES_AT_ONCE", 4)
-    written: list[bytes | None] = []
+    half = (8 << 20) - 1  # with its key of one byte
+    written: list[int | None] = []
     producer = SimpleNamespace(begin_transaction=lambda: None, commit_transaction=lambda _: None)
-    producer.produce = lambda topic, *, value, **_: written.append(value) if topic == "t" else None
+    producer.produce = lambda topic, *, value, **_: written.append(len(value)) if topic == "t" else None
     reader = SimpleNamespace(log=lambda _: LOG, check_log=lambda: None)
-    waiting = ((replace(letter(), offset=n), "t" if n else None) for n in range(6))
+    waiting = ((replace(letter(), offset=n, value=bytes(half)), "t" if n else None) for n in range(6))
     while _transaction(producer, reader, waiting, back=True):
         written.append(None)
-    assert written == [b"v", b"v", None, b"v", b"v", None, b"v", None]
+    assert written == [half, half, None, half, half, None, half, None]
 
 
 @pytest.mark.parametrize(
@@ -279,16 +281,16 @@ def test_a_transaction_ends_at_so_many_bytes(monkeypatch):
         ({"retention.ms": "5"}, -5, None),
     ],
 )
-def test_a_letter_of_a_time_that_would_not_stay_is_refused(reader, settings, time_ms, says):
+def test_a_letter_of_a_time_that_would_not_stay_is_refused(settings, time_ms, says):
     """The client sends 0 as the time of now; before 1970, brokers go by the time of their file."""
     record = Record(1, [WHY])
     record.timestamp = lambda: (1, time_ms)
-    made = reader(record)
-    made._letters, made.began_ms = DeadLetters(None, "dead"), 1_000_000
-    made._target = lambda name: _Target(1, settings)
-    with pytest.raises(CommandError, match=r"offset 1 of dead-0") if says else nullcontext() as caught:
-        assert [target for _, target in made.targets("out")] == ["out"]
-    assert says is None or says in caught.value.message
+    targets = Reader(record, settings=settings).targets("out")
+    if says is None:
+        assert [target for _, target in targets] == ["out"]
+    else:
+        with raises("EOS_LETTER_UNSENDABLE.timestamp", "offset 1 of dead-0", says):
+            next(targets)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from tests.simulation.ledger import QUERY
 from tests.support.judges.conditions import raises
 from tests.support.waiting import TIMEOUT
 
-CLUSTER: Any = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None)
 PAIRS = [Pair(f"p-q-1-{number}", 1, 1) for number in range(2)]
 WRITTEN = tuple(Written(n, pair, 1, 1, Probe("out", n, 0)) for n, pair in enumerate(PAIRS))
 HEAD = Head("run", 1, (), 5, Decision(7, 0, 1, 1, 1, None, WRITTEN), prefix="p")
@@ -57,12 +56,12 @@ def answer(monkeypatch):
             [SinkHead(key, keys[0], key if len(keys) > 1 else None, None if key in damaged else HEAD) for key in keys]
             for keys in queries
         ]
-        monkeypatch.setattr(CLUSTER, "head", head, raising=False)
+        cluster = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None, head=head)
         states = [QueryState(found[0].key, found, others, Liveness(closed=True)) for found in sinks]
         monkeypatch.setattr(recovery, "query_states", lambda *_, **__: states)
         monkeypatch.setattr(recovery, "recovered", done)
         monkeypatch.setattr(recovery, "find_held", lambda *_: ({}, list(broken)))
-        return recovery.recover(CLUSTER, None, [keys[0] for keys in queries], wanted)
+        return recovery.recover(cluster, None, [keys[0] for keys in queries], wanted)
 
     return asked
 
@@ -164,7 +163,7 @@ def test_a_recovery_does_not_overtake_itself(
         abort_undecided(brokers.ports(), QUERY)
     if broken:
         brokers.taken_by_retention()
-    plan = recovery._plan(QUERY, None, brokers.ports().ledger.read(), [], Steps.ALL)
+    plan = SinkPlan(QUERY, None, brokers.ports().ledger.read(), Steps.ALL)
     cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports())
     wanted = Wanted(yes=True, abort_broken=abort_broken)
     monkeypatch.setattr(recovery, "find", lambda *_: [])
@@ -181,7 +180,7 @@ def test_a_folder_without_a_query_is_refused(tmp_path):
     """Before the cluster is asked; also where Spark has begun to write into it, as nobody knows by which id."""
     (tmp_path / "offsets").mkdir()
     with raises("EOS_QUERY_UNKNOWN.checkpoint"):
-        recovery.recover(CLUSTER, Checkpoint(str(tmp_path)), [], Wanted(yes=True))
+        recovery.recover(SimpleNamespace(), Checkpoint(str(tmp_path)), [], Wanted(yes=True))
 
 
 def test_it_needs_no_spark():
