@@ -199,6 +199,24 @@ def test_an_old_transaction_begins_everywhere_with_its_first_record(
     assert (error.parameters["topic"], error.parameters["partition"]) == BESIDE
 
 
+@on_brokers
+def test_a_fresh_transaction_begins_with_its_first_record(brokers: Brokers, monkeypatch):
+    """In the one partition whose leader is asked: somebody has aborted it there, and the task has gone on."""
+    task = Task(brokers, monkeypatch)
+    pair = task.producer.identity()
+
+    def begun_again() -> Iterator[WriteStats]:
+        task.producer.take(OUTPUT)
+        task.producer.flush()
+        yield WriteStats(1, 1)
+        brokers.aborted_by_hand(pair)
+        task.producer.take(OUTPUT)
+        yield WriteStats(1, 1)
+
+    error = task.refused("EOS_TRANSACTION_NOT_HELD", begun_again())
+    assert "the task's first record in output-0 is at offset 0" in error.message
+
+
 @pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
 @on_brokers
 def test_a_partition_that_has_lost_its_newest_records(brokers: Brokers, version: int, untold: bool, monkeypatch):
