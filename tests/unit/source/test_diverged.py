@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +11,11 @@ import pytest
 from spark_eos.base.topic_partition import flat
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import Topic
-from spark_eos.ledger import own_topics
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import stream_options
-from spark_eos.source import plan, watch
-from spark_eos.source import reader as reader_module
-from spark_eos.source.questions import answered
+from spark_eos.options.selection import parse_subscribe
+from spark_eos.source.epochs import Leaders
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.watch import TopicWatch
 from tests.support.models.replicas import Model
@@ -24,20 +24,28 @@ from tests.support.models.replicas import Model
 class Cluster(Model):
     """Topic t, of one partition, and the time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(reader_module, "system", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
-        monkeypatch.setattr(watch, "describe_topics", self._topics)
-        monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
-        monkeypatch.setattr(watch, "ends_and_epochs", lambda *_: ({"t": {0: len(self.log)}}, {"t": {0: self.epoch}}))
-        monkeypatch.setattr(watch, "begin_offsets", lambda *_: {"t": {0: 0}})
-        monkeypatch.setattr(watch, "leaders_of", lambda *_: self.leaders())
 
-    def _topics(self, kafka: Any, *_: Any, **__: Any) -> dict[str, Topic]:
+    def describe_topics(self, kafka: Any, *_: Any) -> dict[str, Topic]:
         kafka.cluster_id = "c"
         return {"t": Topic("id", 1, internal=False, leader_epochs={0: self.epoch})}
+
+    def begin_offsets(self, *_: Any) -> dict[str, dict[int, int]]:
+        return {"t": {0: 0}}
+
+    def ends_and_epochs(self, *_: Any) -> Any:
+        return {"t": {0: len(self.log)}}, {"t": {0: self.epoch}}
+
+    def offsets_and_epochs_at(self, *_: Any) -> Any:
+        """The leader changes while it is asked, and the log grows."""
+        self.elect(0)
+        self.write(20)
+        return {"t": {0: len(self.log) - 5}}, {"t": {0: self.epoch}}
+
+    def leaders_of(self, *_: Any) -> Leaders:
+        return self.leaders()
 
     def reader(self, **options: str) -> EosKafkaStreamReader:
         given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingOffsets": "earliest"}
@@ -49,8 +57,9 @@ class Cluster(Model):
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return Cluster(monkeypatch)
+def cluster(asks: Callable[[Any], None]) -> Cluster:
+    asks(found := Cluster())
+    return found
 
 
 def next_of(cluster: Cluster, reader: EosKafkaStreamReader, at: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -98,14 +107,6 @@ def test_a_log_that_has_only_lost_its_end_is_data_loss_as_before(cluster):
     assert condition_of(caught) == ("EOS_SOURCE_DATA_LOSS", 100, 60)
 
 
-def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing():
-    """Of two partitions, each is too short in one look."""
-    tries = iter([{("t", 0): 5, ("t", 1): 9}, {("t", 0): 9, ("t", 1): 5}])
-    options = stream_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"})
-    behind = {("t", 0): 9, ("t", 1): 9}
-    assert answered(plan._still_shorter(behind, options), lambda _: next(tries)) == {}
-
-
 def test_an_offset_log_without_epochs_goes_on(cluster):
     """What is lost after the start is noticed; with the next micro-batch the log has them."""
     _, at = at_100(cluster)
@@ -126,20 +127,12 @@ def test_a_line_of_the_offset_log_serves_as_starting_offsets(cluster):
     assert next_of(cluster, cluster.reader(startingOffsets=json.dumps(at)))["t"] == {"0": 100}
 
 
-def test_an_offset_of_a_time_is_noted_with_its_epoch_whatever_the_ends_told(cluster, monkeypatch):
+def test_an_offset_of_a_time_is_noted_with_its_epoch_whatever_the_topics_told(cluster):
     """The leader may change between the two requests."""
     for count in (5, 5):
         cluster.write(count)
         cluster.elect(0)
-
-    def at_times(*_: Any) -> Any:
-        cluster.elect(0)
-        cluster.write(20)
-        return {"t": {0: 25}}, {"t": {0: cluster.epoch}}
-
-    monkeypatch.setattr(watch, "offsets_and_epochs_at", at_times)
-    stale = {"t": Topic("id", 1, internal=False, leader_epochs={0: 2})}
-    monkeypatch.setattr(watch, "describe_topics", lambda *_, **__: stale)
-    reader = cluster.reader(startingTimestamp="5")
-    found = TopicWatch.at_times(reader._watch, {"t": {0: 5}})
-    assert reader._watch.epochs_at(flat(found), {}) == {("t", 0): 3}
+    client = BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
+    watched = TopicWatch(client, parse_subscribe("subscribe", "t"))
+    assert watched.topics().leader_epochs == {"t": {0: 2}}
+    assert watched.epochs_at(flat(watched.at_times({"t": {0: 5}})), {}) == {("t", 0): 3}

@@ -124,6 +124,18 @@ def test_a_leader_that_lags_is_asked_again_before_anything_is_lost(lags):
     assert [(r.start, r.end) for r in replayed.ranges] == [(1, 4 if lags == 3 else 5)]
 
 
+def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing():
+    """Of two partitions, each is too short in one look."""
+    world = World({"t": "id"}, {("t", p): Log(0, 9, 9) for p in range(2)})
+    looks = iter([{("t", 0): 5, ("t", 1): 9}, {("t", 0): 9, ("t", 1): 5}])
+
+    def answer(question: questions.Question) -> object:
+        return next(looks) if isinstance(question, questions.HighWatermarks) else world.answer(question)
+
+    at = Position({"t": {0: 9, 1: 9}}, {"t": "id"})
+    assert not answered(next_batch(at, world.look(ends={"t": {0: 4, 1: 4}}), LENIENT), answer).losses
+
+
 def test_what_the_replay_of_micro_batch_0_does_not_find_any_more_is_lost():
     """It begins where the query would begin now, without topics that are hidden, deleted or left out."""
     begin = Position({"t": {0: 0}}, {"t": "id"})
