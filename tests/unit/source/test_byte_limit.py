@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,18 +69,18 @@ def test_a_large_limit_is_estimated_by_few_looks():
     assert log.looks <= 10
 
 
-def test_rows_that_become_larger_are_noticed():
-    """Ten times as large in the middle of what the first look would have let through."""
-    log = Log(*[(100, 10_000)] * 300, *[(100, 100_000)] * 1000)
-    size = log.bytes(0, log.within(0, 8_000_000))
-    assert 5_000_000 < size < 10_000_000
-
-
-def test_rows_that_become_very_much_larger_are_not_run_over():
-    """A thousand times as large, right behind the first look, in batches of one row."""
-    log = Log(*[(1000, 100_000)] * 5, *[(1, 100_000)] * 3000)
-    size = log.bytes(0, log.within(0, 8_000_000))
-    assert 2_000_000 < size < 10_000_000
+@pytest.mark.parametrize(
+    ("first", "later", "least"),
+    [
+        ([(100, 10_000)] * 300, [(100, 100_000)] * 1000, 5_000_000),
+        ([(1000, 100_000)] * 5, [(1, 100_000)] * 3000, 2_000_000),
+    ],
+    ids=["ten times, in the middle of what the first look lets through", "a thousand times, right behind that look"],
+)
+def test_rows_that_become_larger_are_not_run_over(first, later, least):
+    """Whether the next batches are as large as those before, or of one row each."""
+    log = Log(*first, *later)
+    assert least < log.bytes(0, log.within(0, 8_000_000)) < 10_000_000
 
 
 def test_where_there_is_much_room_nobody_looks_again():

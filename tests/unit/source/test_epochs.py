@@ -150,22 +150,31 @@ SEEN, SIZE = [Batch(10, 19, 2)], 100
 EMPTY, MOVED, BEHIND = (FetchResponse(code, 0) for code in (0, Code.NOT_LEADER_OR_FOLLOWER, Code.OFFSET_OUT_OF_RANGE))
 
 
-def diverged_by(monkeypatch, answers, batches=SEEN, end=30, begin=0):
-    """What is said of `AT`, whose log a broker shows by these responses, one after the other, and which goes from
-    ``begin`` to ``end``."""
-    said = iter(answers)
+@pytest.fixture
+def diverged_by(monkeypatch):
+    """``diverged_by(answers, batches, end, begin)``: what is said of `AT`, whose log a broker shows by these responses,
+    one after the other, and which goes from ``begin`` to ``end``."""
 
-    def fetched(client, topic, partition, offset, *_, max_wait_ms, **__):
-        assert max_wait_ms == 500, "a broker may need some time for records in remote storage"
-        return (BEHIND, b"") if offset < begin else next(said)
+    def diverged(answers, batches=SEEN, end=30, begin=0):
+        said = iter(answers)
 
-    monkeypatch.setattr(epochs_module, "epoch_ends", lambda *_: {PLACE: END})
-    monkeypatch.setattr(epochs_module, "begin_offsets", lambda *_: {"t": {0: begin}})
-    monkeypatch.setattr(epochs_module, "end_offsets", lambda *_: {"t": {0: end}})
-    monkeypatch.setattr(epochs_module, "fetch_once", fetched)
-    monkeypatch.setattr(epochs_module, "walk_batches", lambda *_: walked(batches))
-    client: Any = SimpleNamespace(bootstrap_servers="h:1", fetch_wait_ms=500)
-    return LeaderEpochs(leaders_of(client, 0.2)).diverged({PLACE: AT}, {PLACE: 2})
+        def fetched(client, topic, partition, offset, *_, max_wait_ms, **__):
+            assert max_wait_ms == 500, "a broker may need some time for records in remote storage"
+            return (BEHIND, b"") if offset < begin else next(said)
+
+        requests = {
+            "epoch_ends": lambda *_: {PLACE: END},
+            "begin_offsets": lambda *_: {"t": {0: begin}},
+            "end_offsets": lambda *_: {"t": {0: end}},
+            "fetch_once": fetched,
+            "walk_batches": lambda *_: walked(batches),
+        }
+        for name, answer in requests.items():
+            monkeypatch.setattr(epochs_module, name, answer)
+        client: Any = SimpleNamespace(bootstrap_servers="h:1", fetch_wait_ms=500)
+        return LeaderEpochs(leaders_of(client, 0.2)).diverged({PLACE: AT}, {PLACE: 2})
+
+    return diverged
 
 
 def walked(batches):
@@ -181,45 +190,45 @@ HAS = FetchResponse(0, SIZE), b""
 @pytest.mark.parametrize(
     "first", [None, (MOVED, b""), (EMPTY, b""), (BEHIND, b"")], ids=["silent", "moved", "empty", "behind"]
 )
-def test_a_leader_that_does_not_show_its_log_is_asked_again(first, monkeypatch):
+def test_a_leader_that_does_not_show_its_log_is_asked_again(diverged_by, first):
     """A quota, a leader that moves or lags behind: no answer is not another log."""
-    assert diverged_by(monkeypatch, [first, first, HAS]) == {}
-    assert diverged_by(monkeypatch, [first, HAS], [Batch(7, 9, 2)]) == {PLACE: 5}
+    assert diverged_by([first, first, HAS]) == {}
+    assert diverged_by([first, HAS], [Batch(7, 9, 2)]) == {PLACE: 5}
 
 
 @pytest.mark.parametrize("never", [None, (MOVED, b""), (EMPTY, b"")], ids=["silent", "moved", "empty"])
-def test_a_leader_that_never_shows_its_log_stops_the_query(never, monkeypatch):
+def test_a_leader_that_never_shows_its_log_stops_the_query(diverged_by, never):
     """It starts again by itself: nothing is known to be lost."""
     with pytest.raises(ConnectionFailed, match="t-0 at offset 5") as caught:
-        diverged_by(monkeypatch, repeat(never))
+        diverged_by(repeat(never))
     assert caught.value.restart_helps
 
 
-def test_records_that_cannot_be_read_are_not_another_log(monkeypatch):
+def test_records_that_cannot_be_read_are_not_another_log(diverged_by):
     """Nor is what this reader knows no format of."""
     for problem in (Damage("a checksum"), UnsupportedFormat("v1")):
         with pytest.raises(ConnectionFailed, match=str(problem)):
-            diverged_by(monkeypatch, repeat(HAS), [problem])
+            diverged_by(repeat(HAS), [problem])
 
 
-def test_who_may_not_read_the_log_is_told_so(monkeypatch):
+def test_who_may_not_read_the_log_is_told_so(diverged_by):
     """At once."""
     with pytest.raises(Unauthorized):
-        diverged_by(monkeypatch, [(FetchResponse(Code.TOPIC_AUTHORIZATION_FAILED, 0), b"")])
+        diverged_by([(FetchResponse(Code.TOPIC_AUTHORIZATION_FAILED, 0), b"")])
 
 
 @pytest.mark.parametrize("answer", [EMPTY, BEHIND], ids=["empty", "behind"])
-def test_a_log_that_ends_there_is_another_one(answer, monkeypatch):
+def test_a_log_that_ends_there_is_another_one(diverged_by, answer):
     """By its end, which a leader tells only when it knows it."""
-    assert diverged_by(monkeypatch, [(answer, b"")], end=5) == {PLACE: 5}
+    assert diverged_by([(answer, b"")], end=5) == {PLACE: 5}
 
 
 @pytest.mark.parametrize(("begin", "found"), [(20, {}), (7, {PLACE: 5})])
-def test_a_log_that_begins_later_by_now_is_told_by_its_first_record(begin, found, monkeypatch):
+def test_a_log_that_begins_later_by_now_is_told_by_its_first_record(diverged_by, begin, found):
     """What the leader has told of its epochs was about records that were deleted since. Nothing is silent about that:
     a record before the noted offset is another one, and one behind it contradicts nothing."""
-    assert diverged_by(monkeypatch, [HAS], [Batch(begin, begin + 2, 2)], begin=begin) == found
-    assert diverged_by(monkeypatch, [(EMPTY, b"")], end=begin, begin=begin) == found
+    assert diverged_by([HAS], [Batch(begin, begin + 2, 2)], begin=begin) == found
+    assert diverged_by([(EMPTY, b"")], end=begin, begin=begin) == found
 
 
 @pytest.mark.parametrize(

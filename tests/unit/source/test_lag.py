@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,26 +27,31 @@ class Told(list[dict[str, Any]]):
         self.append({"event": event, **values})
 
 
-class Watched:
-    """A source on the driver, whose clock and whose topic's ends are set."""
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time, in seconds."""
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: now.s))
+    return now
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.now_s, self.ends, self.told = 100.0, {"t": {0: 10}}, Told()
-        patch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        patch.setattr(reader, "answered", lambda plan, _: plan)
-        patch.setattr(reader, "next_batch", self._planned)
+
+class Watched:
+    """A source on the driver, whose topic's ends are set."""
+
+    def __init__(self, now: SimpleNamespace) -> None:
+        self._now, self.ends, self.told = now, {"t": {0: 10}}, Told()
         self._reader = EosKafkaStreamReader(stream_options(OPTIONS), self.told)  # type: ignore[arg-type]
         self._reader.__dict__["_watch"] = SimpleNamespace(
             look=lambda: (None, self.ends), high_watermarks=lambda _: self.ends, pinned=False
         )
 
-    def _planned(self, position: Position, *_: object) -> Next:
+    def planned(self, position: Position, *_: object) -> Next:
         more = any(end > position.offsets["t"][p] for p, end in self.ends.get("t", {}).items())
         return Next(Position(self.ends) if more else None, Run())
 
     def look(self, after_s: float, end: int | None, at: int = 10) -> list[PartitionOffsets]:
         """The lags that are told by a look, to the last stable offset and to the high watermark."""
-        self.now_s += after_s
+        self._now.s += after_s
         self.ends, before = {} if end is None else {"t": {0: end}}, len(self.told)
         self._reader._next(Position({"t": {0: at}}), None)
         return [
@@ -57,9 +61,18 @@ class Watched:
 
 
 @pytest.fixture
-def watched() -> Iterator[Watched]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield Watched(patch)
+def watched(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    found = Watched(now)
+    monkeypatch.setattr(reader, "answered", lambda plan, _: plan)
+    monkeypatch.setattr(reader, "next_batch", found.planned)
+    return found
+
+
+def lag_watch(high: PartitionOffsets) -> lag.LagWatch:
+    """It warns after a minute."""
+    client: Any = None
+    topics: Any = SimpleNamespace(high_watermarks=lambda _: high)
+    return lag.LagWatch(client, topics, 60.0)
 
 
 def test_rows_that_come_between_two_looks_are_told_when_they_are_planned(watched):
@@ -78,30 +91,23 @@ def test_a_query_that_reads_no_topic_any_more_tells_so(watched):
     assert watched.look(1.1, None) == [{}]
 
 
-def test_one_transaction_in_many_partitions_is_looked_up_in_a_few_of_them(monkeypatch, caplog):
+def test_one_transaction_in_many_partitions_is_looked_up_in_a_few_of_them(now, monkeypatch, caplog):
     """Each look-up may take seconds, and no micro-batch is planned meanwhile; the others are counted."""
-    now, asked = [100.0], list[int]()
-    monkeypatch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    asked = list[int]()
     monkeypatch.setattr(lag, "oldest_open_transaction", lambda client, topic, partition: asked.append(partition) or "x")
-    topics: Any = SimpleNamespace(high_watermarks=lambda _: {"t": dict.fromkeys(range(1000), 9)})
-    client: Any = None
-    watch = lag.LagWatch(client, topics, 60.0)
+    watch = lag_watch({"t": dict.fromkeys(range(1000), 9)})
     for seconds in (0, 61, 10, 10):
-        now[0] += seconds
+        now.s += seconds
         watch.watch({"t": dict.fromkeys(range(1000), 0)})
     assert asked == [0, 1, 2] and len(caplog.messages) == 4
     assert "997 more partitions" in caplog.text
 
 
-def test_a_partition_is_held_while_its_end_stands_still_below_the_high_watermark(monkeypatch):
+def test_a_partition_is_held_while_its_end_stands_still_below_the_high_watermark(now):
     """For as long as a transaction is open the time grows, and begins anew behind it; an idle one is not held."""
-    now, high, ends = [100.0], {"t": {0: 9, 1: 4}}, {"t": {0: 6, 1: 4}}
-    monkeypatch.setattr(lag, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    topics: Any = SimpleNamespace(high_watermarks=lambda _: high)
-    client: Any = None
-    watch = lag.LagWatch(client, topics, 60.0)
+    watch, ends = lag_watch({"t": {0: 9, 1: 4}}), {"t": {0: 6, 1: 4}}
     for seconds, end, held_ms in ((0, 6, 0), (2, 6, 2000), (2, 7, 0), (2, 7, 2000), (2, 9, 0)):
-        now[0] += seconds
+        now.s += seconds
         ends["t"][0] = end
         watch.watch(ends)
         report = watch.report({"t": {0: 2, 1: 4}}, ends, losses=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,12 +48,14 @@ class Log:
 
 @dataclass
 class World:
-    """What the cluster has, and which questions it was asked. ``lags``: how often an end is told too early."""
+    """What the cluster has, and which questions it was asked. ``lags``: how often an end is told too early;
+    ``replies``: what is answered instead, by the kind of question."""
 
     ids: dict[str, str]
     logs: dict[TopicPartition, Log]
     lags: int = 0
     asked: list[type] = field(default_factory=list)
+    replies: dict[type, Callable[[Any], object]] = field(default_factory=dict)
 
     @property
     def topics(self) -> Topics:
@@ -65,6 +68,8 @@ class World:
 
     def answer(self, question: questions.Question) -> object:
         self.asked.append(type(question))
+        if type(question) in self.replies:
+            return self.replies[type(question)](question)
         match question:
             case questions.EpochsBefore() | questions.DivergedFrom():
                 return {}
@@ -118,7 +123,7 @@ def test_a_leader_that_lags_is_asked_again_before_anything_is_lost(lags):
     at = Position({"t": {0: 5}}, {"t": "id"})
     logs = {("t", 0): Log(0, 5, 5)}
     behind = World({"t": "id"}, logs, lags)
-    planned = answered(next_batch(at, replace(behind.look(), ends={"t": {0: 4}}), LENIENT), behind.answer)
+    planned = behind.next(at, ends={"t": {0: 4}})
     replayed = World({"t": "id"}, logs, lags).readable([OffsetRange("t", 0, 1, 5)], at)
     assert len(planned.losses) == len(replayed.losses) == (lags == 3)
     assert [(r.start, r.end) for r in replayed.ranges] == [(1, 4 if lags == 3 else 5)]
@@ -128,12 +133,8 @@ def test_a_leader_that_lags_in_the_last_look_only_has_lost_nothing():
     """Of two partitions, each is too short in one look."""
     world = World({"t": "id"}, {("t", p): Log(0, 9, 9) for p in range(2)})
     looks = iter([{("t", 0): 5, ("t", 1): 9}, {("t", 0): 9, ("t", 1): 5}])
-
-    def answer(question: questions.Question) -> object:
-        return next(looks) if isinstance(question, questions.HighWatermarks) else world.answer(question)
-
-    at = Position({"t": {0: 9, 1: 9}}, {"t": "id"})
-    assert not answered(next_batch(at, world.look(ends={"t": {0: 4, 1: 4}}), LENIENT), answer).losses
+    world.replies[questions.HighWatermarks] = lambda _: next(looks)
+    assert not world.next(Position({"t": {0: 9, 1: 9}}, {"t": "id"}), ends={"t": {0: 4, 1: 4}}).losses
 
 
 def test_what_the_replay_of_micro_batch_0_does_not_find_any_more_is_lost():
@@ -164,14 +165,9 @@ def test_a_topic_that_one_look_has_is_not_gone_because_the_last_one_lacks_it():
     """While a deleted one is looked for: the micro-batch is planned once more."""
     logs = {("t", 0): Log(0, 9, 9), ("u", 0): Log(0, 9, 9)}
     neither, one = World({}, {}), World({"t": "id-t"}, logs)
-    looks = iter([one])
-
-    def answer(question: questions.Question) -> object:
-        is_look = isinstance(question, questions.TopicsThere)
-        return next(looks, neither).topics if is_look else neither.answer(question)
-
-    at = Position({"t": {0: 5}, "u": {0: 5}}, {"t": "id-t", "u": "id-u"})
-    found = answered(next_batch(at, neither.look(), LENIENT), answer)
+    looks = iter([one.topics])
+    neither.replies[questions.TopicsThere] = lambda _: next(looks, neither.topics)
+    found = neither.next(Position({"t": {0: 5}, "u": {0: 5}}, {"t": "id-t", "u": "id-u"}))
     assert found.outdated and found.hidden and not found.losses
 
 
@@ -180,12 +176,8 @@ def test_a_log_that_is_cut_once_more_while_it_is_planned_is_looked_at_again(agai
     """Else the epoch of the newest leader would be noted for an offset that is another one's."""
     world = World({"t": "id"}, {("t", 0): Log(0, 9, 9)})
     ends = iter((7, 4 if again else 7))
-
-    def answer(question: questions.Question) -> object:
-        return {("t", 0): next(ends)} if isinstance(question, questions.DivergedFrom) else world.answer(question)
-
-    at = Position({"t": {0: 8}}, {"t": "id"}, epochs={"t": {0: 1}})
-    found = answered(next_batch(at, world.look(), LENIENT), answer)
+    world.replies[questions.DivergedFrom] = lambda _: {("t", 0): next(ends)}
+    found = world.next(Position({"t": {0: 8}}, {"t": "id"}, epochs={"t": {0: 1}}))
     assert (found.outdated, found.end and found.end.offsets) == (again, None if again else {"t": {0: 7}})
 
 
@@ -324,17 +316,11 @@ def test_an_epoch_that_this_run_has_seen_is_of_one_offset():
     """Of another one, which the offset log has no epoch of, it would say that the log was cut, or that it was not."""
     world = World({"t": "id"}, {("t", 0): Log(0, 9, 9)})
     asked: list[questions.DivergedFrom] = []
-
-    def answer(question: questions.Question) -> object:
-        if isinstance(question, questions.EpochsBefore):
-            return dict.fromkeys(question.offsets, 3)
-        if isinstance(question, questions.DivergedFrom):
-            asked.append(question)
-        return world.answer(question)
-
+    world.replies[questions.EpochsBefore] = lambda question: dict.fromkeys(question.offsets, 3)
+    world.replies[questions.DivergedFrom] = lambda question: asked.append(question) or {}
     seen = replace(BEGUN, epochs={("t", 0): plan.EpochSeen(5, 1)})
     for reached, epoch in ((8, 3), (5, 1)):
-        found = answered(next_batch(Position({"t": {0: reached}}, {"t": "id"}), world.look(run=seen), LENIENT), answer)
+        found = world.next(Position({"t": {0: reached}}, {"t": "id"}), run=seen)
         assert (dict(asked[0].offsets), dict(asked[0].epochs)) == ({("t", 0): reached}, {("t", 0): epoch})
         assert found.run.epochs == {("t", 0): plan.EpochSeen(reached, epoch)}
         asked.clear()

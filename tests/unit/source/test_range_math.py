@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.base.topic_partition import OffsetRange, flat
-from spark_eos.errors import DataLossError
 from spark_eos.source import range_math
 from spark_eos.source.losses import Losses
 
@@ -61,21 +60,6 @@ def test_ranges_are_sorted_and_leave_out_what_is_empty_or_new():
     ]
 
 
-@pytest.mark.parametrize(
-    ("fit", "expected", "found"),
-    [
-        (lambda losses: range_math.from_the_log([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}, losses.report), 2, 5),
-        (lambda losses: range_math.up_to_the_end([OffsetRange("a", 1, 2, 9)], {"a": {1: 4}}, losses.report), 9, 4),
-    ],
-)
-def test_data_loss_names_partition_and_both_offsets(fit, expected, found):
-    """What was expected, what is there."""
-    with pytest.raises(DataLossError, match="a-1") as caught:
-        fit(Losses(fail=True))
-    assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
-    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (expected, found)
-
-
 def test_what_is_left_of_a_range_after_a_loss(caplog):
     """The part that the log holds; each loss is said and counted once, however often it is met. Equal offsets are the
     usual case, and no loss."""
@@ -89,6 +73,7 @@ def test_what_is_left_of_a_range_after_a_loss(caplog):
     assert losses.count == 4
     assert caplog.text.count("failOnDataLoss is false") == 4
     assert "Expected offset 2 of a-0, but its log now starts at 5" in caplog.text
+    assert "Expected offset 9 of a-2, but its log ends at 7" in caplog.text
 
 
 # More tasks than partitions
