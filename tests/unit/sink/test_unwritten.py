@@ -14,27 +14,7 @@ from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.head import ForeachBatchWrite, Write
 from spark_eos.sink import unwritten
 from spark_eos.spark.reasons import reason
-
-
-class Writer:
-    """As Spark's DataFrameWriter. ``fails``: what its ``save()`` raises."""
-
-    fails: BaseException | None = None
-
-    def format(self, source: str) -> Writer:
-        return self
-
-    mode = format
-
-    def option(self, key: str, value: object) -> Writer:
-        return self
-
-    def options(self, **options: object) -> Writer:
-        return self
-
-    def save(self, path: str | None = None, format: str | None = None, mode: str | None = None, **_: object) -> None:
-        if self.fails is not None:
-            raise self.fails
+from tests.support.spark.frames import Frame
 
 
 class Noted:
@@ -63,9 +43,7 @@ def query() -> str:
 
 
 def save(query: str, batch: int, fails: BaseException | None, sink: str | None = "s", **options: object) -> None:
-    frame = type("DataFrame", (), {"write": Writer(), "sparkSession": object()})()
-    frame.write.fails = fails
-    writer = batch_writer(frame, batch, query=query, sink=sink).option("kafka.bootstrap.servers", "h:1")
+    writer = batch_writer(Frame(fails=fails), batch, query=query, sink=sink).option("kafka.bootstrap.servers", "h:1")
     writer.options(**options).format("eos-kafka").save(mode="append")
 
 
