@@ -25,7 +25,7 @@ from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session
 from spark_eos.sink.spark_rows import SparkRows
 from spark_eos.sink.task import Task as SinkTask
-from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
+from tests.simulation.by_hand import OUTPUT, TIMEOUT_MS, Brokers, meanwhile, on_brokers, stopped
 from tests.simulation.client import Producer
 from tests.simulation.ledger import PREFIX, QUERY, SimulatedCoordinator
 from tests.simulation.partition_log import Place
@@ -87,25 +87,18 @@ class Rows:
 class Task:
     """The one task of micro-batch 0 of a run that has been opened; ``happens`` when its rows are acknowledged."""
 
-    def __init__(self, brokers: Brokers, patch: pytest.MonkeyPatch, *, untold: bool = False) -> None:
-        self.brokers, self.head = brokers, brokers.open("r1")
+    def __init__(self, brokers: Brokers, *, untold: bool = False) -> None:
+        self.brokers, self.head, self.ports = brokers, brokers.open("r1"), brokers.ports()
         self.producer = Rows(brokers, self.head, untold=untold)
+        self.coordinator = Coordinator(brokers.world, brokers.cluster, self.ports.coordinator.endtxn_version)
         self.happens: Callable[[], object] = lambda: None
-        patch.setattr(attempt, "time", SimpleNamespace(time=lambda: brokers.world.now / 1000))
-        patch.setattr(attempt, "retrying", lambda _: brokers.world.retrying())
-        patch.setattr(attempt, "failpoints", SimpleNamespace(reach=self._reach))
 
-    def _reach(self, point: str) -> None:
+    def reach(self, point: str) -> None:
         if point == "prepare.flushed":
             self.happens()
 
     def write(self, parts: Iterator[WriteStats] | list[WriteStats]) -> TaskReport:
-        brokers, ports = self.brokers, self.brokers.ports()
-        session = Session(
-            BrokerClient(JOB.options.kafka),
-            ports,
-            Coordinator(brokers.world, brokers.cluster, ports.coordinator.endtxn_version),
-        )
+        session = Session(BrokerClient(JOB.options.kafka), self.ports, self.coordinator)
         own, assignment = SinkTask(JOB, Identity(QUERY, "r1", 0, 0, 0), session), assign(self.head, 0, 0, 0)
         try:
             writer = RowWriter(JOB.options, self.producer, assignment.digest_by)
@@ -121,10 +114,27 @@ class Task:
         return error
 
 
+NewTask = Callable[..., Task]
+
+
+@pytest.fixture
+def new_task(monkeypatch: pytest.MonkeyPatch) -> NewTask:
+    """``new_task(brokers)``: a task that goes by the clock of the simulated world."""
+
+    def made(brokers: Brokers, *, untold: bool = False) -> Task:
+        task = Task(brokers, untold=untold)
+        monkeypatch.setattr(attempt, "time", SimpleNamespace(time=lambda: brokers.world.now / 1000))
+        monkeypatch.setattr(attempt, "retrying", lambda _: brokers.world.retrying())
+        monkeypatch.setattr(attempt, "failpoints", task)
+        return task
+
+    return made
+
+
 @on_brokers
-def test_what_is_handed_over_can_be_decided(brokers: Brokers, monkeypatch):
+def test_what_is_handed_over_can_be_decided(brokers: Brokers, new_task: NewTask):
     """All rows, once they are acknowledged, in a transaction that is open; the oldest of their timestamps is noted."""
-    task = Task(brokers, monkeypatch)
+    task = new_task(brokers)
     task.producer.take(OUTPUT, BESIDE, OUTPUT)
     report = task.write(
         [WriteStats(1, 2**64 - 1, 7), WriteStats(1, 5, 5, letters=1), WriteStats(1, 2, 9), WriteStats(0, 0)]
@@ -141,22 +151,22 @@ def test_what_is_handed_over_can_be_decided(brokers: Brokers, monkeypatch):
 
 
 @on_brokers
-def test_records_beside_rows_are_handed_over_without_any_row(brokers: Brokers, monkeypatch):
+def test_records_beside_rows_are_handed_over_without_any_row(brokers: Brokers, new_task: NewTask):
     """They belong to the transaction as rows do; without records there is none."""
-    task = Task(brokers, monkeypatch)
+    task = new_task(brokers)
     task.producer.take(OUTPUT)
     report = task.write([WriteStats(0, 0, beside=1, dropped=2)])
     assert report.written is not None
     assert (report.rows, report.dropped) == (0, 2)
     assert brokers.state(task.producer.identity()) is State.ONGOING
-    nothing = Task(brokers, monkeypatch).write([WriteStats(0, 0, dropped=3)])
+    nothing = new_task(brokers).write([WriteStats(0, 0, dropped=3)])
     assert (nothing.written, nothing.dropped) == (None, 3)
 
 
 @on_brokers
-def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(brokers: Brokers, monkeypatch):
+def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(brokers: Brokers, new_task: NewTask):
     """Nobody would commit it: it would hold readers until its timeout."""
-    task = Task(brokers, monkeypatch)
+    task = new_task(brokers)
     task.producer.take(OUTPUT)
     other = brokers.attempt(task_name(PREFIX, QUERY, TaskId(task.head.generation, 0, 0, 1)))
     batch = brokers.prepared(task.head, 1)
@@ -166,9 +176,22 @@ def test_an_attempt_without_which_the_micro_batch_is_decided_aborts_itself(broke
 
 
 @on_brokers
-def test_an_attempt_of_a_run_that_was_replaced_aborts_itself(brokers: Brokers, monkeypatch):
+def test_a_transaction_that_no_leader_knows_is_not_handed_over(brokers: Brokers, new_task: NewTask):
+    """Without the place of its first record, nobody could tell later what became of it. Leaders are asked again, as
+    new ones may lag behind."""
+    task, asked = new_task(brokers), []
+    task.producer.take(OUTPUT)
+    task.happens = lambda: brokers.aborted_by_hand(task.producer.identity())
+    meanwhile(task.coordinator, "first_record", lambda: asked.append(None))
+    error = task.refused("EOS_TRANSACTION_NOT_FOUND", [WriteStats(1, 1)])
+    assert error.parameters["transactional_id"] == task.producer.identity().id
+    assert len(asked) > 1
+
+
+@on_brokers
+def test_an_attempt_of_a_run_that_was_replaced_aborts_itself(brokers: Brokers, new_task: NewTask):
     """What it has begun after the new run's look, that one has not seen."""
-    task = Task(brokers, monkeypatch)
+    task = new_task(brokers)
     task.producer.take(OUTPUT)
     brokers.open("r2")
     task.refused("EOS_SUPERSEDED", [WriteStats(1, 1)])
@@ -189,20 +212,20 @@ def begun_again(task: Task) -> Iterator[WriteStats]:
 @pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
 @on_brokers
 def test_an_old_transaction_begins_everywhere_with_its_first_record(
-    brokers: Brokers, version: int, untold: bool, monkeypatch
+    brokers: Brokers, version: int, untold: bool, new_task: NewTask
 ):
     """All leaders are asked; where the producer does not know its first offsets, what is there must be number 0."""
     brokers.cluster.transaction_version = version
-    task = Task(brokers, monkeypatch, untold=untold)
+    task = new_task(brokers, untold=untold)
     error = task.refused("EOS_TRANSACTION_NOT_HELD", begun_again(task))
     assert "the task's first record in" in error.message
     assert (error.parameters["topic"], error.parameters["partition"]) == BESIDE
 
 
 @on_brokers
-def test_a_fresh_transaction_begins_with_its_first_record(brokers: Brokers, monkeypatch):
+def test_a_fresh_transaction_begins_with_its_first_record(brokers: Brokers, new_task: NewTask):
     """In the one partition whose leader is asked: somebody has aborted it there, and the task has gone on."""
-    task = Task(brokers, monkeypatch)
+    task = new_task(brokers)
     pair = task.producer.identity()
 
     def begun_again() -> Iterator[WriteStats]:
@@ -219,10 +242,10 @@ def test_a_fresh_transaction_begins_with_its_first_record(brokers: Brokers, monk
 
 @pytest.mark.parametrize(("version", "untold"), [(2, False), (1, False), (1, True)])
 @on_brokers
-def test_a_partition_that_has_lost_its_newest_records(brokers: Brokers, version: int, untold: bool, monkeypatch):
+def test_a_partition_that_has_lost_its_newest_records(brokers: Brokers, version: int, untold: bool, new_task: NewTask):
     """They were acknowledged, and an unclean election has taken them."""
     brokers.cluster.transaction_version = version
-    task = Task(brokers, monkeypatch, untold=untold)
+    task = new_task(brokers, untold=untold)
     task.producer.take(OUTPUT, OUTPUT)
     task.happens = lambda: brokers.cluster.log(OUTPUT).cut_rows(1)
     assert "the task's last record in" in task.refused("EOS_TRANSACTION_NOT_HELD", [WriteStats(2, 2)]).message

@@ -22,13 +22,20 @@ MISSING = ProtocolStop("EOS_ROWS_MISSING", "Rows are missing.", hint="Write them
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, int | None, bool]]:
-    """Of which query's ports the last decision was looked at, by which micro-batch, and whether that was stopped."""
-    done: list[tuple[object, int | None, bool]] = []
+def looks(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """``done``: of which query's ports the last decision was looked at, by which micro-batch, and whether that was
+    stopped; ``error``: what such a look raises, if anything."""
+    state = SimpleNamespace(done=[], error=None)
+
+    def verify_last(ports: object, batch: int | None, *, stopped: bool) -> None:
+        state.done.append((ports, batch, stopped))
+        if state.error is not None:
+            raise state.error
+
     monkeypatch.setattr(ended, "topic_partitions", lambda client, topics: dict.fromkeys(topics, 8))
     monkeypatch.setattr(ended, "session_for", lambda client, options, partitions, query: SimpleNamespace(ports=query))
-    monkeypatch.setattr(ended, "verify_last", lambda ports, batch, *, stopped: done.append((ports, batch, stopped)))
-    return done
+    monkeypatch.setattr(ended, "verify_last", verify_last)
+    return state
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -37,7 +44,7 @@ def test_a_query_whose_options_are_known_is_looked_at(looks, stopped):
     query = SimpleNamespace(id="query", runId="run", recentProgress=())
     remember(query, OPTIONS)
     check_end(query, stopped=stopped)
-    assert looks == [("query", None, stopped)]
+    assert looks.done == [("query", None, stopped)]
 
 
 def test_only_the_newest_start_of_a_query_is_remembered(looks):
@@ -48,7 +55,7 @@ def test_only_the_newest_start_of_a_query_is_remembered(looks):
     assert len(ended._started) == before + 1
     for run in ("run 1", "run 2"):
         check_end(SimpleNamespace(id="query of two runs", runId=run, recentProgress=()), stopped=False)
-    assert len(looks) == 1
+    assert len(looks.done) == 1
 
 
 def test_options_that_spark_knows_are_asked_for_in_any_thread(looks, monkeypatch: pytest.MonkeyPatch):
@@ -60,7 +67,7 @@ def test_options_that_spark_knows_are_asked_for_in_any_thread(looks, monkeypatch
     monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     check_end(query, stopped=False)
-    assert looks == [("query", None, False)]
+    assert looks.done == [("query", None, False)]
 
 
 def test_the_last_micro_batch_that_was_finished_is_one_that_the_ledger_has_to_know(looks):
@@ -70,7 +77,7 @@ def test_the_last_micro_batch_that_was_finished_is_one_that_the_ledger_has_to_kn
     query = SimpleNamespace(id="query", runId="run", recentProgress=[*finished, idle])
     remember(query, OPTIONS)
     check_end(query, stopped=False)
-    assert looks == [("query", 8, False)]
+    assert looks.done == [("query", 8, False)]
 
 
 @pytest.mark.parametrize(
@@ -84,35 +91,19 @@ def test_the_last_micro_batch_that_was_finished_is_one_that_the_ledger_has_to_kn
 def test_a_query_that_writes_elsewhere_or_does_not_tell_is_left_alone(looks, query):
     """Whatever behaves like a query may be run."""
     check_end(query, stopped=False)
-    assert looks == []
+    assert looks.done == []
 
 
 @pytest.mark.parametrize("stops", [True, False])
-def test_whoever_runs_a_query_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch, stops: bool):
+def test_whoever_runs_a_query_is_told_at_its_end(looks, stops: bool):
     """As of an error of the query itself, after which no restart helps; also when it was stopped."""
-    begun: list[object] = []
-
-    class Query:
-        id, recentProgress = "query", ()
-
-        def awaitTermination(self, timeout: object = None) -> bool:
-            return not stops
-
-        def stop(self) -> None:
-            begun.append("stopped")
-
-    def start() -> Query:
-        begun.append("started")
-        return Query()
-
-    def missing(query: object, *, stopped: bool) -> None:
-        assert stopped is stops
-        raise MISSING
-
-    monkeypatch.setattr(ended, "check_end", missing)
+    query = MagicMock(id="query", recentProgress=(), **{"awaitTermination.return_value": not stops})
+    start, looks.error = MagicMock(return_value=query), MISSING
+    remember(query, OPTIONS)
     with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
         restarts.run(start, stop=lambda: stops)
-    assert begun == ["started", "stopped"][: 1 + stops]
+    assert looks.done == [("query", None, stops)]
+    assert (start.call_count, query.stop.call_count) == (1, stops)
 
 
 @pytest.mark.parametrize("why", [Reason("EOS_X", "", "", False), None], ids=["needs somebody", "unknown"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,76 +25,71 @@ CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was asked: the cluster's settings, and whether a query's predecessors have finished."""
-    calls: list[str] = []
-    for name in ("check_output", "check_brokers", "check_dead_letters", "check_group", "_check_ids"):
-        monkeypatch.setattr(module, name, lambda *_, **__: 0)
-    monkeypatch.setattr(module, "broker_config", lambda *_: calls.append("cluster"))
-    monkeypatch.setattr(module, "ledger_partitions", lambda *_: 8)
-    monkeypatch.setattr(module, "KafkaLedger", lambda *_: SimpleNamespace(read=lambda: None))
-    monkeypatch.setattr(module, "check_predecessors", lambda client, options, query: calls.append(query))
-    return calls
+def answers(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the checks meet. ``asked``: whether they have asked for the cluster's settings, and by query, whether its
+    predecessors have finished; ``opened``: where they have opened a checkpoint; ``head``: the one in the ledger."""
+    state = SimpleNamespace(asked=[], opened=[], head=None)
+    checkpoint = module.Checkpoint
+    checks = ("check_output", "check_brokers", "check_dead_letters", "check_group", "_check_ids")
+    fakes = {name: lambda *_, **__: 0 for name in checks} | {
+        "Checkpoint": lambda location, *given: state.opened.append(location) or checkpoint(location, *given),
+        "broker_config": lambda *_: state.asked.append("cluster"),
+        "check_predecessors": lambda client, options, query: state.asked.append(query),
+        "ledger_partitions": lambda *_: 8,
+        "KafkaLedger": lambda *_: SimpleNamespace(read=lambda: state.head),
+        "cluster_id": lambda _: "here",
+        "describe_topics": lambda *_, **__: {"t": Topic("id", 1, internal=False)},
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(module, name, fake)
+    return state
 
 
 def options_at(checkpoint: object) -> SinkOptions:
     return SinkOptions(CLIENT.properties, topic="t", checkpoint_location=str(checkpoint))
 
 
-def test_a_new_checkpoint_in_the_same_place_is_checked(asked: list[str], tmp_path: Path):
+def test_a_new_checkpoint_in_the_same_place_is_checked(answers: SimpleNamespace, tmp_path: Path):
     """However soon after the last start: by another query id. The cluster is as it was a moment ago."""
     for query in ("one", "one", "two", "two"):
         (tmp_path / "metadata").write_text(json.dumps({"id": query}))
         preflight(CLIENT, options_at(tmp_path))
-    assert asked == ["cluster", "one", "two"]
+    assert answers.asked == ["cluster", "one", "two"]
 
 
 def test_a_store_that_cannot_be_read_is_tried_once_in_a_while(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    answers: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ):
     """A micro-batch does not wait each time for what does not answer."""
-    opened: list[str] = []
-    store = module.Checkpoint
-
-    def opening(location: str, settings: object) -> object:
-        opened.append(location)
-        return store(location, settings)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "Checkpoint", opening)
     for _ in range(3):
         preflight(CLIENT, options_at("viewfs://odd/there/tried-once"))
-    assert asked == ["cluster"] and len(opened) == 1
+    assert answers.asked == ["cluster"] and len(answers.opened) == 1
     assert [record for record in caplog.records if "The query continues" in record.getMessage()]
 
 
-class Started:
-    """The driver's checks of a query with offsets.group.id, whose checkpoint and head are as they are put here."""
+Check = Callable[..., str | None]
 
-    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
-        self._folder, self.head = folder, None
-        patch.setattr(module, "KafkaLedger", lambda *_: SimpleNamespace(read=lambda: self.head))
-        patch.setattr(module, "cluster_id", lambda _: "here")
-        patch.setattr(module, "describe_topics", lambda *_, **__: {"t": Topic("id", 1, internal=False)})
 
-    def check(self, offsets: list[str], commits: int, head: Head | None, begin: int | None = None) -> str | None:
-        """The entry of the error, if any. ``offsets``: lines of the micro-batches from 0 on; ``commits``: of how many
-        of them are in the commit log."""
-        self.head = head
-        (self._folder / "metadata").write_text(json.dumps({"id": "query"}))
+@pytest.fixture
+def check(answers: SimpleNamespace, tmp_path: Path) -> Check:
+    """``check(offsets, commits, head, begin)``: the entry of the error by which a query with offsets.group.id is
+    refused, if any. ``offsets``: lines of the micro-batches from 0 on; ``commits``: of how many of them are in the
+    commit log."""
+
+    def entry(offsets: list[str], commits: int, head: Head | None, begin: int | None = None) -> str | None:
+        answers.head = head
+        (tmp_path / "metadata").write_text(json.dumps({"id": "query"}))
         for log, lines in (("offsets", offsets), ("commits", [""] * commits)):
-            (self._folder / log).mkdir()
+            (tmp_path / log).mkdir()
             for batch, line in enumerate(lines):
-                (self._folder / log / str(batch)).write_text(f"v1\n{{}}\n{line}")
+                (tmp_path / log / str(batch)).write_text(f"v1\n{{}}\n{line}")
         try:
-            preflight(CLIENT, replace(options_at(self._folder), group_id="g", ledger_begin=begin))
+            preflight(CLIENT, replace(options_at(tmp_path), group_id="g", ledger_begin=begin))
         except EosError as error:
             return error.entry
         return None
 
-
-@pytest.fixture
-def started(asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
-    return Started(monkeypatch, tmp_path)
+    return entry
 
 
 def head_of(offsets: str | None, batch: int = 0, driver: str = "") -> Head:
@@ -122,10 +118,10 @@ OF_ANOTHER = "EOS_OPTION_CONFLICT.group_of_other_cluster"
         ('{"#group":{"id":"g"},"t":{"0":5}}', False, "EOS_OPTION_CONFLICT.group_of_both"),
     ],
 )
-def test_a_group_that_does_not_get_the_offsets(started: Started, line: str, known: bool, entry: str | None):
+def test_a_group_that_does_not_get_the_offsets(check: Check, line: str, known: bool, entry: str | None):
     """Of another cluster's topic, which mean nothing here, whether the offset log notes clusters or not; but a topic
     that was created anew keeps its group. And a group of the source is a report of what is done."""
-    assert started.check([END, line] if known else [line], known, head_of(None) if known else None) == entry
+    assert check([END, line] if known else [line], known, head_of(None) if known else None) == entry
 
 
 @pytest.mark.parametrize(
@@ -141,16 +137,16 @@ def test_a_group_that_does_not_get_the_offsets(started: Started, line: str, know
     ],
     ids=["whole", "other offsets", "lost offsets", "lost with the ledger", "behind", "no head", "begun anew"],
 )
-def test_logs_of_a_checkpoint_fit_the_head(started: Started, offsets, commits, head, begin, entry):
+def test_logs_of_a_checkpoint_fit_the_head(check: Check, offsets, commits, head, begin, entry):
     """Spark 4.1 plans lost offsets anew, and would go on behind them at the next start. What is behind the head is left
     to the first task, which says where that ended."""
-    assert started.check(offsets, commits, head, begin) == entry
+    assert check(offsets, commits, head, begin) == entry
 
 
 @pytest.mark.parametrize("driver", ["", "another application's"])
-def test_a_beginning_that_is_still_set_is_told_in_a_later_application(started: Started, driver: str, caplog):
+def test_a_beginning_that_is_still_set_is_told_in_a_later_application(check: Check, driver: str, caplog):
     """On the driver. The application that needs the option is not told."""
-    assert started.check([END], 0, head_of(END, batch=5, driver=driver), 5) is None
+    assert check([END], 0, head_of(END, batch=5, driver=driver), 5) is None
     said = "query=query is in its ledger already: option 'ledger.begin' (5) has no effect any more, and can be removed."
     assert (said in caplog.messages) == bool(driver)
 

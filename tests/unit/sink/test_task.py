@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from itertools import repeat
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spark_eos.errors import Unclear, UnsupportedError
+from spark_eos.errors import UnsupportedError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.abort import close
-from spark_eos.protocol.head import NOBODY, Digest, Pair
+from spark_eos.protocol.head import NOBODY, Digest
 from spark_eos.sink import attempt, task
-from spark_eos.sink.attempt import Attempt, RowWriter
+from spark_eos.sink.attempt import RowWriter
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.rows import RowBatch
@@ -167,24 +166,6 @@ def test_the_sink_writes_in_tasks_of_streaming_queries_only():
         Identity.here()
     assert caught.value.condition == "EOS_USE_UNSUPPORTED"
     assert "writeStream" in caught.value.hint
-
-
-def test_a_transaction_that_no_leader_knows_is_not_handed_over(monkeypatch):
-    """Without the place of its first record, nobody could tell later what became of it."""
-    monkeypatch.setattr(attempt, "retrying", lambda seconds: repeat(None, 3))
-    asked = []
-
-    def first_record(pair: Pair, places: Any) -> None:
-        asked.append((pair, list(places)))
-
-    session = SimpleNamespace(coordinator=SimpleNamespace(first_record=first_record))
-    own: Any = SimpleNamespace(job=None, identity=None, session=session)
-    nothing: Any = None
-    pair, places = Pair("name-of-a-task", 1, 0), [("out", 0)]
-    with pytest.raises(Unclear, match="name-of-a-task") as caught:
-        Attempt(own, nothing, SimpleNamespace(producer=None))._first_record(pair, places)
-    assert caught.value.condition == "EOS_TRANSACTION_NOT_FOUND"
-    assert asked == [(pair, places)] * 3
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONERS))
