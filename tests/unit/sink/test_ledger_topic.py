@@ -8,16 +8,41 @@ from typing import Any
 
 import pytest
 
-from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.ledger.record_forms import OwnTopic
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import encode
 from spark_eos.sink import ledger_topic
-from spark_eos.sink.ledger_topic import less_durable
+from spark_eos.sink.ledger_topic import check_ledger, ledger_partitions, less_durable
+from tests.support.judges.conditions import raises
 
+CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"}))
 BROKER = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """One that is suitable: its ``name``, ``config``, and ``records``, each a key and a value. ``created``: with which
+    numbers of replicas, and of those that are to be in sync, it was to be created, which nobody may."""
+    config = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false", "min.insync.replicas": "2"}
+    state = SimpleNamespace(name=uuid.uuid4().hex, config=config, records=[], created=[])
+
+    def create_topic(_: object, topic: str, partitions: int, replicas: int, config: dict[str, str]) -> str:
+        state.created.append((replicas, config["min.insync.replicas"]))
+        return "not allowed"
+
+    partition = SimpleNamespace(replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+    fakes = {
+        "describe_topics": lambda *_, **__: {},
+        "create_topic": create_topic,
+        "topic_config": lambda *_: state.config,
+        "describe_topic": lambda *_: SimpleNamespace(partitions=[partition], is_internal=False),
+        "allowed_operations": lambda _: None,
+        "samples": lambda *_: {state.name: [(n, *record) for n, record in enumerate(state.records)]},
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(ledger_topic, name, fake)
+    return state
 
 
 @pytest.mark.parametrize(
@@ -41,20 +66,12 @@ def test_a_ledger_less_durable_than_the_coordinators_state(replicas, in_sync, br
 
 
 @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "2"), (5, 3, "2")])
-def test_a_ledger_of_a_user_who_may_not_read_the_brokers_settings(monkeypatch, brokers, replicas, in_sync):
+def test_a_ledger_of_a_user_who_may_not_read_the_brokers_settings(topic, brokers, replicas, in_sync):
     """It is as durable as Kafka's defaults make the coordinators' state, but has no more replicas than there can be."""
-    made: list[tuple[int, str]] = []
-
-    def create(client: object, topic: str, partitions: int, replication: int, config: dict[str, str]) -> str:
-        made.append((replication, config["min.insync.replicas"]))
-        return "not allowed"
-
-    monkeypatch.setattr(ledger_topic, "describe_topics", lambda *_, **__: {})
-    monkeypatch.setattr(ledger_topic, "create_topic", create)
     client: Any = SimpleNamespace(brokers=lambda: list(range(brokers)))
-    with pytest.raises(LedgerError, match=r"EOS_LEDGER_NOT_CREATED.*not allowed"):
-        ledger_topic.ledger_partitions(client, "ledger", None)
-    assert made == [(replicas, in_sync)]
+    with raises("EOS_LEDGER_NOT_CREATED", "not allowed"):
+        ledger_partitions(client, topic.name, None)
+    assert topic.created == [(replicas, in_sync)]
 
 
 @pytest.mark.parametrize(
@@ -65,13 +82,11 @@ def test_a_ledger_of_a_user_who_may_not_read_the_brokers_settings(monkeypatch, b
         ("unclean.leader.election.enable", "true", "a new leader may lack decisions"),
     ],
 )
-def test_a_ledger_that_may_lose_decisions(monkeypatch, setting, value, says):
+def test_a_ledger_that_may_lose_decisions(topic, setting, value, says):
     """Rows of a decision that is lost would be written again."""
-    config = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"} | {setting: value}
-    monkeypatch.setattr(ledger_topic, "topic_config", lambda *_: config)
-    client: Any = None
-    with pytest.raises(LedgerError, match=rf"EOS_LEDGER_UNSUITABLE.*{says}") as caught:
-        ledger_topic.check_ledger(client, "ledger", None)
+    topic.config[setting] = value
+    with raises("EOS_LEDGER_UNSUITABLE", says) as caught:
+        check_ledger(CLIENT, topic.name, BROKER)
     assert "kafka-configs.sh" in caught.value.hint
 
 
@@ -92,11 +107,11 @@ ID = str(uuid.uuid4()).encode()
     ],
     ids=["empty", "a tombstone", "a head", "a later head", "JSON", "JSON with a format", "text", "another key"],
 )
-def test_a_table_whose_keys_look_like_queries_is_no_ledger(records, is_other, monkeypatch):
+def test_a_table_whose_keys_look_like_queries_is_no_ledger(topic, records, is_other):
     """Users have such keys, too. What a later version has written is for the start to judge."""
-    topic = uuid.uuid4().hex
-    monkeypatch.setattr(
-        ledger_topic, "samples", lambda *_: {topic: [(n, key, value) for n, (key, value) in enumerate(records)]}
-    )
-    other = ledger_topic._other(BrokerClient(KafkaProperties({"bootstrap.servers": "h:1"})), topic, 1, OwnTopic.LEDGER)
-    assert other == ("a topic with rows of another program" if is_other else None)
+    topic.records = records
+    if not is_other:
+        assert len(check_ledger(CLIENT, topic.name, BROKER).partitions) == 1
+        return
+    with raises("EOS_LEDGER_UNSUITABLE.other_records", "a topic with rows of another program"):
+        check_ledger(CLIENT, topic.name, BROKER)

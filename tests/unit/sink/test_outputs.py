@@ -43,12 +43,13 @@ def test_a_topic_is_looked_into_once_in_half_a_minute(looks: SimpleNamespace):
 def test_threads_look_at_the_same_time(looks: SimpleNamespace):
     """As where several queries are started: one notes a topic while another one forgets some."""
 
-    class At(float):
-        def __rsub__(self, now: float) -> float:
-            outputs._looked_at[CLIENT.properties, "of another", "id"] = now
-            return now - float(self)
+    class Later(float):
+        def __sub__(self, at: float) -> float:
+            looks.now = float(self)
+            check("of another")
+            return looks.now - at
 
-    outputs._looked_at[CLIENT.properties, "a", "id of a"] = At(0.0)
-    looks.now = 31.0
     check("a")
-    assert looks.topics == ["a"]
+    looks.now = Later(31.0)
+    check("a")
+    assert looks.topics == ["a", "of another", "a"]
