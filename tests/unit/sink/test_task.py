@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_eos.errors import UnsupportedError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
@@ -28,6 +27,7 @@ from spark_eos.sink.session import Session
 from spark_eos.sink.spark_rows import SparkRows
 from tests.simulation.by_hand import Brokers, on_brokers, stopped
 from tests.simulation.ledger import PREFIX, QUERY
+from tests.support.judges.conditions import raises
 from tests.support.waiting import TIMEOUT
 
 CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
@@ -162,10 +162,8 @@ def test_an_answer_from_long_before_the_first_row_does_not_count(monkeypatch, wa
 
 def test_the_sink_writes_in_tasks_of_streaming_queries_only():
     """Elsewhere there is no query and no micro-batch to write for."""
-    with pytest.raises(UnsupportedError) as caught:
+    with raises("EOS_USE_UNSUPPORTED", "writeStream"):
         Identity.here()
-    assert caught.value.condition == "EOS_USE_UNSUPPORTED"
-    assert "writeStream" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONERS))

@@ -13,6 +13,7 @@ from spark_eos.base.topic_partition import OffsetRange
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.records import columns
 from spark_eos.source.decode import decode
+from tests.support.judges.conditions import raises
 from tests.support.judges.record_batches import (
     CODECS,
     EVERYTHING,
@@ -137,9 +138,8 @@ def test_a_timestamp_that_spark_cannot_hold(time):
     asked for counts: so a query can begin behind the record, and end before it."""
     records = (Record(4), Record(5, LAST_TIME), Record(6, time), Record(7, -LAST_TIME), Record(8, time))
     data = encode(plain(0, b"a", b"b")) + encode(Batch(records, 4, 8))
-    with pytest.raises(KafkaError, match=f"at offset 6 of t-3 has the timestamp {time}") as caught:
+    with raises("EOS_SOURCE_TIMESTAMP") as caught:
         rows(data)
-    assert caught.value.condition == "EOS_SOURCE_TIMESTAMP"
     assert not caught.value.restart_helps
     assert caught.value.parameters == {"topic": "t", "partition": 3, "offset": 6, "timestamp": time}
     assert [row["offset"] for row in rows(data, OffsetRange("t", 3, 0, 6))] == [0, 1, 4, 5]
@@ -180,3 +180,24 @@ def test_little_is_decompressed_at_a_time(codec, monkeypatch):
         assert batch.num_rows <= 2
         assert len(decompressed) == len(came)
     assert came == [b"%d" % at * 700_000 for at in range(9)]
+
+
+def counted(data: bytes, most_bytes: int) -> int:
+    return sum(batch.num_rows for batch in decode(data, EVERYTHING, most_bytes=most_bytes).batches)
+
+
+@pytest.mark.parametrize("codec", sorted(set(CODECS) - {""}))
+@pytest.mark.parametrize("records", [(bytes(5000),), (bytes(10),) * 500], ids=["one record", "many"])
+def test_a_batch_that_is_too_large_when_it_is_decompressed_is_named(codec, records):
+    """By its offsets; a restart would not help, nor another replica. Batches before it are read, and together they may
+    be as large as they like; a batch that is not compressed has its own size."""
+    data = encode(plain(0, b"a", codec=codec)) + encode(plain(1, *records, codec=codec))
+    decoded = decode(data, EVERYTHING, most_bytes=4000)
+    with raises("EOS_SOURCE_BATCH_TOO_LARGE", "maxDecompressedBytes") as caught:
+        list(decoded.batches)
+    assert not caught.value.restart_helps
+    assert (caught.value.parameters["offset"], caught.value.parameters["last"]) == (1, len(records))
+    assert f"offsets 1 to {len(records)} of t-3 has more than 4,000 bytes" in caught.value.message
+    both = encode(plain(0, *records, codec=codec)) + encode(plain(len(records), *records, codec=codec))
+    assert counted(both, most_bytes=9_500) == 2 * len(records)
+    assert counted(encode(plain(0, *records)), most_bytes=10) == len(records)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from spark_eos.base.topic_partition import flat
-from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
@@ -18,6 +17,7 @@ from spark_eos.options.selection import parse_subscribe
 from spark_eos.source.epochs import Leaders
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.watch import TopicWatch
+from tests.support.judges.conditions import raises
 from tests.support.models.replicas import Model
 
 
@@ -65,9 +65,7 @@ def cluster(asks: Callable[[Any], None]) -> Cluster:
 def next_of(cluster: Cluster, reader: EosKafkaStreamReader, at: dict[str, Any] | None = None) -> dict[str, Any]:
     """The end of the next micro-batch, as Spark has it in the offset log."""
     cluster.now += 10
-    start = reader.latestOffset(None if at is None else at, reader.getDefaultReadLimit())
-    end: dict[str, Any] = json.loads(json.dumps(start))
-    return end
+    return json.loads(json.dumps(reader.latestOffset(at, reader.getDefaultReadLimit())))
 
 
 def at_100(cluster: Cluster) -> tuple[EosKafkaStreamReader, dict[str, Any]]:
@@ -81,30 +79,20 @@ def at_100(cluster: Cluster) -> tuple[EosKafkaStreamReader, dict[str, Any]]:
     return reader, end
 
 
-def condition_of(caught: pytest.ExceptionInfo[DataLossError]) -> tuple[str, object, object]:
-    return caught.value.condition, caught.value.parameters["expected"], caught.value.parameters["found"]
-
-
-@pytest.mark.parametrize("grown", [1, 300])
+@pytest.mark.parametrize(
+    ("grown", "condition"),
+    [(0, "EOS_SOURCE_DATA_LOSS"), (1, "EOS_SOURCE_LOG_DIVERGED"), (300, "EOS_SOURCE_LOG_DIVERGED")],
+    ids=["not grown", "shorter than before", "longer"],
+)
 @pytest.mark.parametrize("again", [True, False], ids=["started again", "running"])
-def test_it_is_named_however_long_the_log_is_by_now(cluster, again, grown):
-    """Shorter than before, as long, or longer."""
+def test_it_is_named_however_long_the_log_is_by_now(cluster, again, grown, condition):
+    """Where it has only lost its end, nothing is there that was written anew: that is data loss as ever."""
     reader, at = at_100(cluster)
     cluster.lose(40)
     cluster.write(grown)
-    reader = cluster.reader() if again else reader
-    with pytest.raises(DataLossError) as caught:
-        next_of(cluster, reader, at)
-    assert condition_of(caught) == ("EOS_SOURCE_LOG_DIVERGED", 100, 60)
-
-
-def test_a_log_that_has_only_lost_its_end_is_data_loss_as_before(cluster):
-    """Nothing is there that was written anew."""
-    reader, at = at_100(cluster)
-    cluster.lose(40)
-    with pytest.raises(DataLossError) as caught:
-        next_of(cluster, reader, at)
-    assert condition_of(caught) == ("EOS_SOURCE_DATA_LOSS", 100, 60)
+    with raises(condition) as caught:
+        next_of(cluster, cluster.reader() if again else reader, at)
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (100, 60)
 
 
 def test_an_offset_log_without_epochs_goes_on(cluster):
@@ -115,7 +103,7 @@ def test_an_offset_log_without_epochs_goes_on(cluster):
     assert next_of(cluster, reader, old) == old
     cluster.lose(40)
     cluster.write(300)
-    with pytest.raises(DataLossError):
+    with raises("EOS_SOURCE_LOG_DIVERGED"):
         next_of(cluster, reader, old)
     end = next_of(cluster, cluster.reader(), old)
     assert end["#epochs"] == {"t": {"0": 2}}

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import ConnectionFailed, Unauthorized
+from spark_eos.errors import Unauthorized
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.records.batches import Damage, OtherEpoch, UnsupportedFormat
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
 from spark_eos.source import epochs as epochs_module
 from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs, leaders_of
+from tests.support.judges.conditions import raises
 from tests.support.models.replicas import PLACE, Model
 
 STEP = st.one_of(
@@ -196,19 +197,23 @@ def test_a_leader_that_does_not_show_its_log_is_asked_again(diverged_by, first):
     assert diverged_by([first, HAS], [Batch(7, 9, 2)]) == {PLACE: 5}
 
 
-@pytest.mark.parametrize("never", [None, (MOVED, b""), (EMPTY, b"")], ids=["silent", "moved", "empty"])
-def test_a_leader_that_never_shows_its_log_stops_the_query(diverged_by, never):
-    """It starts again by itself: nothing is known to be lost."""
-    with pytest.raises(ConnectionFailed, match="t-0 at offset 5") as caught:
-        diverged_by(repeat(never))
+@pytest.mark.parametrize(
+    ("answer", "batches"),
+    [
+        (None, SEEN),
+        ((MOVED, b""), SEEN),
+        ((EMPTY, b""), SEEN),
+        (HAS, [Damage("a checksum")]),
+        (HAS, [UnsupportedFormat("v1")]),
+    ],
+    ids=["silent", "moved", "empty", "damaged", "of no known format"],
+)
+def test_a_leader_that_never_shows_its_log_stops_the_query(diverged_by, answer, batches):
+    """It starts again by itself: nothing is known to be lost, and records that cannot be read are not another log."""
+    reason = str(batches[0]) if isinstance(batches[0], Damage) else ""
+    with raises("EOS_KAFKA_UNREACHABLE", "t-0 at offset 5", reason) as caught:
+        diverged_by(repeat(answer), batches)
     assert caught.value.restart_helps
-
-
-def test_records_that_cannot_be_read_are_not_another_log(diverged_by):
-    """Nor is what this reader knows no format of."""
-    for problem in (Damage("a checksum"), UnsupportedFormat("v1")):
-        with pytest.raises(ConnectionFailed, match=str(problem)):
-            diverged_by(repeat(HAS), [problem])
 
 
 def test_who_may_not_read_the_log_is_told_so(diverged_by):

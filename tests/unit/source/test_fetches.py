@@ -34,6 +34,8 @@ FAILED = FetchResponse(Code.UNKNOWN_SERVER_ERROR, 0)
 THROTTLED = FetchResponse(0, 0, throttle_ms=6_000)
 #: There is no leader for longer than what one that lags behind is given.
 SILENT = FetchResponse(Code.LEADER_NOT_AVAILABLE, 0)
+#: For longer, nothing may be read.
+MOST_S = 1_000.0
 #: The leader names the replica to whoever asks with a rack.
 NAMED = FetchResponse(0, 0, preferred=REPLICA)
 
@@ -55,6 +57,7 @@ class Connection:
 
     def receive_one(self, timeout_s: float) -> FetchResponse:
         self._brokers.now_s += 0.01 if self.node == LEADER else 0.3
+        assert self._brokers.now_s < MOST_S, "it goes on for ever"
         answer = NAMED if self.node == LEADER and self._racked else next(self._brokers.answers[self.node])
         if answer is SILENT:
             self._brokers.now_s += 8
@@ -129,6 +132,7 @@ def test_a_leader_whose_log_goes_on_gets_all_the_time(brokers, answer):
     """Its rows may be in remote storage: a broker answers without them when that takes longer than the request lets it
     wait, as in Java's consumer 500 ms by default, and with an error of no name when that fails."""
     assert 50 < waited_s(brokers, *repeat(answer, 110), ROWS) < 60
+    assert 72 < waited_s(brokers, *repeat(THROTTLED, 12), answer, ROWS) < 73  # that time does not count
     with pytest.raises(GivenUp) as caught:
         waited_s(brokers, answer)
     assert 58 < caught.value.args[0] < 61

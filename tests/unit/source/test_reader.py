@@ -5,13 +5,15 @@ import pickle
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_eos.errors import CheckpointError, OptionError
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.options.selection import Pattern
+from spark_eos.source.fetching import Fetching
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.schema import arrow_schema, schema
 from spark_eos.spark.versions import ReadMaxRows
+from tests.support.judges.conditions import raises
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a,b"}
 
@@ -81,9 +83,8 @@ def test_the_default_read_limit_is_the_users():
 def test_bad_options_are_named(changed, condition):
     """On the driver, before a broker is asked."""
     options = {key: value for key, value in (OPTIONS | changed).items() if value is not None}
-    with pytest.raises(OptionError) as caught:
+    with raises(condition):
         stream_options(options)
-    assert caught.value.condition == condition
 
 
 @pytest.mark.parametrize(
@@ -100,9 +101,16 @@ def test_bad_options_are_named(changed, condition):
 )
 def test_bad_options_of_a_batch_are_named(given, condition):
     """What the built-in source refuses, and an end before the start."""
-    with pytest.raises(OptionError) as caught:
+    with raises(condition):
         batch_options(OPTIONS | given)
-    assert caught.value.condition == condition
+
+
+@pytest.mark.parametrize("parse", [stream_options, batch_options])
+@pytest.mark.parametrize(("given", "most"), [({}, 128 << 20), ({"maxDecompressedBytes": "2k"}, 2048)])
+def test_the_limit_goes_to_the_tasks(parse, given, most):
+    """The option is one of streams and of batches."""
+    options = parse(OPTIONS | given)
+    assert Fetching.from_options(BrokerClient(options.kafka), options).max_decompressed_bytes == most
 
 
 def test_a_time_for_all_goes_before_times_for_each_and_those_before_offsets():
@@ -190,6 +198,5 @@ def test_a_line_of_another_source_is_a_named_error(line):
         lambda: reader.partitions({"t": {"0": 1}}, line),
         lambda: reader.partitions(line, {"t": {"0": 1}}),
     ):
-        with pytest.raises(CheckpointError, match="no offsets of partitions") as caught:
+        with raises("EOS_CHECKPOINT_DAMAGED", "no offsets of partitions"):
             read()
-        assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from spark_eos.base.topic_partition import OffsetRange
-from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd
@@ -17,6 +16,7 @@ from spark_eos.source import diagnosis, task
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.epochs import Leaders
 from spark_eos.source.fetching import Fetching
+from tests.support.judges.conditions import raises
 
 CLIENT = BrokerClient(KafkaProperties({"bootstrap.servers": "127.0.0.1:1"}))
 RANGE = OffsetRange("t", 0, 30, 100, "", 1, 1, 1)
@@ -81,13 +81,12 @@ def test_what_the_log_still_has_is_read(resumed, log, offsets):
 
 def test_a_loss_is_raised_where_it_is_to_fail(resumed):
     """With the offsets that are not there."""
-    with pytest.raises(DataLossError) as caught:
+    with raises("EOS_SOURCE_DATA_LOSS") as caught:
         resumed(Log(0, 50, stuck=40), fail=True)
     assert [caught.value.parameters[name] for name in ("expected", "found")] == [100, 50]
 
 
 def test_a_log_that_has_everything_is_no_loss(resumed):
     """The task fails, and its next attempt reads the range again."""
-    with pytest.raises(KafkaError) as caught:
+    with raises("EOS_SOURCE_STALLED"):
         resumed(Log(0, 100, stuck=40))
-    assert caught.value.condition == "EOS_SOURCE_STALLED"

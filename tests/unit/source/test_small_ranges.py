@@ -54,6 +54,19 @@ def test_answers_that_are_wrong_are_not_used(answer, data):
     assert take(FETCHING, OffsetRange("t", 3, 0, 1), {("t", 3): (answer, data)}) is None
 
 
+@pytest.fixture
+def unanswered(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What leaders were asked together, who do not answer."""
+    asked = list[object]()
+
+    def nobody(*question: object, **_: object) -> None:
+        asked.append(question)
+        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
+
+    monkeypatch.setattr(small_ranges, "fetch_many", nobody)
+    return asked
+
+
 @pytest.mark.parametrize(
     "ranges",
     [
@@ -62,18 +75,13 @@ def test_answers_that_are_wrong_are_not_used(answer, data):
     ],
     ids=["one has an id", "of one partition"],
 )
-def test_what_one_request_cannot_name_is_read_alone(ranges, monkeypatch):
+def test_what_one_request_cannot_name_is_read_alone(unanswered, ranges):
     """Topics are named in one way, and those of an old line of the offset log have no ids; an answer is known by its
     partition."""
-    monkeypatch.setattr(small_ranges, "fetch_many", lambda *_, **__: pytest.fail("leaders were asked"))
-    assert small_ranges.gather(FETCHING, ranges) == {}
+    assert (small_ranges.gather(FETCHING, ranges), unanswered) == ({}, [])
 
 
-def test_where_no_leader_answers_nothing_is_gathered(monkeypatch):
+def test_where_no_leader_answers_nothing_is_gathered(unanswered):
     """The reading of a range alone knows for how long to try."""
-
-    def nobody(*_: object, **__: object) -> None:
-        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
-
-    monkeypatch.setattr(small_ranges, "fetch_many", nobody)
     assert small_ranges.gather(FETCHING, [OffsetRange("t", 0, 0, 1)]) == {}
+    assert len(unanswered) == 1
