@@ -86,7 +86,8 @@ def test_a_cluster_that_changes_while_a_micro_batch_is_planned_is_noticed(cluste
 
 
 def test_a_micro_batch_does_not_reach_from_one_cluster_to_another(cluster):
-    """Even if somebody has logged one."""
+    """Even if somebody has logged one, and its end is of the cluster that is there."""
+    cluster.cluster = "d"
     with raises("EOS_SOURCE_CLUSTER_CHANGED"):
         reader_of(fail=False).partitions(HERE, {**SOON, "#cluster": {"id": "d"}})
 
