@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -317,7 +317,7 @@ def test_an_error_that_nobody_has_named_is_no_answer(capsys):
     err = Mock()
     with redirect_stderr(err):
         assert options.print_answer(options.Format.TEXT, Mock(side_effect=BrokenPipeError)) == 2
-    assert err.mock_calls == [call.close()]
+    assert [name for name, *_ in err.mock_calls] == ["close"]
 
 
 def test_ctrl_c_ends_a_command_without_a_stack(monkeypatch, capsys):

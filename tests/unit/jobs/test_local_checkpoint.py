@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock, Mock, call
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -50,7 +50,7 @@ def test_a_lock_is_kept_whose_owner_cannot_be_written(spark, file, tmp_path, cap
     with LocalCheckpoint() as taken:
         taken.take(spark, str(tmp_path))
         assert not file.close.called
-        assert spark.conf.set.call_args_list == [call(*setting) for setting in FASTER.items()]
+        assert spark.conf.set.call_args_list == [(setting,) for setting in FASTER.items()]
     assert file.close.called and (tmp_path / LOCK).exists()
     assert capsys.readouterr().err == ""
 

@@ -165,15 +165,13 @@ def test_threads_do_not_disturb_one_another(codec):
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [
-        [Row(b"k%d" % i, b"v" * (i % 9000), TIME + i) for i in range(3000)],
-        [Row() for _ in range(300_000)],
-    ],
+    ("count", "row"),
+    [(3000, lambda i: Row(b"k%d" % i, b"v" * (i % 9000), TIME + i)), (300_000, lambda _: Row())],
     ids=["large", "empty"],
 )
-def test_many_rows_are_few_batches(rows):
+def test_many_rows_are_few_batches(count, row):
     """Almost as large as they may be; the varints of lengths and offsets take up to three bytes."""
+    rows = [row(i) for i in range(count)]
     batches = seal(rows)
     assert all(len(batch.data) <= BATCH_BYTES for batch in batches)
     assert len(batches) > 1
