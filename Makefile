@@ -19,7 +19,7 @@ NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # of, as a test takes twice as long when it is measured; of other schedules, and of mistakes that are put in, measuring shows
 # nothing new.
 MEASURED := $(wildcard tests/unit/source/test_decode*.py tests/unit/kafka/producer/test_refus*.py) tests/unit/kafka/records \
-	tests/unit/protocol $(addprefix tests/simulation/,scenarios test_retired.py)
+	tests/unit/protocol $(addprefix tests/simulation/,scenarios test_outputs.py test_retired.py test_two_phase.py)
 SCHEDULED := tests/simulation/source \
 	$(filter-out $(MEASURED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
 # The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
