@@ -136,36 +136,6 @@ def check_all(texts: Sequence[str], values: Sequence[Mapping[str, Any]]) -> None
                 raise AssertionError(f"{text!r} as {kind} is {value!r}") from error
 
 
-@pytest.mark.usefixtures("in_utc")
-@pytest.mark.parametrize(("number", "count"), rounds((1, 500), (25, 2000)))
-def test_a_value_of_csv_is_its_text_or_malformed(number: int, count: int, spark: SparkSession):
-    """Of all types of fields."""
-    texts = [text for text in made(("csv", number), count) if text and not text.isspace()]
-    texts = [text for text in texts if text not in ("Inf", "-Inf")]
-    check_all(texts, parsed(spark, [quoted(text) for text in texts], "csv", KINDS))
-
-
-@pytest.mark.usefixtures("in_utc")
-@pytest.mark.parametrize(("number", "count"), rounds((1, 500), (25, 2000)))
-def test_a_value_of_json_is_its_text_or_malformed(number: int, count: int, spark: SparkSession):
-    """Whether it is quoted or not: without quotes, it must be a value of JSON."""
-    texts = made(("json", number), count)
-    bare = parsed(spark, [f'{{"x": {text}}}' for text in texts], "json", KINDS)
-    assert [text for text, row in zip(texts, bare, strict=True) if row and not is_json(text)] == []
-    moments = [{kind: value for kind, value in row.items() if kind != "TIMESTAMP"} for row in bare]
-    check_all([text.strip() for text in texts], moments)
-    check_all(texts, parsed(spark, [json.dumps({"x": text}) for text in texts], "json", KINDS))
-
-
-def is_json(text: str) -> bool:
-    """Whether Python takes the text for one value of JSON. Spark has more names of infinity."""
-    try:
-        json.loads(text)
-    except ValueError:
-        return text.strip() in ("INF", "+INF", "-INF", "+Infinity")
-    return True
-
-
 WELL_FORMED: list[tuple[str, str, object]] = [
     ("12.50", "DECIMAL(12, 2)", Decimal("12.5")),
     ("12.5000", "DECIMAL(12, 2)", Decimal("12.5")),
@@ -186,14 +156,48 @@ WELL_FORMED: list[tuple[str, str, object]] = [
 ]
 
 
-def test_values_that_programs_write_are_taken(spark: SparkSession):
-    """In CSV, and in JSON with quotes around what is none of its values."""
-    kinds = sorted({kind for _, kind, _ in WELL_FORMED})
-    in_csv = parsed(spark, [text for text, *_ in WELL_FORMED], "csv", kinds)
-    records = [f'{{"x": {text if is_json(text) else json.dumps(text)}}}' for text, *_ in WELL_FORMED]
-    in_json = parsed(spark, records, "json", kinds)
-    for (text, kind, value), *rows in zip(WELL_FORMED, in_csv, in_json, strict=True):
-        assert [row.get(kind) for row in rows] == [value, value], text
+def is_json(text: str) -> bool:
+    """Whether Python takes the text for one value of JSON. Spark has more names of infinity."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return text.strip() in ("INF", "+INF", "-INF", "+Infinity")
+    return True
+
+
+def check_taken(values: Sequence[Mapping[str, Any]]) -> None:
+    """These are the values of `WELL_FORMED`."""
+    for (text, kind, expected), by_kind in zip(WELL_FORMED, values, strict=True):
+        assert by_kind.get(kind) == expected, text
+
+
+@pytest.mark.usefixtures("in_utc")
+@pytest.mark.parametrize(("number", "count"), rounds((1, 500), (25, 2000)))
+def test_a_value_of_csv_is_its_text_or_malformed(number: int, count: int, spark: SparkSession):
+    """Of all types of fields; what programs write is taken."""
+    texts = [text for text in made(("csv", number), count) if text and not text.isspace()]
+    texts = [text for text in texts if text not in ("Inf", "-Inf")]
+    records = [*map(quoted, texts), *(text for text, *_ in WELL_FORMED)]
+    values = parsed(spark, records, "csv", KINDS)
+    check_all(texts, values[: len(texts)])
+    check_taken(values[len(texts) :])
+
+
+@pytest.mark.usefixtures("in_utc")
+@pytest.mark.parametrize(("number", "count"), rounds((1, 500), (25, 2000)))
+def test_a_value_of_json_is_its_text_or_malformed(number: int, count: int, spark: SparkSession):
+    """Whether it is quoted or not: without quotes, it must be a value of JSON. What programs write is taken, with
+    quotes around what is none of JSON's values."""
+    texts = made(("json", number), count)
+    records = [f'{{"x": {text}}}' for text in texts] + [json.dumps({"x": text}) for text in texts]
+    records += [f'{{"x": {text if is_json(text) else json.dumps(text)}}}' for text, *_ in WELL_FORMED]
+    values = parsed(spark, records, "json", KINDS)
+    bare, in_quotes = values[: len(texts)], values[len(texts) : 2 * len(texts)]
+    assert [text for text, row in zip(texts, bare, strict=True) if row and not is_json(text)] == []
+    moments = [{kind: value for kind, value in row.items() if kind != "TIMESTAMP"} for row in bare]
+    check_all([text.strip() for text in texts], moments)
+    check_all(texts, in_quotes)
+    check_taken(values[2 * len(texts) :])
 
 
 def test_numbers_within_other_values_of_json(spark: SparkSession):
@@ -231,7 +235,7 @@ def test_a_format_is_the_only_one(spark: SparkSession):
 
 @pytest.mark.parametrize(("locale", "thousands", "fraction"), [("de-DE", ".", ","), ("fr-FR", "\u202f", ",")])
 def test_separators_of_a_locale(locale: str, thousands: str, fraction: str, spark: SparkSession):
-    """In their places alone; without a locale, numbers have no separators of thousands."""
+    """In their places alone."""
 
     def written(text: str) -> str:
         return text.translate({ord(","): thousands, ord("."): fraction})
@@ -244,8 +248,12 @@ def test_separators_of_a_locale(locale: str, thousands: str, fraction: str, spar
     for expected, row in zip(right, values, strict=False):
         assert {kind: Decimal(value) for kind, value in row.items()} == dict.fromkeys(kinds, Decimal(expected))
     assert values[len(right) :] == [{}] * len(wrong)
-    plain = parsed(spark, [quoted(text) for text in ("1,234", "12,50", "1.234,50")], "csv", kinds)
-    assert plain == [{}, {}, {}]
+
+
+def test_without_a_locale_numbers_have_no_separators_of_thousands(spark: SparkSession):
+    """Nor a comma before their fraction."""
+    texts = [quoted(text) for text in ("1,234", "12,50", "1.234,50")]
+    assert parsed(spark, texts, "csv", ["DECIMAL(12, 2)", "DOUBLE"]) == [{}, {}, {}]
 
 
 @pytest.mark.usefixtures("spark")
@@ -261,9 +269,14 @@ def test_a_type_that_is_not_its_text_is_refused(kind: str, ddl: str):
 @pytest.mark.parametrize(
     ("texts", "options"),
     [
-        ({"2026-03-29 02:30:00": 0, "2026-03-29 02:30:00+01:00": 1, "2026-03-29 03:30:00": 1}, {}),
-        ({"2026-03-08 02:30:00 America/New_York": 0, "2026-03-08 03:30:00 America/New_York": 1}, {}),
-        ({"2026-03-08 02:30:00PST": 0, "2026-03-08 02:30:00 GMT-8": 1, "2026-11-01 01:30:00 PST": 1}, {}),
+        (
+            {
+                **{"2026-03-29 02:30:00": 0, "2026-03-29 02:30:00+01:00": 1, "2026-03-29 03:30:00": 1},
+                **{"2026-03-08 02:30:00 America/New_York": 0, "2026-03-08 03:30:00 America/New_York": 1},
+                **{"2026-03-08 02:30:00PST": 0, "2026-03-08 02:30:00 GMT-8": 1, "2026-11-01 01:30:00 PST": 1},
+            },
+            {},
+        ),
         ({"29.3.2026 2:30": 0, "29.3.2026 3:30": 1}, {"timestampFormat": "d.M.yyyy H:mm"}),
         ({"29.3.2026 at 2:30": 0, "29.3.2026 at 3:30": 1}, {"timestampFormat": "d.M.yyyy 'at' H:mm"}),
         ({"29.3.2026 2:30 +0100": 1}, {"timestampFormat": "d.M.yyyy H:mm Z"}),
@@ -280,8 +293,14 @@ def test_moments_that_clocks_leave_out(texts, options, spark, zone):
 @pytest.mark.parametrize(
     ("kind", "texts", "options"),
     [
-        ("TIMESTAMP", {"9999-12-31T23:59:59Z": 1, "9999-12-31T23:59:59-01:00": 0}, {}),
-        ("TIMESTAMP", {"0001-01-02 00:00:00": 1, "0001-01-01 00:00:00+01:00": 0}, {}),
+        (
+            "TIMESTAMP",
+            {
+                **{"9999-12-31T23:59:59Z": 1, "9999-12-31T23:59:59-01:00": 0},
+                **{"0001-01-02 00:00:00": 1, "0001-01-01 00:00:00+01:00": 0},
+            },
+            {},
+        ),
         ("TIMESTAMP", {"+10000-01-01": 0, "9999-12-31": 1}, {"timestampFormat": "yyyy-MM-dd"}),
         ("TIMESTAMP_NTZ", {"0000-12-31": 0, "0001-01-01": 1}, {"timestampNTZFormat": "yyyy-MM-dd"}),
         ("DATE", {"+10000-01-01": 0, "9999-12-31": 1, "0000-12-31": 0, "-0001-12-31": 0}, {"dateFormat": "yyyy-MM-dd"}),
@@ -294,8 +313,7 @@ def test_years_that_readers_of_tables_have_not(kind, texts, options, spark):
     assert dict(zip(texts, map(len, rows), strict=True)) == texts
 
 
-@pytest.mark.parametrize("name", ["-15e3", "true"])
-@pytest.mark.parametrize("space", ["", "\n\t"])
+@pytest.mark.parametrize(("name", "space"), [("-15e3", ""), ("true", "\n\t")])
 def test_a_name_without_quotes_may_look_like_a_value(name, space, spark):
     """It is a name, of a field or in a map, wherever its colon is."""
     options = {"allowUnquotedFieldNames": "true"}
