@@ -256,7 +256,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ROWS)
 @pytest.mark.parametrize(
     "query",
@@ -283,6 +283,7 @@ def test_a_record_for_which_the_query_fails_is_named():
         assert caught.value.parameters["offset"] == bad
 
 
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["1", "22", "x", "", None]), max_size=40))
 def test_records_for_which_the_query_fails_are_rejected_and_no_other(names):
     """Each with DuckDB's reason; what the others give is there, in order, however they are mixed."""
