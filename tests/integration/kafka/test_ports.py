@@ -18,32 +18,37 @@ from tests.support.waiting import TIMEOUT, wait_for
 
 
 @pytest.fixture
-def coordinator(client: BrokerClient) -> TransactionCoordinator:
-    return TransactionCoordinator(client, "contract.", str(uuid.uuid4()))
+def query() -> str:
+    return str(uuid.uuid4())
 
 
-def named(coordinator: TransactionCoordinator, **task: int) -> str:
-    return task_name("contract.", coordinator._query, TaskId(**{"generation": 1, "partition": 0, "slot": 0} | task))
+@pytest.fixture
+def coordinator(client: BrokerClient, query: str) -> TransactionCoordinator:
+    return TransactionCoordinator(client, "contract.", query)
 
 
-def test_ongoing_finds_the_querys_own_tasks_of_any_generation(coordinator, begin, end):
+def named(query: str, **task: int) -> str:
+    return task_name("contract.", query, TaskId(**{"generation": 1, "partition": 0, "slot": 0} | task))
+
+
+def test_ongoing_finds_the_querys_own_tasks_of_any_generation(coordinator, query, begin, end):
     """Not the ledger's, not those of a query whose name begins alike."""
-    mine = [begin(named(coordinator, partition=1)), begin(named(coordinator, generation=7, attempt=2, rev=1))]
-    begin(f"contract.-{coordinator._query}-ledger")
-    begin(f"contract.-{coordinator._query}x-1-0-0")
-    begin(f"contractX-{coordinator._query}-1-0-0")
-    ended = begin(named(coordinator, partition=2))
+    mine = [begin(named(query, partition=1)), begin(named(query, generation=7, attempt=2, rev=1))]
+    begin(f"contract.-{query}-ledger")
+    begin(f"contract.-{query}x-1-0-0")
+    begin(f"contractX-{query}-1-0-0")
+    ended = begin(named(query, partition=2))
     end(ended.asked, True)
     assert {d.pair for d in coordinator.ongoing()} == {transaction.pair for transaction in mine}
 
 
-def test_ids_that_have_had_a_transaction_are_known(coordinator, begin, end):
+def test_ids_that_have_had_a_transaction_are_known(coordinator, query, begin, end):
     """Of any generation and whatever became of it; those that are only taken, and of other queries, are not."""
-    committed, aborted, open_one = (begin(named(coordinator, generation=n)) for n in (1, 4, 5))
+    committed, aborted, open_one = (begin(named(query, generation=n)) for n in (1, 4, 5))
     end(committed.asked, True)
     end(aborted.asked, False)
     begin("of-another-query")
-    coordinator.fence([named(coordinator, generation=6)])
+    coordinator.fence([named(query, generation=6)])
 
     def known():
         return {found.pair.id: found.state for found in coordinator.known() if found.state is not State.EMPTY}
@@ -53,12 +58,12 @@ def test_ids_that_have_had_a_transaction_are_known(coordinator, begin, end):
     wait_for(lambda: known() == expected, lambda: f"{known()}, expected {expected}")
 
 
-def test_the_newest_generations_of_a_query(client, coordinator, begin, end):
+def test_the_newest_generations_of_a_query(client, coordinator, query, begin, end):
     """That begun, and that committed, after those that are decided or from one on; numbers, not texts, are compared."""
-    begun = {n: begin(named(coordinator, generation=n)) for n in (2, 9, 10, 11)}
+    begun = {n: begin(named(query, generation=n)) for n in (2, 9, 10, 11)}
     for n in (9, 10):
         end(begun[n].asked, True)
-    begin(f"contract.-{coordinator._query}x-12-0-0")
+    begin(f"contract.-{query}x-12-0-0")
 
     def told(*decided: int, since: int = 0) -> tuple[int, int, int]:
         known = coordinator.generations([begun[n].pair.id for n in decided], since=since)
