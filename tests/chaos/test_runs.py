@@ -13,6 +13,7 @@ from tests.support.kills import query
 from tests.support.kills.killed_program import running
 from tests.support.kills.scene import each_is_there_once, fed_query, nothing_is_open
 from tests.support.queries.data_paths import also_by
+from tests.support.runs.case_cover import in_turn
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -28,6 +29,7 @@ def spec(view, topic, way, tmp_path) -> Iterator[query.Spec]:
         yield made
 
 
+@in_turn("a second run")
 @also_by("copy", "transform")
 @pytest.mark.parametrize("point", [*map(slow, ["prepare.wrote", "commit.decided"]), "commit.entered"])
 def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
@@ -53,6 +55,7 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
 
 
+@in_turn("a stalled opening")
 @also_by("copy")
 @pytest.mark.parametrize(("nth", "late_goes_on"), [(1, True), slow(3, False)])
 def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, tmp_path):
@@ -75,6 +78,7 @@ def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, 
     nothing_is_open(view, spec, early.id)
 
 
+@in_turn("a second attempt")
 @also_by("copy", "transform")
 @pytest.mark.parametrize("point", [*map(slow, ["prepare.begun", "prepare.wrote"]), "prepare.prepared"])
 def test_a_task_that_fails_is_tried_again(point, view, spec, tmp_path):

@@ -13,6 +13,7 @@ from tests.support.kills import query
 from tests.support.kills.killed_program import running
 from tests.support.kills.scene import PARTITIONS, Course, Scene, in_batch_2, tell, topics_of
 from tests.support.queries.data_paths import also_by
+from tests.support.runs.case_cover import in_turn
 from tests.support.waiting import wait_for
 
 TIMEOUT_MS = 30_000  # no micro-batch may take half of it
@@ -27,6 +28,7 @@ def punctual() -> Iterator[DevCluster]:
         yield cluster
 
 
+@in_turn("past the timeout")
 @also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize(
     ("point", "condition", "lost"),

@@ -15,6 +15,7 @@ from tests.support.kills.killed_program import running
 from tests.support.kills.scene import PARTITIONS, Scene, topics_of
 from tests.support.queries.data_paths import also_by
 from tests.support.queries.transactions import Transaction
+from tests.support.runs.case_cover import in_turn
 from tests.support.servers.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for
 
@@ -48,6 +49,7 @@ def outlive(view: KafkaView, topic: str, query_id: str) -> None:
     assert len(view.open_transactions(query_id)) == PARTITIONS
 
 
+@in_turn("two-phase commit")
 @also_by("copy")
 @pytest.mark.parametrize("point", [pytest.param("commit.entered", marks=pytest.mark.chaos), "commit.decided"])
 def test_a_driver_that_sleeps_while_nothing_expires(point, scene, offering, spark):

@@ -11,7 +11,7 @@ import pytest
 
 from tests import matrix, sparks
 from tests.cells import PAGE, ROOT, Cells
-from tests.support.runs.case_cover import SUITES, SUITES_OF_A_SEED, covering, in_turn, one_for_every_day, values
+from tests.support.runs.case_cover import OF_A_SEED, covering, in_turn, one_for_every_day, values
 from tests.support.runs.file_shares import SHARES
 
 
@@ -74,11 +74,12 @@ def test_one_case_is_for_every_day_and_the_others_are_for_chaos():
     assert taken == {0, 1, 2}
 
 
-def test_some_suites_of_kills_are_for_every_day():
+@pytest.mark.parametrize("suites", OF_A_SEED)
+def test_some_suites_of_kills_are_for_every_day(suites: tuple[str, ...]):
     """Others by another seed, and one seed has always the same; none is lost."""
     taken = set()
     for seed in range(30):
-        daily, again = ([suite for suite in SUITES if in_turn(suite, str(seed))(suite) == suite] for _ in range(2))
-        assert daily == again and len(daily) == SUITES_OF_A_SEED
+        daily, again = ([suite for suite in suites if in_turn(suite, str(seed))(suite) == suite] for _ in range(2))
+        assert daily == again and len(daily) == OF_A_SEED[suites]
         taken |= set(daily)
-    assert taken == set(SUITES)
+    assert taken == set(suites)

@@ -13,7 +13,10 @@ import pytest
 Value = tuple[str, Hashable]
 #: Suites of kills of what is built on the sink: the steps of its protocol are killed in all of them.
 SUITES = ("into a table", "from a table", "the built-in source", "copies", "a registry", "dead letters", "a mirror")
-SUITES_OF_A_SEED = 3
+#: Faults of the sink's protocol on a real broker, each of which the simulation has, too.
+FAULTS = ("a second run", "a stalled opening", "a second attempt", "past the timeout", "two-phase commit")
+#: How many of each `make test` has.
+OF_A_SEED = {SUITES: 3, FAULTS: 2}
 
 
 def covering(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
@@ -52,9 +55,9 @@ def one_for_every_day(
 
 
 def in_turn(suite: str, seed: str | None = os.environ.get("SPARK_EOS_SEED")) -> Callable[[Any], Any]:
-    """A decorator for the kill that a suite has for every day: `make test` has some of `SUITES`, by the seed."""
-    chosen = random.Random(f"{seed} suites").sample(SUITES, SUITES_OF_A_SEED)
-    assert suite in SUITES
+    """A decorator for what a suite has for every day: `make test` has some of `SUITES` and of `FAULTS`, by the seed."""
+    (suites,) = (suites for suites in OF_A_SEED if suite in suites)
+    chosen = random.Random(f"{seed} suites").sample(suites, OF_A_SEED[suites])
     return (lambda test: test) if suite in chosen else pytest.mark.chaos
 
 
