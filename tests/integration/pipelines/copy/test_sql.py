@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.waiting import wait_for
 
 
@@ -30,7 +31,7 @@ def test_sql_filters_and_computes_each_record_once_over_a_restart(copy, transact
         assert [row.value for row in query.rows() if row.partition == partition] == wanted + more
 
 
-@pytest.mark.parametrize("way", ["deadLetters", "drop"])
+@pytest.mark.parametrize("way", one_for_every_day("rejected records", ["deadLetters", "drop"]))
 def test_rejected_records_are_letters_by_the_same_decision_with_the_groups_offsets(
     way, copy, topic, view, write, heard
 ):

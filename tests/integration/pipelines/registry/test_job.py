@@ -21,6 +21,7 @@ from jobs.runner.lines import counted
 from jobs.runner.noted_schemas import FILE
 from jobs.runner.transform import Letters, transformed
 from spark_eos.errors import EosError
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.schema_registry import SchemaRegistry, produce
 from tests.support.tables.delta import forget_the_last_commit
 from tests.support.waiting import TIMEOUT, wait_for
@@ -164,7 +165,7 @@ def test_records_that_cannot_be_decoded_stop_the_query(setting):
     assert setting.copies() == []
 
 
-@pytest.mark.parametrize("on_malformed", ["drop", "deadLetters"])
+@pytest.mark.parametrize("on_malformed", one_for_every_day("undecodable records", ["drop", "deadLetters"]))
 def test_records_that_cannot_be_decoded_are_left_out(setting, on_malformed, view, registry):
     """Or become dead letters, as they came, with the reason; a tombstone is none of them."""
     damaged = registry.register(f"{setting.source}-value", FIRST).to_bytes(5, "big") + b"\x80"

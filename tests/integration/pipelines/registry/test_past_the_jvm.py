@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from jobs.consume_transform_produce import ConsumeTransformProduce, start_copy
 from jobs.runner.config import load
 from spark_eos.errors import RowError
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.schema_registry import produce
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -119,7 +120,9 @@ def setting(spark, cluster, registry, view, topic, tmp_path) -> Setting:
     return Setting(spark, cluster, registry, view, topic, tmp_path)
 
 
-@pytest.mark.parametrize("transform", [SQL, f"arrow: {__name__}:doubled"], ids=["sql", "arrow"])
+@pytest.mark.parametrize(
+    "transform", one_for_every_day("Avro to Avro", [SQL, f"arrow: {__name__}:doubled"]), ids=["sql", "arrow"]
+)
 def test_avro_to_avro_with_dead_letters_for_each_way_to_fail(setting, transform):
     """What cannot be decoded, what the transform rejects and what the schema cannot hold are letters; all else is
     written, of two versions of the schema, and the group has the offsets. A replay writes nothing."""

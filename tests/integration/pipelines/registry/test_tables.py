@@ -12,6 +12,7 @@ from jobs.kafka_to_delta import KafkaToDelta
 from jobs.kafka_to_iceberg import KafkaToIceberg
 from jobs.runner.config import load
 from spark_eos.errors import EosError
+from tests.support.runs.case_cover import one_for_every_day
 from tests.support.servers.schema_registry import produce
 from tests.support.tables.delta import forget_the_last_commit
 from tests.support.tables.table_kinds import KINDS, Delta, TableKind
@@ -72,7 +73,7 @@ class Setting:
         return found.schema.names
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_for_every_day("a table follows the reader's schema", [*KINDS]))
 def test_a_table_follows_the_readers_schema_when_the_job_is_told(
     spark, cluster, registry, topic, tmp_path, kind
 ) -> None:
