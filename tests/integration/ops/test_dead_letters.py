@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,7 +208,22 @@ def test_a_run_that_is_killed_loses_and_doubles_no_letter(office, write, step):
     assert office.values(office.source) == [f"bad-{n}" for n in range(6)]
 
 
-def test_a_run_that_was_fenced_sends_nothing_more(office, write, monkeypatch):
+@pytest.fixture
+def sending_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
+    """``with sending_by(producer, silence_s=…):`` letters are sent by a producer of this class, and an open transaction
+    is waited for as long as that."""
+
+    @contextmanager
+    def sending(producer: type[Producer], silence_s: float = TIMEOUT) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(dead_letters, "Producer", producer)
+            patch.setattr(dead_letters, "_SILENCE_S", silence_s)
+            yield
+
+    return sending
+
+
+def test_a_run_that_was_fenced_sends_nothing_more(office, write, sending_by):
     """Two at once: the later one goes on, the earlier one fails, and each letter is there once."""
     office.post(write)
     waiting: list[dict[str, int]] = []
@@ -219,8 +235,8 @@ def test_a_run_that_was_fenced_sends_nothing_more(office, write, monkeypatch):
                 waiting[0] = office.resend()
             super().commit_transaction(*arguments)
 
-    monkeypatch.setattr(dead_letters, "Producer", Overtaken)
-    code, answer = office.ask("resend", office.topic, "--yes")
+    with sending_by(Overtaken):
+        code, answer = office.ask("resend", office.topic, "--yes")
     assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
     assert waiting == [{office.out: 6, office.source: 6}]
     assert len(office.values(office.out)) == len(office.values(office.source)) == 6
@@ -238,7 +254,7 @@ def test_a_letter_that_is_refused_again_sends_none_of_its_transaction(office, wr
     assert office.resend("--to", office.source) == {office.source: 2}
 
 
-def test_receipts_behind_an_open_transaction_are_waited_for(office, write, transactions, monkeypatch):
+def test_receipts_behind_an_open_transaction_are_waited_for(office, write, transactions, sending_by):
     """Somebody's transaction in the dead-letter topic hides them: a run that cannot see them sends nothing."""
     office.post(write, 2)
     transactions.producer.begin_transaction()
@@ -248,18 +264,16 @@ def test_receipts_behind_an_open_transaction_are_waited_for(office, write, trans
         def init_transactions(self, *_):
             super().init_transactions(TIMEOUT)
 
-    monkeypatch.setattr(dead_letters, "Producer", Patient)
-    monkeypatch.setattr(dead_letters, "_SILENCE_S", 2.0)
-    code, answer = office.ask("resend", office.topic, "--yes")
+    with sending_by(Patient, silence_s=2.0):
+        code, answer = office.ask("resend", office.topic, "--yes")
     assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
     assert f"{office.topic}-0" in answer["error"]["message"]
     assert office.view.rows(office.out) == []
     transactions.producer.abort_transaction(TIMEOUT)
-    monkeypatch.undo()
     assert office.resend() == {office.out: 2, office.source: 2}
 
 
-def test_a_topic_that_is_created_again_while_its_letters_are_sent(office, write, monkeypatch):
+def test_a_topic_that_is_created_again_while_its_letters_are_sent(office, write, sending_by):
     """Nothing of that transaction is visible, and no receipt is in the new topic."""
     office.post(write)
 
@@ -268,12 +282,10 @@ def test_a_topic_that_is_created_again_while_its_letters_are_sent(office, write,
             super().begin_transaction()
             anew(office.view.admin, office.cluster, office.topic, 2)
 
-    monkeypatch.setattr(dead_letters, "Producer", Recreating)
-    monkeypatch.setattr(dead_letters, "_SILENCE_S", 10.0)  # so long the end of that transaction is waited for
-    code, answer = office.ask("resend", office.topic, "--yes")
+    with sending_by(Recreating, silence_s=10.0):  # so long the end of that transaction is waited for
+        code, answer = office.ask("resend", office.topic, "--yes")
     assert (code, answer["error"]["condition"]) == (2, "EOS_LETTERS_FAILED")
     assert office.values(office.out) == office.values(office.source) == []
-    monkeypatch.undo()
     assert office.resend() == {}
 
 
