@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -30,20 +30,25 @@ def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[s
     return {t["transactional_id"]: t for state in json.loads(capsys.readouterr().out) for t in state["open"]}
 
 
-def holder_of(left: Left, query: str, monkeypatch: pytest.MonkeyPatch) -> ArrowProducer:
-    """Whose transaction is open in the ledger, by a query's id. The ledger is not read for long while it is. What comes
-    after it, and each request, has all its time, as a machine may be busy."""
-    holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, query), 600_000)
-    holder.init()
-    holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
-    holder.flush()
+@pytest.fixture
+def holder_of(left: Left, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ArrowProducer]:
+    """``holder_of(query)``: whose transaction is open in the ledger, by a query's id. The ledger is not read for long
+    while it is. What comes after it, and each request, has all its time, as a machine may be busy."""
 
-    def tries(seconds: float) -> Iterator[None]:
-        is_held = left.coordinator.describe([holder.name])[holder.name].state is State.ONGOING
-        return retrying(0.5 if is_held else seconds)
+    def holding(query: str) -> ArrowProducer:
+        holder = ArrowProducer(broker_client(left.kafka), ledger_name(PREFIX, query), 600_000)
+        holder.init()
+        holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
+        holder.flush()
 
-    monkeypatch.setattr(ledger_log, "retrying", tries)
-    return holder
+        def tries(seconds: float) -> Iterator[None]:
+            is_held = left.coordinator.describe([holder.name])[holder.name].state is State.ONGOING
+            return retrying(0.5 if is_held else seconds)
+
+        monkeypatch.setattr(ledger_log, "retrying", tries)
+        return holder
+
+    return holding
 
 
 def test_without_a_ledger_nothing_is_ended(left, capsys, monkeypatch):
@@ -65,9 +70,9 @@ def test_without_a_ledger_nothing_is_ended(left, capsys, monkeypatch):
     assert left.state(prepared) is State.ONGOING
 
 
-def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monkeypatch):
+def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, holder_of):
     """The list names it, and to take the ledger ends it."""
-    holder = holder_of(left, left.query, monkeypatch)
+    holder = holder_of(left.query)
     holder.close()
     prepared = left.prepare(0)
     found = listed(left, capsys)
@@ -84,10 +89,10 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     assert left.ports.ledger.read().run == NOBODY
 
 
-def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
+def test_a_ledger_that_is_held_by_another_query(left, capsys, holder_of):
     """Nothing of this query is ended; the hint leads to the other one."""
     other, prepared = str(uuid.uuid4()), left.prepare(0)
-    holder = holder_of(left, other, monkeypatch)
+    holder = holder_of(other)
     for part in ("--abort-only", "--settle-only"):
         assert left.recover(part, "--yes") == 2
         said = capsys.readouterr().err
