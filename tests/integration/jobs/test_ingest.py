@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import os
-import random
 import sys
 from pathlib import Path
 
@@ -26,15 +25,7 @@ from tests.support.waiting import TIMEOUT
 
 POINTS = ["prepare.wrote", "prepare.prepared"]
 POINTS += [f"commit.{name}" for name in ("entered", "verified", "noted", "decided", "between", "ended", "cleaned")]
-CHANCE = random.Random(os.environ.get("SPARK_EOS_SEED", "ingest"))
-#: At which a process dies every day.
-DAILY = {
-    ("commit.noted", THROUGH_SPARK),
-    (CHANCE.choice(POINTS), CHANCE.choice(["past the JVM", "by DuckDB", "by Arrow"])),
-}
-KILLS = [
-    pytest.param(*kill, marks=() if kill in DAILY else pytest.mark.chaos) for kill in itertools.product(POINTS, WAYS)
-]
+KILLS = one_for_every_day("kills of an ingest", [*itertools.product(POINTS, WAYS)])
 #: Which way decides, and which one repairs.
 REPAIRS = one_for_every_day("an ingest's repair", [*itertools.product(WAYS, repeat=2)])
 
