@@ -196,9 +196,11 @@ def test_record_batches_over_tls(secure, view):
         ]
 
 
-def watch_sessions(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[object]]:
+@pytest.fixture
+def watched(secure: Secure, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[object]]:
     """The lifetimes of sessions that begin from now on, and the connections that break. Not those whose session still
-    went on when that was looked at, and was over before the machine came to use them."""
+    went on when that was looked at, and was over before the machine came to use them. Tokens live for five seconds."""
+    monkeypatch.setattr(secure.tokens, "life_s", 5.0)
     begun, broken, begin, is_due = [], [], sessions.begin, sessions.is_due
     lost, pool_lost = raw._Fetches._disconnect, ConnectionPool.lost
     went_on: WeakKeyDictionary[socket, float] = WeakKeyDictionary()
@@ -232,12 +234,11 @@ def lists(consumer: Consumer) -> bool:
         return False
 
 
-def test_tokens_that_expire_while_rows_are_written_and_read(secure, monkeypatch):
+def test_tokens_that_expire_while_rows_are_written_and_read(secure, watched):
     """Connections are replaced, with new tokens, before the brokers close them: those of a sender and a reader at work.
     Without that, four and more would break; on a slow machine, with sessions this short, one or two still may.
     librdkafka's clients go on, too."""
-    begun, broken = watch_sessions(monkeypatch)
-    monkeypatch.setattr(secure.tokens, "life_s", 5.0)
+    begun, broken = watched
     other = {"sasl.oauthbearer.scope": "kafka renewed"}  # not the token of another test
     kafka, topic = KafkaProperties(secure.properties("TOKENS") | other), "renewed"
     issued = len(secure.tokens.issued)
