@@ -86,8 +86,8 @@ def struck(scene: Scene, spark: SparkSession, point: str, variant: str, restart:
 
 
 def by_seed() -> list[tuple[str, str]]:
-    """One of the share, by the seed: of what is built on the sink, some more are killed (`in_turn`)."""
-    return [random.Random(os.environ.get("SPARK_EOS_SEED", "kills")).choice(share())]
+    """Two of the share, by the seed."""
+    return random.Random(os.environ.get("SPARK_EOS_SEED", "kills")).sample(share(), 2)
 
 
 @pytest.mark.parametrize(("point", "variant"), by_seed())
