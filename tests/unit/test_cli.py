@@ -106,19 +106,13 @@ def test_the_cluster_is_named_before_the_command():
 
 
 @pytest.fixture
-def environ(monkeypatch) -> Callable[..., None]:
-    """``environ(kafka_file="f")`` sets SPARK_EOS_KAFKA_FILE; before, no variable names a cluster."""
-    for name in VARIABLES.values():
-        monkeypatch.delenv(name, raising=False)
-
-    def set_(**values: str) -> None:
-        for name, value in values.items():
-            monkeypatch.setenv(f"SPARK_EOS_{name.upper()}", value)
-
-    return set_
+def of_cluster(environ) -> Callable[..., None]:
+    """``of_cluster(kafka_file="f")`` sets SPARK_EOS_KAFKA_FILE; before, no variable names a cluster."""
+    environ(**dict.fromkeys(VARIABLES.values()))
+    return lambda **values: environ(**{f"SPARK_EOS_{name.upper()}": value for name, value in values.items()})
 
 
-@pytest.mark.usefixtures("environ")
+@pytest.mark.usefixtures("of_cluster")
 def test_without_brokers_a_command_says_where_they_are_named(capsys):
     """With an example."""
     assert cli.main(["status"]) == 2
@@ -143,9 +137,9 @@ def test_options_of_the_cluster_may_stand_anywhere(words, first):
     assert tree._cluster_first(words, CONNECTION) == first
 
 
-def test_the_connection_from_the_environment(environ, monkeypatch, capsys):
+def test_the_connection_from_the_environment(of_cluster, monkeypatch, capsys):
     """Brokers, ledger and client properties; the command line counts more."""
-    environ(bootstrap_servers="h:1", ledger_topic="ledger", kafka_file="/nowhere")
+    of_cluster(bootstrap_servers="h:1", ledger_topic="ledger", kafka_file="/nowhere")
     made = []
     monkeypatch.setattr(options.ConnectionOptions, "cluster", lambda self: made.append(self) or self.properties)
     for words in (["status"], ["status", "--ledger-topic", "other", "--bootstrap-servers", "i:2"]):
@@ -154,9 +148,9 @@ def test_the_connection_from_the_environment(environ, monkeypatch, capsys):
     assert [(each.servers, each.ledger) for each in made] == [("h:1", "ledger"), ("i:2", "other")]
 
 
-def test_values_from_the_environment_are_not_printed(environ, capsys):
+def test_values_from_the_environment_are_not_printed(of_cluster, capsys):
     """Neither by the help nor by an error."""
-    environ(kafka_file="/hunter2", bootstrap_servers="hunter2:1")
+    of_cluster(kafka_file="/hunter2", bootstrap_servers="hunter2:1")
     for words in (["--help"], ["status", "--help"], ["status", "--nope"]):
         cli.main(words)
     assert "hunter2" not in "".join(capsys.readouterr())

@@ -49,10 +49,9 @@ def variables() -> set[str]:
     return set(re.findall(r"\$\{(\w+)\}", FILES["orders.yaml"]))
 
 
-def test_the_job_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_reads_its_file(tmp_path: Path, environ) -> None:
     """Without an unknown key, and writes to topics that the page has made."""
-    for name in variables():
-        monkeypatch.setenv(name, "set")
+    environ(**dict.fromkeys(variables(), "set"))
     (tmp_path / "orders.yaml").write_text(FILES["orders.yaml"])
     config = load(tmp_path / "orders.yaml", ConsumeTransformProduce)
     for name in (config.sink["topic"], config.sink["deadLetters.topic"]):

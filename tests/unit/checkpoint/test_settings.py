@@ -25,14 +25,11 @@ SITE = """<?xml version="1.0"?>
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch) -> Path:
+def machine(tmp_path, environ) -> Path:
     """A machine whose Hadoop and Spark are configured by files in this folder; two more variables are set."""
     settings._of_files.cache_clear()
-    for name in ("YARN_CONF_DIR", "SPARK_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    of_both = dict.fromkeys(("HADOOP_CONF_DIR", "SPARK_CONF_DIR"), str(tmp_path))
-    for name, value in (of_both | {"EOS_HERE": "there", "EOS_EMPTY": ""}).items():
-        monkeypatch.setenv(name, value)
+    environ(HADOOP_CONF_DIR=tmp_path, SPARK_CONF_DIR=tmp_path, YARN_CONF_DIR=None, SPARK_HOME=None)
+    environ(EOS_HERE="there", EOS_EMPTY="")
     yield tmp_path
     settings._of_files.cache_clear()
 

@@ -25,10 +25,10 @@ HOST = "acc.dfs.core.windows.net"
 
 
 @pytest.fixture
-def pyarrows(monkeypatch: pytest.MonkeyPatch) -> Iterator[MagicMock]:
+def pyarrows(environ, monkeypatch: pytest.MonkeyPatch) -> Iterator[MagicMock]:
     """In place of pyarrow's calls that need Java, or ask Amazon. This machine has no region in its environment."""
     pyarrows = MagicMock()
-    monkeypatch.delenv("AWS_REGION", raising=False)
+    environ(AWS_REGION=None)
     for name in ("S3FileSystem", "HadoopFileSystem", "resolve_s3_region"):
         monkeypatch.setattr(pyarrow.fs, name, getattr(pyarrows, name))
     yield pyarrows
@@ -125,14 +125,14 @@ def test_each_setting_of_s3_that_is_taken_is_used(pyarrows):
     assert values.keys() <= looked_up
 
 
-def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(pyarrows, monkeypatch):
+def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(pyarrows, environ):
     """Amazon refuses requests to another region."""
     regions = pyarrows.resolve_s3_region
     regions.side_effect = ["us-east-2", "us-west-1"]
     for endpoint in ({}, {"fs.s3a.endpoint": "s3.amazonaws.com"}):
         open_store("s3a://lake/a", HadoopSettings(endpoint))
     assert regions.call_args_list == [call("lake")] * 2
-    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    environ(AWS_REGION="eu-north-1")
     open_store("s3a://pond/a", HadoopSettings())
     made = [call(region=region, connect_timeout=5) for region in ("us-east-2", "us-west-1", "eu-north-1")]
     assert pyarrows.S3FileSystem.call_args_list == made
@@ -187,17 +187,17 @@ def test_another_cloud_of_azure():
     assert made["dfs_storage_authority"] == ".dfs.core.chinacloudapi.cn"
 
 
-def test_google_by_a_file_of_hadoops_settings(monkeypatch, tmp_path):
+def test_google_by_a_file_of_hadoops_settings(environ, tmp_path):
     """The client takes a service account's file only from its variable, which is as before afterwards."""
     key, variable = tmp_path / "key.json", "GOOGLE_APPLICATION_CREDENTIALS"
     key.write_text("{}")
     settings = HadoopSettings({"google.cloud.auth.service.account.json.keyfile": str(key)})
-    monkeypatch.delenv(variable, raising=False)
+    environ(**{variable: None})
     store = open_store("gs://lake/a", settings)
     assert variable not in os.environ
     with pytest.raises(pyarrow.ArrowInvalid, match=f"Credentials file from {key}"):
         store.files.get_file_info(store.root)
-    monkeypatch.setenv(variable, "another")
+    environ(**{variable: "another"})
     open_store("gs://pond/a", settings)
     assert os.environ[variable] == "another"
     key.unlink()

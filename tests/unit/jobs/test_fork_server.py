@@ -255,14 +255,14 @@ def _is_locked(folder: int) -> bool:
     return False
 
 
-def test_where_there_can_be_no_server_no_folder_is_left(tmp_path, monkeypatch):
+def test_where_there_can_be_no_server_no_folder_is_left(tmp_path, temporary_files_in):
     """Such as in a temporary folder whose name is too long for a socket."""
     long = tmp_path / ("x" * 90)
     long.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long))
+    temporary_files_in(long)
     assert fork_server.start(LOCAL) is None
     assert list(long.iterdir()) == []
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    temporary_files_in(tmp_path / "none")
     assert fork_server.start(LOCAL) is None
 
 
@@ -277,11 +277,10 @@ def test_where_there_can_be_no_server_no_folder_is_left(tmp_path, monkeypatch):
         ({}, {}, False),
     ],
 )
-def test_the_program_is_named_while_the_session_starts(monkeypatch, variables, settings, served):
+def test_the_program_is_named_while_the_session_starts(environ, monkeypatch, variables, settings, served):
     """And not for what starts later in the job's process; nor for another Python or another machine, where the session
     starts as it would without all this."""
-    for name, value in {"PYSPARK_PYTHON": sys.executable, **variables}.items():
-        monkeypatch.setenv(name, value)
+    environ(**{"PYSPARK_PYTHON": sys.executable} | variables)
     monkeypatch.setattr(fork_server, "start", lambda settings: "/a/program")
     before = os.environ["PYSPARK_PYTHON"]
     with fork_server.used(settings):

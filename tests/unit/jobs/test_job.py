@@ -71,16 +71,16 @@ def test_what_the_system_refuses_is_an_error_by_name(number, code, name, ended_b
 
 
 @pytest.fixture
-def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def java(tmp_path: Path, environ) -> Callable[[str], Path]:
     """``java("17")``: the program of JAVA_HOME, of this version."""
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    environ(SPARK_CONF_DIR=tmp_path)
 
     def java(version: str) -> Path:
         program = tmp_path / version / "bin" / "java"
         program.parent.mkdir(parents=True)
         program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"'\n")
         program.chmod(0o755)
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / version))
+        environ(JAVA_HOME=tmp_path / version)
         return program
 
     return java

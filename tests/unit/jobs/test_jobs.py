@@ -66,8 +66,9 @@ def test_jobs_of_delta_tables_are_there_without_deltas_own_module():
         ("kafka_to_delta", ("delta",), ("delta",), "replaces Spark 4.3 by 4.2"),
     ],
 )
-def test_all_that_is_not_installed_is_named_at_once(name, extras, gone, says, monkeypatch):
+def test_all_that_is_not_installed_is_named_at_once(name, extras, gone, says, not_installed):
     """With the one command that installs it."""
-    monkeypatch.setattr("jobs.installed.find_spec", lambda module: None if module in gone else object())
+    for module in gone:
+        not_installed(module)
     with pytest.raises(UnsupportedError, match=says):
         check_installed(name, extras)

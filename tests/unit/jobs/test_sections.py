@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -93,9 +92,9 @@ def test_without_a_transform_headers_are_for_the_table(loaded: Loaded) -> None:
     assert "includeHeaders" not in loaded("kafka_to_iceberg").source_options()
 
 
-def test_without_pyiceberg_the_extra_is_named_before_spark_starts(planned: Planned, monkeypatch) -> None:
+def test_without_pyiceberg_the_extra_is_named_before_spark_starts(planned: Planned, not_installed) -> None:
     """The job itself needs none of it."""
-    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    not_installed("pyiceberg")
     with raises("EOS_NOT_INSTALLED.extra", "[iceberg]"):
         planned("kafka_to_iceberg")
 
@@ -178,8 +177,8 @@ def test_keys_and_values_may_be_decoded_and_encoded(loaded: Loaded) -> None:
     assert transform.encode_key.message == "acme.Key" and transform.encode_key.auto_register
 
 
-def test_a_job_without_a_registry_does_not_load_its_modules(monkeypatch) -> None:
+def test_a_job_without_a_registry_does_not_load_its_modules(not_installed) -> None:
     """They import numpy, for 75 ms of each start. Headers stay as they are."""
-    monkeypatch.setitem(sys.modules, "spark_eos.pipelines.registry.wire", None)
+    not_installed("spark_eos.pipelines.registry.wire")
     rows = Mock(columns=["value", "headers"])
     assert encoded_rows(rows, ColumnCodecs()) is rows

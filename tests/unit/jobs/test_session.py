@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
@@ -38,22 +36,19 @@ class Start:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Start]]:
+def started(environ, temporary_files_in, tmp_path: Path) -> Iterator[Callable[..., Start]]:
     """``started(settings, verbose, NAME="value")``: a session, in a shell with this variable. Nothing stays of it."""
     program, temporary = tmp_path / "bin" / "spark-submit", tmp_path / "temporary"
     for folder in (program.parent, temporary):
         folder.mkdir()
     program.write_text(SPARK_SUBMIT.format(folder=tmp_path))
     program.chmod(0o700)
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setenv("PYSPARK_PYTHON", "another")  # so that no server of forks starts
-    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS"):
-        monkeypatch.delenv(name, raising=False)
+    temporary_files_in(temporary)
+    environ(SPARK_HOME=tmp_path, PYSPARK_SUBMIT_ARGS=None, SPARK_SUBMIT_OPTS=None)
+    environ(PYSPARK_PYTHON="another")  # so that no server of forks starts
 
-    def started(settings: dict[str, str], verbose: bool = False, **environ: str) -> Start:
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
+    def started(settings: dict[str, str], verbose: bool = False, **variables: str) -> Start:
+        environ(**variables)
         with pytest.raises(PySparkRuntimeError, match="JAVA_GATEWAY_EXITED"):
             session.start("job", settings, verbose=verbose)
         once, twice, files, options = (
@@ -72,14 +67,11 @@ def test_settings_are_in_no_file_of_a_disk(started):
     assert set(start.settings) >= IN_FILE and start.files == []
 
 
-def test_where_there_are_no_files_in_memory_settings_are_in_one_that_is_deleted(started, monkeypatch):
-    """As on macOS, and where the system refuses them: by vm.memfd_noexec=2, or in a sandbox."""
-    monkeypatch.setattr(os, "memfd_create", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
-    refused = started(SETTINGS)
-    monkeypatch.delattr(os, "memfd_create")
-    missing = started(SETTINGS)
-    for start in (refused, missing):
-        assert set(start.settings) >= IN_FILE and start.files == ["spark.conf"]
+@pytest.mark.usefixtures("no_files_in_memory")
+def test_where_there_are_no_files_in_memory_settings_are_in_one_that_is_deleted(started):
+    """What a job leaves that is killed while its JVM starts."""
+    start = started(SETTINGS)
+    assert set(start.settings) >= IN_FILE and start.files == ["spark.conf"]
 
 
 def test_a_second_file_of_settings_is_refused(started):

@@ -24,15 +24,12 @@ def test_a_home_is_made_of_what_the_jvm_needs(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def homes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str | None]]:
+def homes(environ) -> Callable[..., list[str | None]]:
     """``homes(master, cache, theirs)``: SPARK_HOME before, in and behind the block, where the user has set ``theirs``
     or nothing."""
 
     def homes(master: str, cache: Path, theirs: str | None = None) -> list[str | None]:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-        monkeypatch.delenv("SPARK_HOME", raising=False)
-        if theirs is not None:
-            monkeypatch.setenv("SPARK_HOME", theirs)
+        environ(XDG_CACHE_HOME=cache, SPARK_HOME=theirs)
         before = os.environ.get("SPARK_HOME")
         with without_archives(master):
             within = os.environ.get("SPARK_HOME")

@@ -35,9 +35,9 @@ raise RuntimeError("it is read, not imported")
 
 
 @pytest.fixture(autouse=True)
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def modules(tmp_path: Path, environ, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environ(PYTHONPATH=None)
     (tmp_path / "job_function.py").write_text(MODULE)
     return tmp_path
 

@@ -461,9 +461,9 @@ def test_a_process_that_ends_waits_for_what_spark_says_of_its_end(session, tmp_p
     assert session.listeners == []
 
 
-def test_an_endpoint_needs_its_extra(session, monkeypatch: pytest.MonkeyPatch):
+def test_an_endpoint_needs_its_extra(session, not_installed):
     """It is named before anything is started. A file of events needs nothing."""
-    monkeypatch.setattr("spark_eos.ops.metrics.session.find_spec", lambda name: None)
+    not_installed("prometheus_client")
     with pytest.raises(UnsupportedError, match=r"EOS_NOT_INSTALLED.*\[metrics\]"):
         start(session, 0, None, None)
     assert session.registered == session.listeners == []

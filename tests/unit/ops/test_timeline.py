@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import sys
 import threading
 from contextlib import chdir
 from itertools import repeat
@@ -437,8 +436,8 @@ def test_a_picture_of_nothing(file, tmp_path):
     assert not (tmp_path / "query.png").exists()
 
 
-def test_a_picture_needs_its_extra(file, tmp_path, monkeypatch):
+def test_a_picture_needs_its_extra(file, tmp_path, not_installed):
     """Which the error names."""
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    not_installed("matplotlib.figure")
     with pytest.raises(EosError, match=r"EOS_NOT_INSTALLED.*\[plot\]"):
         plot(str(file), str(tmp_path / "query.png"))

@@ -152,7 +152,7 @@ def test_the_limits_of_a_container_are_read(groups, limits, expected, tmp_path: 
     assert _group_limits(tmp_path) == expected
 
 
-def test_what_spark_gives_comes_first(monkeypatch):
+def test_what_spark_gives_comes_first(environ):
     """Its setting spark.executor.pyspark.memory."""
-    monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "700")
+    environ(PYSPARK_EXECUTOR_MEMORY_MB=700)
     assert share_mib() == 700

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 
 import pytest
 from pyspark.sql.streaming import datasource
@@ -17,9 +16,9 @@ def test_spark_has_its_own_classes():
     assert spark.SupportsTriggerAvailableNow is datasource.SupportsTriggerAvailableNow
 
 
-def test_a_spark_without_admission_control(monkeypatch: pytest.MonkeyPatch):
+def test_a_spark_without_admission_control(not_installed):
     """Every name exists in each version."""
-    monkeypatch.setitem(sys.modules, datasource.__name__, None)  # as if there were no such module
+    not_installed(datasource.__name__)
     spec = importlib.util.find_spec("spark_eos.spark.versions")
     without = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(without)
@@ -30,7 +29,7 @@ def test_a_spark_without_admission_control(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "tcp"),
+    ("variables", "tcp"),
     [
         ({}, False),
         ({"PYTHON_WORKER_FACTORY_SECRET": "s"}, True),
@@ -38,10 +37,7 @@ def test_a_spark_without_admission_control(monkeypatch: pytest.MonkeyPatch):
         ({"PYTHON_WORKER_FACTORY_SECRET": "s", "PYTHON_UNIX_DOMAIN_ENABLED": "True"}, False),
     ],
 )
-def test_a_worker_on_tcp(environment, tcp, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_on_tcp(variables, tcp, environ):
     """By what Spark tells its workers; this process is none."""
-    for name in ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_UNIX_DOMAIN_ENABLED"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    environ(**{"PYTHON_WORKER_FACTORY_SECRET": None, "PYTHON_UNIX_DOMAIN_ENABLED": None} | variables)
     assert spark.worker_uses_tcp() == tcp

@@ -164,16 +164,15 @@ def test_msk_by_the_names_of_its_java_library(mechanism, jaas, handler, credenti
     assert bearer(**given) == found | {"aws.region": "eu-west-1"}
 
 
-def test_the_region_of_msk(monkeypatch):
+def test_the_region_of_msk(environ):
     """The option, the servers' names, the environment; else it is asked for."""
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
+    environ(AWS_REGION=None, AWS_DEFAULT_REGION=None)
     serverless = "boot-x.c1.kafka-serverless.us-east-2.amazonaws.com:9098"
     assert msk.region({"aws.region": "here"}, SERVERS) == "here"
     assert msk.region({}, serverless) == "us-east-2"
     with pytest.raises(OptionError, match=r"kafka\.aws\.region"):
         msk.region({}, "kafka.example:9098")
-    monkeypatch.setenv("AWS_REGION", "there")
+    environ(AWS_REGION="there")
     assert msk.region({}, "kafka.example:9098") == "there"
 
 
@@ -306,9 +305,9 @@ def test_an_address_that_can_be_asked_for_a_token_is_taken(url):
 
 
 @pytest.mark.parametrize("proxy", ["http://me:s3cret@127.0.0.1:s3cret", f"http://{'s3cret' * 11}.example:1"])
-def test_a_proxy_that_cannot_be_asked_is_an_error_without_its_address(monkeypatch, proxy):
+def test_a_proxy_that_cannot_be_asked_is_an_error_without_its_address(environ, proxy):
     """The environment names it, so that no option can be refused; it is as one that does not answer."""
-    monkeypatch.setenv("http_proxy", proxy)
+    environ(http_proxy=proxy)
     settings = {"sasl.oauthbearer.token.endpoint.url": "http://tokens.example/t"}
     with pytest.raises(OSError, match=r"no token from http://tokens\.example/t: [A-Z][A-Za-z]+$"):
         tokens.token(settings)

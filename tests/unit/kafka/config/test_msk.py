@@ -28,21 +28,18 @@ def broker() -> Iterator[FakeBroker]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_this_machine(monkeypatch, tmp_path):
+def nothing_of_this_machine(environ, monkeypatch, tmp_path):
     """No credentials, and no question to a network for them; no token of another test."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    files = {name: str(tmp_path / name) for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
-    for name, text in {"AWS_EC2_METADATA_DISABLED": "true", **files}.items():
-        monkeypatch.setenv(name, text)
+    environ(AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, AWS_PROFILE=None, AWS_REGION=None)
+    environ(**{name: tmp_path / name for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")})
+    environ(AWS_EC2_METADATA_DISABLED="true")
     monkeypatch.setattr(tokens, "_tokens", {})
 
 
 @pytest.fixture
-def credentials(nothing_of_this_machine, monkeypatch):
+def credentials(nothing_of_this_machine, environ):
     """In the environment."""
-    for name, text in {"AWS_ACCESS_KEY_ID": "AKIDOFANN", "AWS_SECRET_ACCESS_KEY": SECRET}.items():
-        monkeypatch.setenv(name, text)
+    environ(AWS_ACCESS_KEY_ID="AKIDOFANN", AWS_SECRET_ACCESS_KEY=SECRET)
 
 
 def client(broker: FakeBroker, **more: str) -> BrokerClient:
@@ -92,9 +89,9 @@ def test_without_credentials(more, says, broker, one_try):
     assert broker.said == []
 
 
-def test_credentials_that_the_library_cannot_read(credentials, monkeypatch):
+def test_credentials_that_the_library_cannot_read(credentials, environ):
     """It raises what is no error of its own."""
-    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "soon")
+    environ(AWS_CREDENTIAL_EXPIRATION="soon")
     with pytest.raises(OSError, match=r"no token for Amazon MSK in eu-west-1: .*soon"):
         tokens.token({"aws.region": "eu-west-1"})
 

@@ -3,14 +3,10 @@ nowhere."""
 
 from __future__ import annotations
 
-import os
 import ssl
-import sys
-import tempfile
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -120,10 +116,10 @@ def test_a_store_that_cannot_be_read_is_named(authority, client, tmp_path):
         context(store("keystore", ca))
 
 
-def test_a_store_without_the_library_that_reads_it(client, tmp_path, monkeypatch):
+def test_a_store_without_the_library_that_reads_it(client, tmp_path, not_installed):
     """The extra is named."""
     own = client.write_pkcs12(tmp_path / "own.p12", PASSWORD)
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    not_installed("cryptography.hazmat.primitives.serialization")
     assert "Install the extra 'pkcs12'" in refused(store("keystore", own)).hint
 
 
@@ -209,27 +205,34 @@ def test_an_encrypted_key_needs_its_password(client):
     assert context(values | {"ssl.key.password": PASSWORD})
 
 
-def test_keys_are_left_nowhere(client, tmp_path, monkeypatch):
-    """No file has a name, not even for a moment; and none stays open. Nor where the system has no files in memory, as
-    macOS, or refuses them, as with vm.memfd_noexec=2."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    values = {"ssl.certificate.pem": client.certificate_pem, "ssl.key.pem": client.key_pem()}
-    seen = []
-    load = ssl.SSLContext.load_cert_chain
+@pytest.fixture
+def left(client, temporary_files_in, tmp_path, monkeypatch) -> Callable[[], list[str]]:
+    """``left()``: the files of a certificate and its key while OpenSSL loads them, and whatever has a name then."""
+    temporary_files_in(tmp_path)
+    seen, load = list[str](), ssl.SSLContext.load_cert_chain
 
     def watched(self, certificate, key, password):
-        seen.append((str(Path(certificate).readlink()), str(Path(key).readlink()), list(tmp_path.iterdir())))
+        seen.extend(str(path) for path in (Path(certificate).readlink(), Path(key).readlink(), *tmp_path.iterdir()))
         load(self, certificate, key, password)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
-    context(values)
-    monkeypatch.setattr(os, "memfd_create", Mock(side_effect=PermissionError))
-    context(values)
-    monkeypatch.delattr(os, "memfd_create")
-    context(values)
-    assert len(seen) == 3
-    for certificate, key, left in seen:
-        assert certificate.endswith("(deleted)") and key.endswith("(deleted)") and left == []
+
+    def left() -> list[str]:
+        context({"ssl.certificate.pem": client.certificate_pem, "ssl.key.pem": client.key_pem()})
+        return seen
+
+    return left
+
+
+def test_keys_are_left_nowhere(left):
+    """No file has a name, not even for a moment."""
+    assert [path.endswith("(deleted)") for path in left()] == [True, True]
+
+
+@pytest.mark.usefixtures("no_files_in_memory")
+def test_keys_are_left_nowhere_without_files_in_memory(left):
+    """Their files are deleted before anything is in them."""
+    assert [path.endswith("(deleted)") for path in left()] == [True, True]
 
 
 @pytest.mark.parametrize("authorities", [{}, {"ssl.ca.location": "probe"}])

@@ -72,13 +72,13 @@ def test_a_folder_that_is_not_there(place: str, tmp_path: Path):
         Folder(place).files()
 
 
-def test_a_store_that_does_not_answer_when_it_is_opened(monkeypatch: pytest.MonkeyPatch):
+def test_a_store_that_does_not_answer_when_it_is_opened(environ, monkeypatch: pytest.MonkeyPatch):
     """As when it is asked later: the job waits for it."""
 
     def away(bucket: str) -> str:
         raise ConnectionRefusedError(bucket)
 
-    monkeypatch.delenv("AWS_REGION", raising=False)
+    environ(AWS_REGION=None)
     monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", away)
     with raises("EOS_FILE_STORE"):
         Folder("s3a://away/in")

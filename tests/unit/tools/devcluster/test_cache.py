@@ -13,8 +13,8 @@ from tests.support.waiting import TIMEOUT
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path / "cache"))
+def _own_cache(tmp_path, environ):
+    environ(SPARK_EOS_CACHE=tmp_path / "cache")
 
 
 class Maker:

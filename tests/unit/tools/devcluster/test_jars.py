@@ -27,14 +27,14 @@ def test_why_ivy_has_failed_is_said_in_one_line(said: list[str], reason: str):
     assert reason_of(said) == reason
 
 
-def test_a_pyspark_without_ivy_is_named(tmp_path, monkeypatch):
+def test_a_pyspark_without_ivy_is_named(tmp_path, environ, monkeypatch):
     """The slim pyspark packages have no jars: the error says which package has them, and nothing is stored."""
     slim, cache = tmp_path / "site-packages", tmp_path / "cache"
     (slim / "pyspark").mkdir(parents=True)
     (slim / "pyspark" / "__init__.py").touch()
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     monkeypatch.syspath_prepend(slim)
-    monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
+    environ(SPARK_EOS_CACHE=cache)
     with raises("EOS_DEVCLUSTER_DOWNLOAD", "pip install pyspark"):
         resolve(kafka_jars(KAFKA_VERSION))
     assert not list(cache.rglob("*.jar"))

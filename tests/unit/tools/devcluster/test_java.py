@@ -8,13 +8,12 @@ from tests.support.judges.conditions import raises
 
 
 @pytest.fixture
-def java_home(tmp_path, monkeypatch):
+def java_home(tmp_path, environ):
     """``java_home(says)``: the program of a JAVA_HOME, which says that, or is not there. Before, there is no Java."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    environ(JAVA_HOME=None, PATH=tmp_path)
 
     def make(says=None):
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        environ(JAVA_HOME=tmp_path)
         program = tmp_path / "bin" / "java"
         if says is not None:
             program.parent.mkdir()

@@ -142,29 +142,28 @@ def test_refuses_a_folder_that_it_cannot_use(tmp_path, cluster):
             cluster(data_dir=folder).open()
 
 
-def test_refuses_a_cache_that_it_cannot_use(cluster, monkeypatch):
+def test_refuses_a_cache_that_it_cannot_use(cluster, environ, monkeypatch):
     """One that cannot be written, and one in the home of a user without a home."""
-    monkeypatch.setenv("SPARK_EOS_CACHE", "/proc/cache")
+    environ(SPARK_EOS_CACHE="/proc/cache")
     for made in (cluster(), DevRegistry()):
         with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*/proc/cache"):
             made.open()
-    for name in ("SPARK_EOS_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    environ(SPARK_EOS_CACHE=None, XDG_CACHE_HOME=None)
     monkeypatch.setattr("pathlib.Path.home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
     with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*no home.*SPARK_EOS_CACHE"):
         cluster().open()
 
 
-def test_an_archive_of_classes_is_not_needed(tmp_path, monkeypatch):
+def test_an_archive_of_classes_is_not_needed(tmp_path, environ, monkeypatch):
     """Where there is no room for it, brokers start without. One of the same jars is found, of which
     a copy may not keep the fractions of seconds."""
     made = Mock(side_effect=lambda file: file.touch())
     monkeypatch.setattr("spark_eos.tools.devcluster.runtime.find_java", lambda: Mock(build="17"))
     (tmp_path / "a.jar").write_bytes(b"jar")
     runtime = Runtime("java", "4.3.1", str(tmp_path / "a.jar"))
-    monkeypatch.setenv("SPARK_EOS_CACHE", "/proc/cache")
+    environ(SPARK_EOS_CACHE="/proc/cache")
     assert with_class_archive(runtime, made) == runtime
-    monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path / "cache"))
+    environ(SPARK_EOS_CACHE=tmp_path / "cache")
     first = with_class_archive(runtime, made)
     seconds = int((tmp_path / "a.jar").stat().st_mtime)
     os.utime(tmp_path / "a.jar", (seconds, seconds))

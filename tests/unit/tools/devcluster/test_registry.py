@@ -33,12 +33,10 @@ time.sleep(600)
 
 
 @pytest.fixture
-def made(monkeypatch):
+def made(environ, monkeypatch):
     """``made(program)``: a registry by this program, where a proxy of the environment does not know this machine's
     ports."""
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    environ(no_proxy=None, NO_PROXY=None, http_proxy="http://127.0.0.1:1")
 
     def made(program):
         monkeypatch.setattr(registry, "_command", lambda port: [sys.executable, "-c", program, str(port)])

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -213,9 +212,9 @@ def on_sigterm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("on_sigterm")
-def test_a_signal_removes_the_rows_on_disk(monkeypatch, tmp_path) -> None:
+def test_a_signal_removes_the_rows_on_disk(temporary_files_in, monkeypatch, tmp_path) -> None:
     """SIGTERM as well as Ctrl-C."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    temporary_files_in(tmp_path)
     monkeypatch.setattr(ops, "take_bounds", lambda comparison: None)
     monkeypatch.setattr(ops, "Scan", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert cli.main(VERIFY) == cli.INTERRUPTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import string
 import struct
@@ -189,16 +188,9 @@ def test_a_table_in_an_object_store(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("text", "module"), [("delta:/t", "deltalake"), ("iceberg:a.b", "pyiceberg")])
-def test_without_the_library_the_extra_is_named(monkeypatch, text, module) -> None:
+def test_without_the_library_the_extra_is_named(not_installed, text, module) -> None:
     """For each kind of table."""
-    real = builtins.__import__
-
-    def missing(name: str, *rest: Any, **more: Any) -> Any:
-        if name.partition(".")[0] == module:
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    not_installed(module)
     with raises("EOS_NOT_INSTALLED.extra", module):
         address_of(text).open()
 
