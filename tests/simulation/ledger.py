@@ -69,7 +69,7 @@ _FENCES = 2
 #: Codes that say that the transaction was ended, or its id taken.
 _GONE = (ABORTABLE, FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING)
 
-_ANSWERS = {
+ANSWERS = {
     **dict.fromkeys((None, SERVER_ERROR, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
     OK: EndTxnAnswer.DONE,
     INVALID_STATE: EndTxnAnswer.INCONCLUSIVE,
@@ -264,7 +264,7 @@ class SimulatedCoordinator:
         if reply is not None and reply.code == ID_UNAUTHORIZED:
             request, answer = "commit" if commit else "abort", "the user may not"
             raise stop("EOS_UNAUTHORIZED", operation=f"{request} {pair.id}: {answer}", rights="WRITE", request=request)
-        return _ANSWERS[None if reply is None else reply.code]
+        return ANSWERS[None if reply is None else reply.code]
 
     def fence(self, names: Collection[str]) -> Collection[str]:
         return [name for name in sorted(names) if not self._fence(name)]

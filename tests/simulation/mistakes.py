@@ -71,7 +71,7 @@ def describe_without_own_epoch(_: Any, task: Any, own: Any, producer: Any, rows:
 
 def answered(code: int, answer: EndTxnAnswer) -> Patch:
     """An answer of EndTxn is taken for another one."""
-    return lambda patch: patch.setitem(ledger._ANSWERS, code, answer)
+    return lambda patch: patch.setitem(ledger.ANSWERS, code, answer)
 
 
 def taken_for_lost(code: int) -> Patch:
@@ -90,7 +90,7 @@ def taken_for_lost(code: int) -> Patch:
         def believing(ports: Any, w: Any, *more: Any) -> Any:
             return Verdict.LOST if w.pair in told.get() else judge(ports, w, *more)
 
-        patch.setitem(ledger._ANSWERS, code, "lost")
+        patch.setitem(ledger.ANSWERS, code, "lost")
         patch.setattr(ledger.SimulatedCoordinator, "end", noting)
         patch.setattr(end_module, "_verdict", believing)
 

@@ -62,6 +62,31 @@ def temporary_files_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None
     return lambda folder: monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
 
+@pytest.fixture
+def java(environ: Callable[..., None], tmp_path: Path) -> Callable[[str], Path]:
+    """``java("17.0.2")``: the program of JAVA_HOME, which only says that it is of this version."""
+
+    def java(version: str) -> Path:
+        program = tmp_path / version / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"'\n")
+        program.chmod(0o755)
+        environ(JAVA_HOME=tmp_path / version)
+        return program
+
+    return java
+
+
+@pytest.fixture
+def session_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """``session_of_another_thread(session)``: the process has this session, or none, and this thread none: a thread
+    that the user has started has no active session."""
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    return lambda session: monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
+
+
 @pytest.fixture(params=["refused", "missing"])
 def no_files_in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system refuses files in memory, as by vm.memfd_noexec=2 or in a sandbox, or has none, as macOS."""

@@ -197,51 +197,23 @@ class Query:
         self.cluster.point("commit log")
         self.committed.add(batch)
 
-    def _reader(self, start: Start) -> EosKafkaStreamReader:
+    def _reader(self, start: Start) -> _Reader:
         given = {**self.options, **dict(start.options), "failOnDataLoss": str(start.fail)}
         options = stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
         chosen = options.selection
         names = chosen.matching(NAMES) if isinstance(chosen, Pattern) else chosen.topics
         self.selected = {name: list(chosen.partitions_of(name, MOST_PARTITIONS)) for name in names}
         plan = CopyPlan(options, SinkOptions(options.kafka), None, CLUSTER_ID)
-        reader = _CopyReader(plan) if self.by_id else EosKafkaStreamReader(options)
-        reader._losses = _Recording(start.fail, self)
-        reader._sizes = Sizes(
-            lambda wanted: {place: [SampledBatch(at, at + 2, 2 * _BYTES_PER_OFFSET)] for place, at in wanted.items()}
-        )
-        self._mark_the_last_look(reader)
-        self._note_the_pin(reader)
-        reader._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]
+        reader = _CopyReader(plan) if self.by_id else _Reader(options)
+        reader.belongs_to(self, fail=start.fail)
         return reader
-
-    def _note_the_pin(self, reader: EosKafkaStreamReader) -> None:
-        """What was hidden from a run is pinned later."""
-        pin = reader._watch.pin
-
-        def noted() -> None:
-            pin()
-            self._pinned = self.cluster.ends()
-
-        reader._watch.pin = noted  # type: ignore[method-assign]
-
-    def _mark_the_last_look(self, reader: EosKafkaStreamReader) -> None:
-        """What a start asks for once more is like a replay."""
-        topics = reader._watch.topics
-
-        def look(*, now: bool = False) -> Any:
-            before, self.cluster.replays = self.cluster.replays, now or self.cluster.replays
-            found = topics(now=now)
-            self.cluster.replays = before
-            return found
-
-        reader._watch.topics = look  # type: ignore[method-assign]
 
     # Tasks
 
-    def _read(self, reader: EosKafkaStreamReader, task: Any) -> Iterator[int]:
+    def _read(self, reader: _Reader, task: Any) -> Iterator[int]:
         if not self.by_id:
             for range_ in task.ranges:
-                yield from resuming(Fetching.from_options(reader._client, reader._options), range_, self._read_range)
+                yield from resuming(reader.fetching(), range_, self._read_range)
             return
         assert isinstance(reader, _CopyReader) and isinstance(task, RangesOfTask)
         rows: list[int] = []
@@ -304,7 +276,37 @@ class _Recording(Losses):
         self._query.lost(loss, raised=False)
 
 
-class _CopyReader(RangeStreamReader):
+class _Reader(EosKafkaStreamReader):
+    """Tells the query of losses, and of ends that are pinned."""
+
+    def belongs_to(self, query: Query, *, fail: bool) -> None:
+        self._losses = _Recording(fail, query)
+        self._sizes = Sizes(
+            lambda wanted: {place: [SampledBatch(at, at + 2, 2 * _BYTES_PER_OFFSET)] for place, at in wanted.items()}
+        )
+        self._lag = SimpleNamespace(watch=lambda ends: False)  # type: ignore[assignment]
+        watch, cluster = self._watch, query.cluster
+        pin, topics = watch.pin, watch.topics
+
+        def noted() -> None:
+            """What was hidden from a run is pinned later."""
+            pin()
+            query._pinned = cluster.ends()
+
+        def look(*, now: bool = False) -> Any:
+            """What a start asks for once more is like a replay."""
+            before, cluster.replays = cluster.replays, now or cluster.replays
+            found = topics(now=now)
+            cluster.replays = before
+            return found
+
+        watch.pin, watch.topics = noted, look  # type: ignore[method-assign]
+
+    def fetching(self) -> Fetching:
+        return Fetching.from_options(self._client, self._options)
+
+
+class _CopyReader(_Reader, RangeStreamReader):
     def _prepare(self, ranges: Any, end: Any) -> None:
         """There are no targets."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 
 import pytest
@@ -125,9 +126,28 @@ def test_a_child_does_not_use_its_parents_results():
 
 def test_a_child_gets_no_lock_that_a_thread_of_its_parent_holds():
     """Otherwise it would wait for a thread that it does not have."""
-    keep = process_cache(maxsize=1)(lambda: 3)
-    with keep._lock:
-        assert _in_a_child(lambda: 3 if keep._lock.acquire(timeout=5) else 4) == 3
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        """Takes its time where the cache is searched for it."""
+
+        def __hash__(self) -> int:
+            inside.set()
+            assert go_on.wait(60)
+            return 1
+
+    keep = process_cache(maxsize=1)(lambda *_: 3)
+    thread = threading.Thread(target=keep, args=(Slow(),), daemon=True)
+    thread.start()
+    assert inside.wait(60)
+
+    def kept() -> int:
+        signal.alarm(5)  # which ends a child that waits
+        return keep()
+
+    assert _in_a_child(kept) == 3
+    go_on.set()
+    thread.join(60)
 
 
 def test_a_message_is_logged_once(caplog):

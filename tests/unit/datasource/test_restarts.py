@@ -6,7 +6,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spark_eos.datasource import restarts
 from spark_eos.spark.reasons import Reason
@@ -30,12 +29,11 @@ def test_more_restarts_than_a_float_has_doublings():
     assert pauses == [10, 20, 40, 80, 160, *[300] * 1_095]
 
 
-def test_the_cache_is_emptied_in_any_thread(monkeypatch: pytest.MonkeyPatch):
-    """A thread that the user has started has no active session; without any session there is no cache."""
+def test_the_cache_is_emptied_in_any_thread(session_of_another_thread):
+    """Without any session there is no cache."""
     session = MagicMock()
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     for known in (session, None):
-        monkeypatch.setattr(SparkSession, "_instantiatedSession", known)
+        session_of_another_thread(known)
         with pytest.raises(Failed):
             restarts.run(_start, attempts=1, pause_s=0, explain=lambda _: Reason("EOS_X", "", "", True))
     session.catalog.clearCache.assert_called_once_with()

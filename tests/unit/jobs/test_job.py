@@ -70,25 +70,10 @@ def test_what_the_system_refuses_is_an_error_by_name(number, code, name, ended_b
     assert "Traceback" in capfd.readouterr().err
 
 
-@pytest.fixture
-def java(tmp_path: Path, environ) -> Callable[[str], Path]:
-    """``java("17")``: the program of JAVA_HOME, of this version."""
-    environ(SPARK_CONF_DIR=tmp_path)
-
-    def java(version: str) -> Path:
-        program = tmp_path / version / "bin" / "java"
-        program.parent.mkdir(parents=True)
-        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"'\n")
-        program.chmod(0o755)
-        environ(JAVA_HOME=tmp_path / version)
-        return program
-
-    return java
-
-
-def test_a_job_without_a_java_that_can_run_spark_says_so(ended_by, java, capfd):
+def test_a_job_without_a_java_that_can_run_spark_says_so(ended_by, java, environ, tmp_path, capfd):
     """Before it starts anything, by the words of the development cluster: Spark's own scripts end by an error of bash.
     `spark_eos.reason` says it of Spark's error to programs that start their session themselves."""
+    environ(SPARK_CONF_DIR=tmp_path)
     old = java("11.0.2")
     assert ended_by() == 1
     said = capfd.readouterr().err

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Diverged, EosError, LedgerError, stop
-from spark_eos.protocol import extra as module
 from spark_eos.protocol.commit import _next_decision
 from spark_eos.protocol.extra import Kind, Reported
 from spark_eos.protocol.head import Decision, Extra, Head, Pair, Probe, Verdict, Written
@@ -114,10 +113,12 @@ def test_tasks_of_another_version_report_another_kind():
             _next_decision(None, batch(0, kind, one), HEAD, None)
 
 
-def test_an_extra_has_a_limit_with_those_of_its_transactions(monkeypatch: pytest.MonkeyPatch):
+def test_an_extra_has_a_limit_with_those_of_its_transactions():
     """Nothing is decided that no record of the ledger would hold."""
-    monkeypatch.setattr(module, "MOST_BYTES", 100)
-    report = TaskReport(Work.WRITE, 0, 1, 1, written(0, b"x" * 99))
+    most = 4 << 20
+    report = TaskReport(Work.WRITE, 0, 1, 1, written(0, b"x" * (most - 1)))
     assert _next_decision(None, batch(0, OfOne(), report), HEAD, None).extra == Extra("a word", b"I")
-    with pytest.raises(LedgerError, match=r"EOS_LEDGER_NOT_WRITABLE.*101 bytes of a word, and may have 100"):
+    with pytest.raises(
+        LedgerError, match=f"EOS_LEDGER_NOT_WRITABLE.*{most + 1:,} bytes of a word, and may have {most:,}"
+    ):
         _next_decision(None, batch(0, OfOne(b"!"), report), HEAD, None)

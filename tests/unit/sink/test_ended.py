@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spark_eos.datasource import restarts
 from spark_eos.errors import ProtocolStop
@@ -49,23 +50,25 @@ def test_a_query_whose_options_are_known_is_looked_at(looks, stopped):
 
 def test_only_the_newest_start_of_a_query_is_remembered(looks):
     """A program may start a copy of what is there every minute, and the options have secrets."""
-    before = len(ended._started)
-    for run in ("run 1", "run 2"):
-        remember(SimpleNamespace(id="query of two runs", runId=run), OPTIONS)
-    assert len(ended._started) == before + 1
+    first = replace(OPTIONS)
+    is_there = weakref.ref(first)
+    remember(SimpleNamespace(id="query of two runs", runId="run 1"), first)
+    del first
+    assert is_there()
+    remember(SimpleNamespace(id="query of two runs", runId="run 2"), OPTIONS)
+    assert not is_there()
     for run in ("run 1", "run 2"):
         check_end(SimpleNamespace(id="query of two runs", runId=run, recentProgress=()), stopped=False)
     assert len(looks.done) == 1
 
 
-def test_options_that_spark_knows_are_asked_for_in_any_thread(looks, monkeypatch: pytest.MonkeyPatch):
-    """A thread that the user has started has no active session."""
+def test_options_that_spark_knows_are_asked_for_in_any_thread(looks, session_of_another_thread):
+    """By the session that the process has."""
     session, query = MagicMock(), MagicMock(id="query", recentProgress=())
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     session._jvm.scala.jdk.javaapi.CollectionConverters.asJava.return_value = given
     query._jsq.streamingQuery().lastExecution().logical().table().name.return_value = "eos-kafka"
-    monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    session_of_another_thread(session)
     check_end(query, stopped=False)
     assert looks.done == [("query", None, False)]
 

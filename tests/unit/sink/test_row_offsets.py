@@ -34,7 +34,7 @@ def damaged(whole: bytearray) -> bytearray:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+def answers(clock: object, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """``answers([…], […])``: what the leader sends, answer by answer, the last one for ever; the offsets asked for."""
 
     def given(*logs: list[bytearray]) -> list[int]:
@@ -48,7 +48,6 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         open_ = SimpleNamespace(producer_id=OWN.producer_id, producer_epoch=OWN.epoch, current_txn_start_offset=0)
         monkeypatch.setattr(module, "describe_producers", lambda *_: [open_])
         monkeypatch.setattr(module, "fetch_once", fetch)
-        monkeypatch.setattr(module, "retrying", lambda seconds: range(3))
         return asked
 
     return given

@@ -117,9 +117,9 @@ def test_where_a_log_begins_nothing_is_noted():
     assert [epochs.at({PLACE: at}, {PLACE: 4}, {})[PLACE] for at in (4, 5, 9, 10)] == [UNKNOWN, 3, 3, 4]
 
 
-def test_a_leader_that_knows_only_earlier_epochs_is_asked_again_and_then_refused(monkeypatch):
+@pytest.mark.usefixtures("clock")
+def test_a_leader_that_knows_only_earlier_epochs_is_asked_again_and_then_refused():
     """One that has not noticed that there is a newer one; it cannot say whether the log is the same."""
-    monkeypatch.setattr(epochs_module, "retrying", lambda _: range(3))
     model = Model()
     model.write(5)
     assert LeaderEpochs(model.leaders()).diverged({PLACE: Noted(5, 7)}, {PLACE: 0}) == {PLACE: 5}

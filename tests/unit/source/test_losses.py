@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spark_eos.source import losses as module
 from spark_eos.source.losses import Losses, check_cluster, data_loss
 from tests.support.judges.conditions import raises
 
@@ -17,11 +16,15 @@ def test_a_checkpoint_belongs_to_the_cluster_that_it_has_offsets_of():
     check_cluster("one", "")
 
 
-def test_losses_are_logged_and_counted_once(monkeypatch, caplog):
+def test_losses_are_logged_and_counted_once(caplog):
     """Without an end, they take no memory without end: a query may lose rows in each micro-batch. So the oldest one is
     told again."""
-    monkeypatch.setattr(module, "_REMEMBERED", 2)
-    losses = Losses(fail=False)
-    for at, count in ((1, 1), (2, 2), (1, 2), (2, 2), (3, 3), (4, 4), (3, 4), (1, 5)):
-        losses.report(data_loss("t", 0, at, 9, "it begins later"))
+    most, losses = 20_000, Losses(fail=False)
+    for at, count in ((1, 1), (2, 2), (1, 2), (2, 2)):
+        losses.report(data_loss("t", 0, at, most, "it begins later"))
         assert losses.count == len(caplog.messages) == count
+    for at in range(3, most + 2):
+        losses.report(data_loss("t", 0, at, 2 * most, "it begins later"))
+    for at, more in ((3, 0), (1, 1)):
+        losses.report(data_loss("t", 0, at, 2 * most, "it begins later"))
+        assert losses.count == len(caplog.messages) == most + 1 + more

@@ -33,11 +33,10 @@ def test_columns_are_those_of_the_built_in_source():
 
 def test_the_reader_travels_as_its_options():
     """Planner, driver and tasks each unpickle their own; no client and no state goes along."""
-    reader = EosKafkaStreamReader(stream_options(OPTIONS))
-    reader._initial = {"a": {"0": 1}}
+    options = stream_options(OPTIONS)
+    reader = EosKafkaStreamReader(options)
     copy = pickle.loads(pickle.dumps(reader))
-    assert copy._options == reader._options
-    assert copy._initial is None
+    assert copy.__reduce__() == reader.__reduce__() == (EosKafkaStreamReader, (options,))
     assert len(pickle.dumps(reader)) < 1000
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -120,7 +122,8 @@ def test_an_unsecured_token_is_not_of_later_than_now(wall_clock):
     """Brokers look at their clock in whole milliseconds, within the same one perhaps: they refuse what begins later."""
     wall_clock.now = 1700000000.1239
     made = tokens.token({"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=early"})
-    claims = tokens._claims(made.value)
+    part = made.value.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     assert 1000 * claims["iat"] <= 1700000000123
     assert claims["exp"] >= 1700003600
 
@@ -403,7 +406,8 @@ def test_librdkafka_gets_the_same_token_with_its_extensions():
     """In the form that its clients want."""
     settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
     settings["sasl.oauthbearer.extensions"] = "a=1,, b=2,"
-    value, expires_at, principal, extensions = librdkafka._token(settings, "")
+    kafka = KafkaProperties({"bootstrap.servers": "h:1", "sasl.mechanism": "OAUTHBEARER", **settings})
+    value, expires_at, principal, extensions = librdkafka.librdkafka_config(kafka, "consumer")["oauth_cb"]("")
     assert (value, expires_at) == (tokens.token(settings).value, tokens.token(settings).expires_at)
     assert (principal, extensions) == ("ann", {"a": "1", "b": "2"})
 

@@ -66,10 +66,10 @@ def cluster(monkeypatch) -> Cluster:
     """What tasks ask. A topic that is not there is looked for three times more: each look at the clock takes 2 s."""
     cluster, now = Cluster(), count(step=2)
     monkeypatch.setattr(system, "monotonic", lambda: float(next(now)))
-    monkeypatch.setattr(readable, "describe_topics", cluster.topics)
-    monkeypatch.setattr(readable, "cluster_id", cluster.own_id)
     monkeypatch.setattr(copying, "copy_range", cluster.copy)
-    monkeypatch.setattr(readable, "read_range", cluster.read)
+    requests = {"describe_topics": cluster.topics, "cluster_id": cluster.own_id, "read_range": cluster.read}
+    for name, answer in requests.items():
+        monkeypatch.setattr(readable, name, answer)
     return cluster
 
 

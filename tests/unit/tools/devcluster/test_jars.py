@@ -40,9 +40,9 @@ def test_a_pyspark_without_ivy_is_named(tmp_path, environ, monkeypatch):
     assert not list(cache.rglob("*.jar"))
 
 
-def test_what_is_no_jar_is_refused(tmp_path, monkeypatch):
+def test_what_is_no_jar_is_refused(tmp_path, java):
     """Such as a proxy's page, for which there is no checksum."""
-    monkeypatch.setattr("spark_eos.tools.devcluster.jars._run_ivy", lambda *_: None)
+    java("17")  # in place of Ivy, which finds nothing more
     (tmp_path / "b-1.jar").write_text("<html>")
     with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DOWNLOAD.*b-1\.jar is no jar"):
         download(JarSet("set", plain=("a:b:1",)), tmp_path)

@@ -154,11 +154,11 @@ def test_refuses_a_cache_that_it_cannot_use(cluster, environ, monkeypatch):
         cluster().open()
 
 
-def test_an_archive_of_classes_is_not_needed(tmp_path, environ, monkeypatch):
+def test_an_archive_of_classes_is_not_needed(tmp_path, environ, java):
     """Where there is no room for it, brokers start without. One of the same jars is found, of which
     a copy may not keep the fractions of seconds."""
     made = Mock(side_effect=lambda file: file.touch())
-    monkeypatch.setattr("spark_eos.tools.devcluster.runtime.find_java", lambda: Mock(build="17"))
+    java("17")
     (tmp_path / "a.jar").write_bytes(b"jar")
     runtime = Runtime("java", "4.3.1", str(tmp_path / "a.jar"))
     environ(SPARK_EOS_CACHE="/proc/cache")
