@@ -27,7 +27,7 @@ from spark_eos.kafka.records.fields import read_headers
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, later, rows_of
 from tests.unit.kafka.producer import test_sender as model
-from tests.unit.kafka.producer.test_arrow import producer_with
+from tests.unit.kafka.producer.test_arrow import Producer
 from tests.unit.kafka.producer.test_sender import NODES, Brokers, fates
 
 TOO_LARGE, INVALID, UNKNOWN = 10, 87, 3
@@ -313,7 +313,7 @@ def test_a_refused_batch_that_is_damaged(make):
 
 def test_a_batch_above_a_known_limit_that_is_damaged():
     """It is split before it is sent."""
-    producer = producer_with()
+    producer = Producer()
     producer.limit("t", 150)
     data = bytearray(broken(seal([b"x" * 100, b"y" * 100], 0)).data)
     (batches, _) = find_batches(data, len(data), 0, 2, ())
