@@ -52,8 +52,13 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def not_installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """``not_installed("pyiceberg")``: there is no module of this name."""
-    return lambda module: monkeypatch.setitem(sys.modules, module, None)
+    """``not_installed("pyiceberg")``: there is no module of this name, and none within it."""
+
+    def hide(module: str) -> None:
+        for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return hide
 
 
 @pytest.fixture

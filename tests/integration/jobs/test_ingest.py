@@ -23,8 +23,8 @@ from tests.support.runs.case_cover import one_for_every_day
 from tests.support.spark.session_faults import armed
 from tests.support.waiting import TIMEOUT
 
-POINTS = ["prepare.wrote", "prepare.prepared"]
-POINTS += [f"commit.{name}" for name in ("entered", "verified", "noted", "decided", "between", "ended", "cleaned")]
+POINTS = ["prepare.wrote", "prepare.prepared", "commit.entered", "commit.verified", "commit.noted", "commit.decided"]
+POINTS += ["commit.between", "commit.ended", "commit.cleaned"]
 KILLS = one_for_every_day("kills of an ingest", [*itertools.product(POINTS, WAYS)])
 #: Which way decides, and which one repairs.
 REPAIRS = one_for_every_day("an ingest's repair", [*itertools.product(WAYS, repeat=2)])
