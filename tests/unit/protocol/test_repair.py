@@ -14,7 +14,7 @@ from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.commit import _next_decision
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.replay import tasks_with_lost_rows
+from spark_eos.protocol.replay import differences_of_tasks, tasks_with_lost_rows
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 from tests.support.judges.conditions import raises
 
@@ -137,3 +137,17 @@ def test_tasks_that_are_as_they_were_leave_the_choice_to_the_others():
     decision = decided(then, lost={0})
     now = replay([*then[1:], [0], [1]], Head("r", 3, (), 5, decision))
     assert tasks_with_lost_rows(decision, now.reports) == (48, 49)
+
+
+def test_of_tasks_with_equal_rows_as_many_are_chosen_as_were_lost():
+    """Two of three; the third one's rows are visible."""
+    decision = decided([[0], [0], [0]], lost={0, 1})
+    now = replay([[0], [0], [0]], Head("r", 3, (), 5, decision))
+    assert tasks_with_lost_rows(decision, now.reports) == (0, 1)
+
+
+def test_a_task_that_is_no_longer_there_has_no_rows_now():
+    """In what the stop says."""
+    decision = decided([[0], [1, 2]], lost={1})
+    now = replay([[0]], Head("r", 3, (), 5, decision))
+    assert "task 1 had 2 rows and has 0 now" in differences_of_tasks(decision, now.reports)

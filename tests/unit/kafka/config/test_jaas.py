@@ -402,6 +402,19 @@ def test_a_slow_token_server_delays_only_those_who_need_it_and_is_asked_once_for
         assert len(asked) == 2
 
 
+@pytest.mark.parametrize(("code", "is_final"), [(400, True), (403, True), (408, False), (429, False), (500, False)])
+def test_a_refusal_of_the_token_server_is_final_where_asking_again_does_not_help(code, is_final):
+    """It does after a time-out, after too many requests, and where the server has failed."""
+
+    class Refusing(Handler):
+        def do_POST(self) -> None:
+            self.reply(code)
+
+    with answering(Refusing) as port, pytest.raises((tokens.TokenRefused, OSError), match=f"{code}") as caught:
+        tokens.token({"sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{port}/{code}"})
+    assert isinstance(caught.value, tokens.TokenRefused) == is_final
+
+
 def test_librdkafka_gets_the_same_token_with_its_extensions():
     """In the form that its clients want."""
     settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
