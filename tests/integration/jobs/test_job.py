@@ -69,9 +69,9 @@ def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def jvms(job: subprocess.Popen[bytes]) -> list[int]:
-    """The process id of a job's JVM, if it has started. The job's other child is its server of Python processes."""
+    """The process id of a job's JVM, if it has started. Other children have the job's own command line at first."""
     commands = {process.pid: command_of(process.pid) for process in processes.children([job.pid])}
-    return [pid for pid, command in commands.items() if command and b"fork_server" not in command]
+    return [pid for pid, command in commands.items() if command and b"SparkSubmit" in command]
 
 
 def said_of(log: Path, *lines: str) -> bool:
