@@ -15,22 +15,19 @@ SPARK := pyspark==4.2.0
 PYTEST := $(BIN)/python -m pytest
 # With ARGS such as "-k ledger", some of several runs may have no test at all (exit code 5).
 NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
-# Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
-# of, as a test takes twice as long when it is measured; of other schedules, and of mistakes that are put in, measuring shows
-# nothing new.
+# Tests that need neither Java nor a broker, in three processes, as those of time limits wait; they take tests from each other.
+QUICK := tests/unit tests/simulation tests/wire --ignore-glob="tests/simulation/test_model_*"
+QUICKLY = SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
+	$(PYTEST) --quiet --numprocesses 3 --dist worksteal -m "not chaos"
+# Of these, coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked of, as a test takes twice as long
+# when it is measured; of other schedules, and of mistakes that are put in, measuring shows nothing new.
 MEASURED := $(wildcard tests/unit/source/test_decode*.py tests/unit/kafka/producer/test_refus*.py) tests/unit/kafka/records \
 	tests/unit/protocol $(addprefix tests/simulation/,scenarios test_outputs.py test_retired.py test_two_phase.py)
-SCHEDULED := tests/simulation/source \
-	$(filter-out $(MEASURED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
-# The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
-WIRE := tests/wire
-# What needs neither Java nor a broker keeps two processes busy, which take tests from each other at the end; unit tests
-# of time limits wait, so they and the rest have three.
-TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
-WITH_UNITS := --numprocesses 3 --dist worksteal -m "not chaos"
-# All others wait half of their time, so two cores have four processes. They share the tests' files, in the order of
+# All others wait half of their time, so two cores have four processes. They share the files, in the order of
 # collection: the long ones come first. ARGS=-n0 runs all in one process.
+OTHERS := tests/chaos tests/contract tests/integration $(wildcard tests/simulation/test_model_*)
 FILES_AT_ONCE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
 # Kills and faults wait most of their time and are long: three processes, each with its own brokers, take them one by one.
 ONE_BY_ONE := --numprocesses 3 --dist load --maxschedchunk 1
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
@@ -68,18 +65,17 @@ profile: java $(BENCH_STAMP) ## record a run of the benchmark by py-spy and Java
 		-- $(BIN)/python -m bench $(or $(ARGS),pipeline --case '100 B' --only 'ours → ours')
 
 test: export WIRE_SCHEDULES ?= 300
-test: java preparing check ## run every check: `make check`, then all other tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(FILES_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
+test: java preparing lint types ## run every check: those of `make check` with coverage, then all other tests but the slow share of the kills
+	@$(QUICKLY) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
+	@$(QUICKLY) $(QUICK) $(addprefix --ignore=,$(MEASURED)) $(ARGS) $(NONE_WILL_DO)
+	@$(PYTEST) -m "not chaos" --durations=10 $(OTHERS) $(FILES_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
 # Beside `make check`, whose first half leaves a core to it.
 preparing: $(STAMP)
 	@$(PREPARE) &
 
 check: lint types ## what needs neither Java nor a broker: lint, types, unit tests, 400 simulated schedules
-	@$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
-	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
-		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
-		$(PYTEST) --quiet $(WITH_UNITS) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) $(WIRE) tests/unit $(ARGS) $(NONE_WILL_DO)
+	@$(QUICKLY) $(QUICK) $(ARGS) $(NONE_WILL_DO)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, the import rules, workflows
 	@$(BIN)/ruff format --check --quiet .
@@ -109,14 +105,14 @@ soak: java $(STAMP) ## random faults against a running query, by SEED=… for SE
 	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(if $(WAY),--way $(WAY)) \
 	  $(if $(TWO_PHASE),--two-phase)
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
-	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(NONE_WILL_DO)
+	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) tests/wire $(NONE_WILL_DO)
 
 simulate: $(STAMP) ## run the simulations for long: 20,000 more schedules of the protocol and of the source, then 150,000 of the connections; figures go to docs/testing.md
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0) --state $(VENV)/simulated.json
 	@$(BIN)/python -m tests.simulation.source --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0) --state $(VENV)/simulated-source.json
 	@$(BIN)/python -m tests.simulation.figures $(VENV)/simulated.json $(VENV)/simulated-source.json
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
-		$(PYTEST) -s -o faulthandler_timeout=0 $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
+		$(PYTEST) -s -o faulthandler_timeout=0 $(TWO_AT_ONCE) tests/wire $(ARGS) $(NONE_WILL_DO)
 
 release: $(STAMP) ## build sdist and wheel twice, compare and check them, list and audit dependencies; publish nothing; ARGS=--without-audit
 	@$(BIN)/python -m release $(ARGS)

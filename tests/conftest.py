@@ -22,7 +22,7 @@ pytest_plugins = ["spark_eos.tools.devcluster.pytest_plugin"]
 pytest.register_assert_rewrite("tests.support")
 
 # How long an example takes says how busy the machine is: beside brokers and JVMs, any limit is missed sometimes.
-settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.load_profile("busy machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -9,7 +9,7 @@ from contextlib import chdir
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import RowError, SchemaError
@@ -256,7 +256,6 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=25)
 @given(ROWS)
 @pytest.mark.parametrize(
     "query",
@@ -283,7 +282,6 @@ def test_a_record_for_which_the_query_fails_is_named():
         assert caught.value.parameters["offset"] == bad
 
 
-@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["1", "22", "x", "", None]), max_size=40))
 def test_records_for_which_the_query_fails_are_rejected_and_no_other(names):
     """Each with DuckDB's reason; what the others give is there, in order, however they are mixed."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-FEW, MANY = 500, 50_000
+FEW, MANY = 200, 50_000
 
 #: For a test that makes its inputs itself, by seeds.
 COUNTS = pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.chaos)])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -79,14 +79,12 @@ def outcome(text: str, job: str, **environ: str) -> str:
     return ""
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(JOBS)), st.dictionaries(KEYS, VALUES, max_size=6) | VALUES)
 def test_any_document_is_a_plan_or_a_named_error(job: str, document: Any):
     """Whatever its shape: nested, with odd keys, huge numbers and times."""
     outcome(yaml.safe_dump(document, allow_unicode=True), job)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(JOBS)), st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=20).map("".join))
 @example("mirror", "&a {source: *a}")
 @example("mirror", "a: &a [1]\nb: &b [*a, *a]\nc: &c [*b, *b]\nsource: {x: *c}")
@@ -110,7 +108,6 @@ def put(document: Any, path: tuple[Any, ...], value: object) -> Any:
     return {**document, path[0]: put(document.get(path[0], {}), path[1:], value)}
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.data(), st.sampled_from(list(JOBS)), SECRETS)
 def test_a_secret_in_any_place_is_in_no_error(data: st.DataObject, job: str, secret: str):
     """As a value, in a list, in a section, within a text, in a variable; of an own key, an option or a client
@@ -140,7 +137,6 @@ def test_a_secret_in_any_place_is_in_no_error(data: st.DataObject, job: str, sec
     assert secret not in outcome(yaml.safe_dump(shown), job, SECRET=secret)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     SECRETS,
     st.sampled_from(["*{}", "!{} x", "'{}", '"{}', "{{{}", "[{}", "|{}", "{}: a: b", "%{}", "&{} *{}", "@{}", "`{}"]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.kafka.admin.topics import id_bytes
@@ -137,7 +137,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(steps=STEPS, chance=st.randoms(use_true_random=False))
 def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: random.Random) -> None:
     """Whatever else is open or aborted around them, and with one request for all partitions, in which the lowest

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.base.topic_partition import OffsetRange
@@ -86,7 +86,6 @@ def logs(draw) -> tuple[list[Batch], list[Batch], list[tuple[int, int]]]:
     return log, [batch for batch in log if batch not in dead], aborted
 
 
-@settings(max_examples=100, deadline=None)
 @given(logs(), st.data())
 def test_what_another_encoder_wrote(log, data):
     """Any log, any range of it, cut off anywhere: its committed rows, and where to fetch on."""

@@ -7,7 +7,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
@@ -56,7 +56,6 @@ def outcome(data: bytes) -> list[dict] | None:
         return None
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 7), st.integers(0, 2**32), st.integers(1, 255), st.booleans())
 @example(0, 8, 0xFF, False)  # the length of the first batch is negative
 @example(0, 11, 1, False)
@@ -134,7 +133,6 @@ def must(true: bool) -> None:
         raise ValueError
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 7), st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), min_size=1, max_size=3))
 @example(1, [(1070, 13)])  # a length of -7 for 6
 def test_damage_that_the_checksum_covers_up(seed, changes):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.base.topic_partition import OffsetRange
@@ -33,7 +33,6 @@ STEP = st.one_of(
 
 
 @given(st.lists(STEP, max_size=60))
-@settings(max_examples=150, deadline=None)
 def test_a_log_that_was_cut_below_an_offset_is_noticed_and_no_other(steps):
     """Any elections, clean or not, of replicas that lag behind, come back with old ends or lose their newest records in
     a power failure; the query reads anywhere, and may be started anew at any time."""

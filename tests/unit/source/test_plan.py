@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.base.topic_partition import OffsetRange, TopicPartition, flat, nested
@@ -253,7 +253,6 @@ def lost_places(position: Position, world: World) -> set[TopicPartition]:
     return found
 
 
-@settings(deadline=None)
 @given(positions(), worlds(), st.integers(1, 40))
 def test_each_partition_goes_where_a_model_says(position: Position, world: World, limit: int):
     """Whatever came, went, came back, was recreated or cut: the same starts, losses and ends."""
@@ -278,7 +277,6 @@ def test_each_partition_goes_where_a_model_says(position: Position, world: World
     assert left.items() >= noted.items()
 
 
-@settings(deadline=None)
 @given(positions(), worlds(), st.integers(1, 40))
 def test_a_query_that_must_not_lose_data_stops_where_another_one_warns(position: Position, world: World, limit: int):
     """With the first of the same losses; without one, both plan the same."""
@@ -291,7 +289,6 @@ def test_a_query_that_must_not_lose_data_stops_where_another_one_warns(position:
     assert caught.value.parameters == lenient.losses[0].parameters
 
 
-@settings(deadline=None)
 @given(positions(), worlds(), st.integers(1, 40))
 def test_from_plan_to_plan_everything_is_read(position: Position, world: World, limit: int):
     """Each range begins where the one before ended, and a world that rests is read to its end."""

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.base.topic_partition import OffsetRange, flat
@@ -29,7 +29,6 @@ partitions = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), 
 
 
 @given(st.dictionaries(st.sampled_from("abc"), partitions, min_size=1), st.integers(20, 2000))
-@settings(deadline=None)  # the machine may be busy; the number of steps is bounded
 def test_every_limit_moves_forward_and_arrives(sizes, limit):
     """Never back, never past the end, never far over the limit, nor under it while there is more; repeated, it reaches
     the end and stays there."""
@@ -104,7 +103,6 @@ a_range = st.builds(
     st.none() | st.integers(1, 40),
     st.none() | st.integers(1, 200),
 )
-@settings(deadline=None)
 def test_parts_make_up_the_ranges(reads, least, most):
     """In order, without gap or overlap, none empty, none too large; about as many as asked for."""
     parts = range_math.split(reads, least, most)

@@ -12,7 +12,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import OptionError
@@ -97,7 +97,6 @@ def test_integers_mean_what_they_mean_to_librdkafka(name):
     assert [value for value in NUMBERS if not agrees(name, value)] == []
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(sorted((BOOLEANS - JAVA) | INTEGERS.keys() | ENUMERATIONS.keys())),
     st.one_of(

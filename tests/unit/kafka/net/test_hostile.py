@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
@@ -80,7 +80,6 @@ PIECES = st.one_of(
 HOSTILE = st.lists(PIECES, max_size=60).map(b"".join)
 
 
-@settings(max_examples=100)
 @given(HOSTILE)
 @worked_for(MOST_S)
 def test_any_bytes_are_an_answer_or_malformed(data):
@@ -105,7 +104,6 @@ FOUND_ANSWER = FindCoordinatorResponse(
 ).encode(version=4)
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from([(METADATA, bytes(METADATA_ANSWER)), (FIND_COORDINATOR, bytes(FOUND_ANSWER))]),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
@@ -247,7 +245,6 @@ def test_a_hostile_broker_is_given_up_in_time(answer, endless, one_try):
     assert time.monotonic() - began < 20.0 and time.process_time() - worked < 5.0  # a busy machine takes its time
 
 
-@settings(max_examples=150)
 @given(HOSTILE)
 @worked_for(MOST_S)
 def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
@@ -265,7 +262,6 @@ def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
 _ID = bytes(range(16))
 
 
-@settings(max_examples=150)
 @given(HOSTILE, st.sampled_from(["name", "id", "many"]), st.integers(-10, 10))
 @worked_for(MOST_S)
 def test_any_frame_is_an_answer_of_fetch_or_an_error_of_the_connection(data, way, off):

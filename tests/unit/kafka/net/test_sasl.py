@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.kafka.config.client import Sasl
@@ -81,7 +81,6 @@ def test_scram_trusts_no_broker_that_does_not_know_the_password(scram, challenge
 
 
 @given(st.binary(max_size=200) | st.text("rsimv=,0123456789A+/", max_size=80).map(lambda t: f"r={NONCE}x{t}".encode()))
-@settings(max_examples=300, deadline=None)
 def test_any_challenge_ends_in_the_next_message_or_a_refusal(challenge):
     """Nothing else is raised, and nothing takes long."""
     with pytest.MonkeyPatch.context() as patch:

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
@@ -40,7 +40,6 @@ OF_ONE_LENGTH = st.integers(1, 40).flatmap(
 
 
 @EACH
-@settings(max_examples=200)
 @given(keys=st.lists(st.binary(max_size=40)) | OF_ONE_LENGTH, skipped=st.integers(0, 5))
 def test_a_column_is_hashed_as_its_keys_one_by_one(hashes, plain, keys, skipped):
     """Of all lengths together, or of one; also where the column begins within its buffers."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, KafkaError, RowError, TopicError
@@ -129,7 +129,6 @@ BATCHES = st.lists(st.tuples(st.integers(0, 2), st.lists(st.booleans(), min_size
 FREES = st.lists(st.integers(0, 12), min_size=3, max_size=3)
 
 
-@settings(max_examples=100, deadline=None)
 @given(batches=BATCHES, frees=FREES, every=st.sampled_from([1, 3, 100]))
 @example(batches=[(0, [False])] + [(0, [True])] * 7, frees=[0, 0, 0], every=100)
 @example(batches=[(0, [True])] * 3, frees=[0, 0, 0], every=100)
@@ -140,7 +139,6 @@ def test_where_all_is_answered_only_large_rows_are_refused(batches, frees, every
     assert all(len(value) > LARGE for values in delivered.refused.values() for value in values)
 
 
-@settings(max_examples=150, deadline=None)
 @given(fates=fates, batches=BATCHES, frees=FREES, every=st.sampled_from([1, 3, 100]))
 @example(fates=[("works", 0), ("late", 0)], batches=[(0, [False]), (0, [True]), (0, [False])], frees=[1, 0, 0], every=9)
 def test_whatever_befalls_the_requests(fates, batches, frees, every):
@@ -158,7 +156,6 @@ def test_whatever_befalls_the_requests(fates, batches, frees, every):
 MANY = st.lists(st.tuples(st.integers(0, 2), st.lists(st.just(False), min_size=1, max_size=60)), max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
 @given(fates=st.just([]) | fates, batches=MANY, frees=FREES, every=st.sampled_from([1, 3, 100]))
 @example(fates=[], batches=[(0, [False] * 60)] * 9, frees=[2, 0, 0], every=100)
 def test_batches_that_are_split(fates, batches, frees, every):

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.base.retry import ANNOUNCED_AFTER_S
@@ -243,7 +243,6 @@ def _check_runs(runs: tuple[tuple[int, int], ...], rows: int) -> None:
 fates = st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 11)), max_size=40)
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     fates=fates,
     adds=st.lists(st.integers(0, 3), max_size=40),

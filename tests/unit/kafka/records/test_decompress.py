@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, decompress
@@ -38,7 +38,6 @@ PLAIN = st.one_of(
 
 @EVERY
 @given(PLAIN, st.integers(1, 150_000))
-@settings(max_examples=40, deadline=None)
 def test_no_more_than_the_limit_and_below_it_all_of_it(way, plain, most):
     """One byte more is an error, that is not damage of the log."""
     codec, compress = CODECS[way]
@@ -77,7 +76,6 @@ def test_frames_are_counted_together(way):
 
 
 @given(st.binary(max_size=300), st.sampled_from([1, 2, 3, 4]))
-@settings(max_examples=200, deadline=None)
 def test_other_bytes_are_damage_or_stay_below_the_limit(data, codec):
     """Whatever sizes they claim."""
     with suppress(Damage):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
@@ -92,7 +92,6 @@ headers = st.lists(st.tuples(st.text(max_size=3), small), max_size=3).map(tuple)
 any_rows = st.lists(st.builds(Row, small, small, times, st.just(()) | headers), max_size=30)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     partitions=st.lists(any_rows, min_size=1, max_size=4),
     sequences=st.lists(st.sampled_from([0, 1, 7, SEQUENCES - 1, SEQUENCES - 10]), min_size=4, max_size=4),
@@ -117,7 +116,6 @@ def test_what_is_sealed_is_read_back(partitions, sequences, max_bytes):
         assert read_by_decode(own) == rows
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=any_rows.filter(bool), codec=st.sampled_from(CODECS), repeat=st.sampled_from([1, 1, 50]))
 def test_every_codec_is_read_back(rows, codec, repeat):
     """By our own decoder, and where it has the codec by kafka-python; also more than one block of LZ4."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 from fastcrc.crc32 import iscsi as crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.kafka.records.batches import Damage, decompress, walk_batches
@@ -31,7 +31,6 @@ def batch(body: bytes, attributes: int, count: int) -> bytes:
     return struct.pack(">qi", 5, len(rest)) + rest
 
 
-@settings(max_examples=300)
 @given(BYTES, st.integers(0, 4), st.integers(0, 200))
 @worked_for(MOST_S)
 def test_any_records_are_read_or_damaged(body, codec, count):

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.pipelines.files.text import BadText, TextForm, records
@@ -37,7 +37,6 @@ ODD_BYTES += [b"\x0b", b"\x0c", b"\x1c", b"\xc2\x85", b"\xe2\x80\xa8", b"x" * 30
 ODD_BYTES += [b"\x1f\x8b\x08"]
 
 
-@settings(max_examples=400)
 @given(st.lists(st.sampled_from(ODD_BYTES), max_size=12).map(b"".join), st.integers(1, 20))
 def test_lines_of_odd_bytes_are_those_of_pythons_text_files(data: bytes, size: int):
     """With universal newlines, and a byte order mark only at the begin; what is not UTF-8 is no text for either."""
@@ -63,7 +62,6 @@ FORMS = st.builds(
 TEXT = st.lists(st.sampled_from(CSV_PIECES), max_size=14).map("".join)
 
 
-@settings(max_examples=400)
 @given(TEXT, FORMS, st.integers(1, 20))
 def test_records_begin_and_end_where_a_reader_of_characters_says(text: str, form: TextForm, size: int):
     """Whatever the quotes and line breaks, and each character is in a record or a line break."""
@@ -81,7 +79,6 @@ def test_records_begin_and_end_where_a_reader_of_characters_says(text: str, form
     assert rest == ""
 
 
-@settings(max_examples=400)
 @given(TEXT, st.integers(1, 20))
 def test_records_are_those_of_pythons_csv(text: str, size: int):
     """Wherever they are clear."""

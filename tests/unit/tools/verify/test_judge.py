@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.tools.verify.judge import _PAIR, FAULTS, Findings, History, _out_of_order, judge_history
@@ -169,7 +169,6 @@ def ids(text: str, partition: int = 0) -> list[Row]:
 DUE = (9, 9, 9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(HISTORIES)
 # Rows of one id are told by their values, in any order, as a table has them; a third value is torn.
 @example(Rows(values(1, 2, 2), values(2, 2, 1), [], DUE, None, "none"))
@@ -215,7 +214,6 @@ def nearly_clean(draw: st.DrawFn) -> Rows:
     return Rows(rows, output, aborted, draw(LIMITS), draw(st.none() | LIMITS), draw(ORDERS))
 
 
-@settings(max_examples=100, deadline=None)
 @given(nearly_clean())
 def test_finds_what_was_planted(rows: Rows) -> None:
     """Few faults in a long history, so that each is seen by itself and over the seams of buckets and segments."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.checkpoint.settings import HadoopSettings
@@ -72,7 +72,6 @@ def to_table(
 
 @pytest.mark.parametrize("function", [of_numbers, named, twice])
 @given(numbers=st.lists(st.integers(-300, 300), max_size=40))
-@settings(max_examples=40)
 def test_rows_that_the_table_cannot_hold_are_those_of_their_records(
     function: Callable[[pa.RecordBatch], pa.RecordBatch], numbers: list[int]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import SchemaError
@@ -122,7 +122,6 @@ def doubled(tree: Any) -> bool:
     return False
 
 
-@settings(max_examples=300)
 @given(pairs())
 def test_evolutions_are_read_as_fastavro_does(pair):
     """The same values, and bad rows where it finds no place for a value."""

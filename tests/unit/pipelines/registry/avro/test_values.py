@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.pipelines.registry.avro import DatumEncoder, Decoder, arrow_type, parse
@@ -34,7 +34,6 @@ def columns(draw: Any, with_logical: bool = True) -> tuple[Any, list[Any]]:
     return tree, random.Random(draw(st.integers(0, 99))).choices(some, k=draw(st.sampled_from((1, 5, MANY))))
 
 
-@settings(max_examples=150)
 @given(columns(), st.integers(0, 99))
 def test_values_come_out_as_they_went_in(column, seed):
     """In any blocks; fastavro reads the same from the same bytes, and nulls stay nulls."""
@@ -53,7 +52,6 @@ def test_values_come_out_as_they_went_in(column, seed):
         assert taken and same(in_fastavro(tree, row), read)
 
 
-@settings(max_examples=150)
 @given(columns())
 def test_rows_are_written_as_the_specification_has_it(column):
     """The same bytes as by the test's own writer, from a whole column and from a slice of it."""
@@ -115,7 +113,6 @@ def seen_by_fastavro(tree: Any, data: bytes) -> tuple[bool, Any, bool]:
 STRICTER = ("an int of 32 bits",)
 
 
-@settings(max_examples=150)
 @given(columns(), st.integers(0, 10_000))
 def test_a_mutated_datum_changes_no_other_row(column, seed):
     """It is refused, or has the value that fastavro reads. Nothing is refused that fastavro reads to its end and writes
@@ -144,7 +141,6 @@ def test_a_mutated_datum_changes_no_other_row(column, seed):
             assert taken and same(in_fastavro(tree, row), value)
 
 
-@settings(max_examples=100)
 @given(columns(), st.integers(0, 10_000))
 def test_a_batch_is_its_rows(column, seed):
     """Wherever it is split, and with bad rows and nulls, it gives the same values for the same reasons."""
