@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.support.runs.installed_wheel import ROOT, Bare, install, run
+from tests.support.runs.installed_wheel import ROOT, Bare, run
 
 
 def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, tmp_path: Path):
@@ -47,37 +47,6 @@ def test_no_licence_of_what_the_wheel_brings_asks_for_the_users_source(bare: Bar
     assert licences.keys() >= {"pyspark", "py4j", "confluent-kafka", "pyarrow", "numpy", "fastcrc"}
     assert [name for name, text in licences.items() if not re.search("Apache|BSD|MIT", text)] == []
     assert [name for name, text in licences.items() if re.search("GPL|GNU|Copyleft|MPL|Mozilla", text)] == []
-
-
-JOB = """
-kafka: {{bootstrap.servers: "{servers}"}}
-source: {{subscribe: {source}}}
-transform:
-  format: json
-  schema: n INT
-  sql: SELECT key, CAST(2 * n AS STRING) AS value FROM input
-sink: {{topic: {target}}}
-checkpoint: {checkpoint}
-trigger: availableNow
-spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
-         spark.driver.bindAddress: 127.0.0.1}}
-"""
-
-
-def test_a_job_runs_from_the_wheel_with_its_extra_alone(wheel: Path, cluster, topic, view, write, tmp_path: Path):
-    """`spark-eos run` needs no checkout: the wheel brings the job, as quiet as from a checkout."""
-    bare = install(wheel, tmp_path / "environment", "jobs")
-    source, target = topic(1), topic(1)
-    write(source, *(f'{{"n": {n}}}' for n in range(50)), partition=0, key="k")
-    config = tmp_path / "job.yaml"
-    places = {"source": source, "target": target, "checkpoint": tmp_path / "checkpoint"}
-    config.write_text(JOB.format(servers=cluster.bootstrap_servers, **places))
-    # The words of the job are on stderr, which `run` shows where it fails.
-    command = 'spark-eos run consume_transform_produce --conf "$0" 2>&1'
-    said = bare.run("sh", "-c", command, str(config)).splitlines()
-    assert [row.value for row in view.rows(target, committed=True)] == [str(2 * n).encode() for n in range(50)]
-    assert said[-1] == "done: 50 in, 50 out, in 1 micro-batch"
-    assert not [line for line in said if re.search("WARN|ERROR|Traceback", line)]
 
 
 def test_without_the_extra_the_command_line_says_what_to_install(bare: Bare):

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from demo import processes
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.judges.kafka_view import KafkaView, write
-from tests.support.kills.job_program import log_of, started
+from tests.support.runs.installed_wheel import install
 from tests.support.runs.page_programs import files_of, run_program
 from tests.support.waiting import PROGRAM_S, wait_for
 
-JOB = "consume_transform_produce"
 LARGE = ['{"amount": 150}', '{"amount": "100.00"}']
 OTHERS = ['{"amount": 99.99}', '{"item": 1}']
 MALFORMED = ["no", '{"amount": "x"}']
 
 
-def test_the_job_of_the_tutorial(cluster: DevCluster, topic: Callable[..., str], view: KafkaView, tmp_path: Path):
-    """Large orders pass, others do not, and what is no order is a dead letter, which the metrics count. SIGTERM, as
-    systemd and containers send it, ends the job by exit code 0."""
+def test_the_job_of_the_tutorial(
+    wheel: Path, cluster: DevCluster, topic: Callable[..., str], view: KafkaView, tmp_path: Path
+):
+    """It runs from the wheel, with the extras of the page alone, and is quiet. Large orders pass, others do not, and
+    what is no order is a dead letter, which the metrics count. SIGTERM, as systemd and containers send it, ends the job
+    by exit code 0."""
+    bare = install(wheel, tmp_path / "environment", "jobs", "sql", "metrics")
     name = topic()  # a free name, of which those of the page are made
     orders, target, letters = (f"{name}-{part}" for part in ("orders", "large-orders", "orders-dead"))
     renamed = {'"orders"': f'"{orders}"', '"large-orders"': f'"{target}"', '"orders-dead"': f'"{letters}"'}
@@ -40,11 +46,15 @@ def test_the_job_of_the_tutorial(cluster: DevCluster, topic: Callable[..., str],
         assert text.count(part) == 1, part
         text = text.replace(part, other)
     (tmp_path / "orders.yaml").write_text(text)
-    environ = {"KAFKA": cluster.bootstrap_servers, "CHECKPOINT": str(tmp_path / "checkpoint")}
-    with started(JOB, tmp_path / "orders.yaml", tmp_path, **environ) as job:
+    environ = bare.environ(KAFKA=cluster.bootstrap_servers, CHECKPOINT=str(tmp_path / "checkpoint"))
+    command = ["spark-eos", "run", "consume_transform_produce", "--conf", "orders.yaml"]
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        job = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=out, stderr=out, start_new_session=True)
+    try:
 
         def letters_there() -> bool:
-            assert job.poll() is None, log_of(JOB, tmp_path).read_text()[-6000:]
+            assert job.poll() is None, log.read_text()[-6000:]
             return len(view.rows(letters)) == len(MALFORMED)
 
         wait_for(letters_there, "the dead letters", PROGRAM_S)
@@ -52,7 +62,12 @@ def test_the_job_of_the_tutorial(cluster: DevCluster, topic: Callable[..., str],
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             metrics = answer.read().decode()
         job.send_signal(signal.SIGTERM)
-        assert job.wait(PROGRAM_S) == 0, log_of(JOB, tmp_path).read_text()[-6000:]
+        assert job.wait(PROGRAM_S) == 0, log.read_text()[-6000:]
+    finally:
+        if job.poll() is None:
+            processes.kill(job.pid)
+            job.wait()
+    assert not re.search("WARN|ERROR|Traceback", log.read_text())
     assert sorted(view.values(target)) == sorted(LARGE)
     assert sorted(view.values(letters)) == sorted(MALFORMED)
     counted = [line for line in metrics.splitlines() if line.startswith("spark_eos_dead_letters_total{")]

@@ -16,6 +16,7 @@ SHARES = (
     (  # the wheel, and environments with it
         "tests/integration/test_setup.py",
         "tests/integration/test_quickstart.py",
+        "tests/integration/jobs/test_production.py",
         "tests/integration/tools/devcluster/",
     ),
     ("tests/integration/jobs/test_job.py",),
