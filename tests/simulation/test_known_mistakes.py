@@ -174,10 +174,11 @@ MISTAKES = (
             invariants.NEVER_ABORTED,
             invariants.OFFSETS,
         ),
+        seed=13,
     ),
-    Mistake(mistakes.abort_after_the_decision, (invariants.NEVER_ABORTED,), (_STOPPED_WHILE_ENDING,)),
+    Mistake(mistakes.abort_after_the_decision, (invariants.NEVER_ABORTED,), (_STOPPED_WHILE_ENDING,), seed=14),
     Mistake(mistakes.commit_inside_the_task, (invariants.DECIDED,)),
-    Mistake(mistakes.id_without_the_attempt, (invariants.LEFT_ALONE,), (_SLOW_SECOND_ATTEMPT,)),
+    Mistake(mistakes.id_without_the_attempt, (invariants.LEFT_ALONE,), (_SLOW_SECOND_ATTEMPT,), seed=20),
     Mistake(
         mistakes.read_that_does_not_wait,
         (
@@ -195,6 +196,7 @@ MISTAKES = (
         (invariants.TRUE_VERDICTS, invariants.NOT_LOST, invariants.TRUE_STOPS),
         (_FAILED_APPEND,),
         name="51 taken for committed",
+        seed=7,
     ),
     Mistake(mistakes.taken_for_lost(FENCED), (invariants.TRUE_VERDICTS,), (_ID_TAKEN_AGAIN,), name="90 taken for lost"),
     Mistake(
@@ -204,14 +206,14 @@ MISTAKES = (
         name="48 taken for lost",
     ),
     Mistake(mistakes.clean_up_before_publishing, (invariants.NEVER_ABORTED,), (_SECOND_DRIVER,), seed=133),
-    Mistake(mistakes.ledger_producer_kept, (invariants.OFFSETS,), (_LATE_END_OF_THE_LAST_DECISION,)),
-    Mistake(mistakes.abort_without_closing, (invariants.NEVER_ABORTED,), (_STOPPED_COMMIT,)),
-    Mistake(mistakes.clean_up_of_any_generation, (invariants.NEVER_ABORTED,), (situations.SLOW_CLEANER,)),
+    Mistake(mistakes.ledger_producer_kept, (invariants.OFFSETS,), (_LATE_END_OF_THE_LAST_DECISION,), seed=7),
+    Mistake(mistakes.abort_without_closing, (invariants.NEVER_ABORTED,), (_STOPPED_COMMIT,), seed=16),
+    Mistake(mistakes.clean_up_of_any_generation, (invariants.NEVER_ABORTED,), (situations.SLOW_CLEANER,), seed=53),
     Mistake(mistakes.digest_of_the_version_at_hand, (invariants.TRUE_STOPS,), (_KILLED_WHEN_DECIDED,)),
     Mistake(mistakes.partitioner_of_the_version_at_hand, (invariants.SAME_PARTITION,), (_KILLED_WHEN_DECIDED,)),
     Mistake(mistakes.offsets_with_new_batches_only, (invariants.OFFSETS,), (_KILLED_WHEN_DECIDED,)),
-    Mistake(mistakes.clean_up_that_raises, (invariants.TRUE_STOPS,), (_LEFTOVER_REFUSED,)),
-    Mistake(mistakes.look_of_another_run_heard, (invariants.TRUE_STOPS,), (_LOOK_IN_VAIN,)),
+    Mistake(mistakes.clean_up_that_raises, (invariants.TRUE_STOPS,), (_LEFTOVER_REFUSED,), seed=44),
+    Mistake(mistakes.look_of_another_run_heard, (invariants.TRUE_STOPS,), (_LOOK_IN_VAIN,), seed=58),
     Mistake(mistakes.left_out_for_good, (invariants.OFFSETS,), (_SOURCE_BACK,)),
     Mistake(
         mistakes.records_of_a_decision_that_is_published_again, (invariants.NOTES_GO_ALONG,), (_KILLED_WHEN_DECIDED,)
@@ -237,6 +239,7 @@ MISTAKES = (
         mistakes.repair_by_the_ranges_of_spark,
         (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.EXTRAS_GO_ALONG),
         (_SECOND_LOST,),
+        seed=11,
     ),
     Mistake(
         mistakes.sweep_that_asks_before_it_looks,
@@ -250,8 +253,8 @@ MISTAKES = (
     Mistake(mistakes.starts_do_not_look_back, (invariants.NOT_LOST,), (_ABORTED_AND_KILLED,)),
     Mistake(mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
     Mistake(mistakes.lost_while_it_is_open, (invariants.TRUE_VERDICTS,), (_FENCED_AND_NOT_ENDED,), seed=336),
-    Mistake(mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
-    Mistake(mistakes.new_checkpoint_unsettled, (invariants.TRUE_STOPS,), (_LEFT_BEHIND,)),
+    Mistake(mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN, seed=9),
+    Mistake(mistakes.new_checkpoint_unsettled, (invariants.TRUE_STOPS,), (_LEFT_BEHIND,), seed=73),
 )
 
 #: What a read that is not true may break first; the last but one where a start takes it for a loss of the ledger.
@@ -271,11 +274,11 @@ _ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)
 #: Of whoever reads and writes the ledger.
 OF_THE_LEDGER = (
     Mistake(ledger_mistakes.half_a_search_is_kept, _UNTRUE, situations.LEDGER_HELD, seed=135),
-    Mistake(ledger_mistakes.whatever_end_is_told, (*_UNTRUE, invariants.OFFSETS), situations.LEADER_STALE),
+    Mistake(ledger_mistakes.whatever_end_is_told, (*_UNTRUE, invariants.OFFSETS), situations.LEADER_STALE, seed=15),
     Mistake(ledger_mistakes.published_on_whatever_was_read, _UNTRUE, situations.LEADER_STALE, seed=294),
     Mistake(ledger_mistakes.the_end_by_fetch, _UNTRUE, situations.LEADER_BEHIND),
-    Mistake(ledger_mistakes.only_the_present_partition, _UNTRUE, situations.LEDGER_GROWN),
-    Mistake(ledger_mistakes.only_the_partitions_known, _UNTRUE, situations.GROWN_WHILE_IT_BEGINS),
+    Mistake(ledger_mistakes.only_the_present_partition, _UNTRUE, situations.LEDGER_GROWN, seed=28),
+    Mistake(ledger_mistakes.only_the_partitions_known, _UNTRUE, situations.GROWN_WHILE_IT_BEGINS, seed=25),
     Mistake(ledger_mistakes.a_new_ledger_for_the_first_micro_batch, _UNTRUE, situations.LEDGER_LOST),
     Mistake(ledger_mistakes.taken_as_the_ledger_that_was_read, _UNTRUE, situations.LEDGER_REPLACED, seed=1065),
     Mistake(ledger_mistakes.taken_as_the_coordinator_knows_it, _UNTRUE, situations.LEDGER_REPLACED, seed=1065),
@@ -285,32 +288,39 @@ OF_THE_LEDGER = (
         (invariants.TRUE_VERDICTS, invariants.NEVER_ABORTED, invariants.NOT_LOST),
         situations.BATCH_WRITES,
     ),
-    Mistake(ledger_mistakes.offsets_as_well_as_it_goes, (invariants.OFFSETS,), situations.OFFSETS_REFUSED),
+    Mistake(ledger_mistakes.offsets_as_well_as_it_goes, (invariants.OFFSETS,), situations.OFFSETS_REFUSED, seed=12),
     Mistake(
         ledger_mistakes.begin_at_whichever_micro_batch, (invariants.NOT_DOUBLED,), extras=Extras(begins=1.0), seed=430
     ),
-    Mistake(ledger_mistakes.end_without_a_head_believed, (invariants.NOT_LOST,), extras=Extras(begins=1.0, aborts=1.0)),
+    Mistake(
+        ledger_mistakes.end_without_a_head_believed,
+        (invariants.NOT_LOST,),
+        extras=Extras(begins=1.0, aborts=1.0),
+        seed=55,
+    ),
     Mistake(
         ledger_mistakes.nobody_looks_back,
         (invariants.NOT_LOST,),
         extras=Extras(begins=1.0, aborts=1.0),
         name="nobody looks back at the end",
+        seed=23,
     ),
-    Mistake(ledger_mistakes.newest_head_believed, _WRITTEN_AGAIN, extras=Extras(cuts=1.0)),
-    Mistake(ledger_mistakes.own_id_not_asked, _WRITTEN_AGAIN, extras=Extras(cuts=1.0)),
-    Mistake(ledger_mistakes.head_believed_at_the_end, (invariants.TRUE_STOPS,), extras=Extras(cuts=1.0)),
+    Mistake(ledger_mistakes.newest_head_believed, _WRITTEN_AGAIN, extras=Extras(cuts=1.0), seed=18),
+    Mistake(ledger_mistakes.own_id_not_asked, _WRITTEN_AGAIN, extras=Extras(cuts=1.0), seed=18),
+    Mistake(ledger_mistakes.head_believed_at_the_end, (invariants.TRUE_STOPS,), extras=Extras(cuts=1.0), seed=141),
 )
 
 
 #: Where a query loses files, moves to another topic, or is not alone.
 OF_THE_QUERY = (
     Mistake(mistakes.replays_not_compared, _ROWS, extras=Extras(losses=1.0)),
-    Mistake(mistakes.behind_taken_for_done, (*_ROWS, "goes on"), extras=Extras(losses=1.0)),
+    Mistake(mistakes.behind_taken_for_done, (*_ROWS, "goes on"), extras=Extras(losses=1.0), seed=83),
     Mistake(
         mistakes.digested_without_the_topic,
         (invariants.ONE_TOPIC, invariants.TRUE_STOPS),
         (_HALF_LOST,),
         Extras(moves=1.0),
+        seed=23,
     ),
     Mistake(
         mistakes.topics_of_the_last_micro_batch,
@@ -326,7 +336,7 @@ OF_THE_QUERY = (
         extras=Extras(others=1.0, aborts=1.0),
         seed=138,
     ),
-    Mistake(mistakes.operator_aborts_without_closing, (invariants.NEVER_ABORTED,), (_ABORTED_BY_HAND,)),
+    Mistake(mistakes.operator_aborts_without_closing, (invariants.NEVER_ABORTED,), (_ABORTED_BY_HAND,), seed=44),
 )
 
 #: Where brokers change versions, and topics are deleted or lose records.
@@ -337,7 +347,9 @@ OF_THE_CLUSTER = (
         situations.OPENED_ONCE_MORE,
         seed=340,
     ),
-    Mistake(cluster_mistakes.open_once_more_taken_for_broken, (invariants.TRUE_STOPS,), situations.OPENED_ONCE_MORE),
+    Mistake(
+        cluster_mistakes.open_once_more_taken_for_broken, (invariants.TRUE_STOPS,), situations.OPENED_ONCE_MORE, seed=61
+    ),
     Mistake(
         cluster_mistakes.ended_by_the_version_at_hand,
         (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS),
@@ -348,9 +360,12 @@ OF_THE_CLUSTER = (
         cluster_mistakes.handed_over_wherever_it_begins,
         (invariants.NOT_LOST, operator.NOTHING_HELD),
         situations.ABORTED_WHILE_IT_IS_WRITTEN,
+        seed=11,
     ),
     Mistake(cluster_mistakes.ends_not_compared, (excused.WHOLE,), (_TAIL_OF_A_DECISION,)),
-    Mistake(cluster_mistakes.whatever_begins_elsewhere_is_broken, (invariants.NEVER_ABORTED,), (_BEHIND_ANOTHER,)),
+    Mistake(
+        cluster_mistakes.whatever_begins_elsewhere_is_broken, (invariants.NEVER_ABORTED,), (_BEHIND_ANOTHER,), seed=99
+    ),
     Mistake(
         cluster_mistakes.topics_known_by_name,
         (invariants.NOT_LOST,),
@@ -359,7 +374,10 @@ OF_THE_CLUSTER = (
     Mistake(cluster_mistakes.asked_for_ever, ("goes on", operator.NOTHING_HELD), None, Extras(topics=1.0), seed=201),
     Mistake(cluster_mistakes.gone_taken_for_lost, (invariants.TRUE_VERDICTS,), (_FORGOTTEN,)),
     Mistake(
-        cluster_mistakes.missing_since_the_first_time, (invariants.NOT_LOST, invariants.TRUE_STOPS), (_STARTED_TWICE,)
+        cluster_mistakes.missing_since_the_first_time,
+        (invariants.NOT_LOST, invariants.TRUE_STOPS),
+        (_STARTED_TWICE,),
+        seed=39,
     ),
 )
 

@@ -122,10 +122,10 @@ def _dies_and_stalls(chance: random.Random) -> Schedule:
 
 
 MISTAKES = (
-    Mistake(mistakes.number_not_checked, _repeated_and_refused, "that were acknowledged"),
+    Mistake(mistakes.number_not_checked, _repeated_and_refused, "that were acknowledged", seed="8"),
     Mistake(mistakes.late_answer_on_a_kept_connection, _late_and_lost, "told that it is committed"),
-    Mistake(mistakes.partial_write_taken_for_whole, _narrow, "for no good reason"),
-    Mistake(mistakes.retry_with_a_new_sequence, _struck(PRODUCE, Kind.ANSWER_LOST), "partition"),
+    Mistake(mistakes.partial_write_taken_for_whole, _narrow, "for no good reason", seed="0"),
+    Mistake(mistakes.retry_with_a_new_sequence, _struck(PRODUCE, Kind.ANSWER_LOST), "partition", seed="5"),
     Mistake(
         mistakes.duplicate_taken_for_an_error,
         _struck(PRODUCE, Kind.ANSWER_LOST, says_duplicate=True),
@@ -134,7 +134,7 @@ MISTAKES = (
     Mistake(
         mistakes.taken_for_written(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), _struck(PRODUCE, Kind.CODE, 19, 51), "partition"
     ),
-    Mistake(mistakes.taken_for_written(Code.REQUEST_TIMED_OUT), _struck(PRODUCE, Kind.CODE, 7), "partition"),
+    Mistake(mistakes.taken_for_written(Code.REQUEST_TIMED_OUT), _struck(PRODUCE, Kind.CODE, 7), "partition", seed="5"),
     Mistake(mistakes.taken_for_written(Code.INVALID_PRODUCER_EPOCH), _struck(PRODUCE, Kind.CODE, 47), "partition"),
     Mistake(
         mistakes.silence_taken_for_committed, _struck(END, Kind.SILENT, upto=3, more=9), "told that it is committed"
@@ -153,9 +153,9 @@ MISTAKES = (
     Mistake(mistakes.end_by_another_version, _struck(END, Kind.ANSWER_LOST, upto=3, level=1), "for no good reason"),
     Mistake(mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
     Mistake(mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
-    Mistake(mistakes.no_answer_taken_for_done, _ends_unheard, "partition", "query"),
-    Mistake(mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query"),
-    Mistake(mistakes.aborted_heads_read, _heads_unheard, "the group is at", "query"),
+    Mistake(mistakes.no_answer_taken_for_done, _ends_unheard, "partition", "query", "3"),
+    Mistake(mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query", "9"),
+    Mistake(mistakes.aborted_heads_read, _heads_unheard, "the group is at", "query", "3"),
     Mistake(mistakes.aborted_rows_gathered, _struck(PRODUCE, Kind.CODE, 87), "together"),
     Mistake(mistakes.a_part_taken_for_all, _calm, "together"),
     Mistake(mistakes.memory_used_again, _calm, "for no good reason", "copies"),
@@ -167,9 +167,9 @@ MISTAKES = (
     Mistake(mistakes.plain_after_the_first_try, _asked_again, "has expired", "copies"),
     Mistake(mistakes.version_given_up, _stops_to_speak_it, "has expired"),
     Mistake(mistakes.prepared_transaction_kept, _offered, "for no good reason"),
-    Mistake(mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query"),
-    Mistake(mistakes.leftovers_left_to_their_timeout, _dies_and_stalls, "is held", "query"),
-    Mistake(mistakes.ledger_under_changing_names, _drawn, "too many rows", "query", seed="ledger not fenced"),
+    Mistake(mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query", "1"),
+    Mistake(mistakes.leftovers_left_to_their_timeout, _dies_and_stalls, "is held", "query", "0"),
+    Mistake(mistakes.ledger_under_changing_names, _drawn, "too many rows", "query", "49"),
 )
 
 
