@@ -229,7 +229,7 @@ def whose(heads: list[bytes]) -> list[object]:
 
 def goes_on_at(batch: int) -> Callable[[Query], Query]:
     def after(query: Query) -> Query:
-        query.goes_on(batch, 5)
+        query.goes_on(batch, batch + 1)
         return query
 
     return after
@@ -238,7 +238,7 @@ def goes_on_at(batch: int) -> Callable[[Query], Query]:
 def in_the_new_one(query: Query) -> Query:
     new = Query(query.brokers, Path(new_of(query)), query.steps, query_of_replay(query.id, new_of(query)))
     new.ends = 10
-    new.goes_on(1, 4)
+    new.goes_on(1, 2)
     return new
 
 
