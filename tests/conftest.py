@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -54,6 +55,17 @@ _FIRST_WORDS = 1_500
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a process of pytest-xdist hands its reports to the first one
         config.pluginmanager.register(FirstWords(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests stay to the end: nothing looks for garbage in them, meanwhile or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
