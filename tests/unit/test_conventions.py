@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -34,9 +35,10 @@ WITHOUT_UNIT = {
 
 @dataclass
 class Facts:
-    """What the rules ask of one module. ``texts``: all in its code; ``silent``: functions without a docstring, and "the
-    file"; ``durations``: parameters and annotated fields named after a duration, without a unit; ``strings``: lines of
-    texts that are statements, and no docstrings; ``classes``: those of the module, with the names of their methods."""
+    """What the rules ask of one module. ``texts``: all in code that names a condition; ``silent``: functions without a
+    docstring, and "the file"; ``durations``: parameters and annotated fields named after a duration, without a unit;
+    ``strings``: lines of texts that are statements, and no docstrings; ``classes``: those of the module, with the names
+    of their methods."""
 
     texts: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
@@ -49,11 +51,19 @@ def is_text(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and what is in it, but no expression and nothing within one: those are most of it."""
+    waiting = [tree]
+    while waiting:
+        yield (node := waiting.pop())
+        waiting += [part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr)]
+
+
 @cache
 def facts(path: Path) -> Facts:
     """Read and walked once, as there are a thousand files."""
-    found, alone = Facts(), set()
-    for node in ast.walk(tree := ast.parse(path.read_text())):
+    found, alone, code = Facts(), set(), path.read_text()
+    for node in statements(tree := ast.parse(code)):
         if isinstance(node, ast.FunctionDef):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             found.durations += [one.arg for one in arguments if is_duration(one.arg, one.annotation)]
@@ -65,8 +75,8 @@ def facts(path: Path) -> Facts:
                 if isinstance(statement, ast.Expr) and is_text(statement.value):
                     alone.add(statement.value)
                     found.strings += [] if isinstance(node, DOCUMENTED) and number == 0 else [statement.lineno]
-        if is_text(node) and node not in alone:
-            found.texts.append(node.value)
+    if "EOS_" in code:
+        found.texts = [node.value for node in ast.walk(tree) if is_text(node) and node not in alone]
     found.silent += [] if ast.get_docstring(tree) else ["the file"]
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -44,10 +45,10 @@ EXTRAS = {"jobs": "jobs", "bench": "bench", "demo": "all"}
 DISTRIBUTIONS = packages_distributions()
 
 
-def imports(code: str) -> Iterator[str]:
-    """Top-level names of the modules outside of the standard library that some code imports anywhere: in functions,
-    too, but not where only type checkers look."""
-    waiting: list[ast.AST] = [ast.parse(code)]
+def imports(file: Path) -> Iterator[str]:
+    """Top-level names of the modules outside of the standard library that a file imports anywhere: in functions, too,
+    but not where only type checkers look."""
+    waiting: list[ast.AST] = [ast.parse(file.read_text())]
     while waiting:
         node = waiting.pop()
         names = []
@@ -59,7 +60,7 @@ def imports(code: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         yield from {name.partition(".")[0] for name in names} - sys.stdlib_module_names - OWN
-        waiting += ast.iter_child_nodes(node)
+        waiting += [part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr)]
 
 
 def unmet(file: Path, required: set[str]) -> list[str]:
@@ -68,11 +69,12 @@ def unmet(file: Path, required: set[str]) -> list[str]:
     given = {name for place in (path, path.parent) for name in BROUGHT_BY_OTHERS.get(str(place), ())}
     return [
         f"{path}: {name}"
-        for name in set(imports(file.read_text())) - given
+        for name in set(imports(file)) - given
         if not required & {canonicalize_name(by) for by in DISTRIBUTIONS.get(name, [name])}
     ]
 
 
+@cache
 def requirements(extra: str | None = None) -> set[str]:
     """Names of what setup.cfg requires by itself, and with an extra."""
     setup = ConfigParser()
@@ -114,4 +116,4 @@ def test_an_extra_requires_what_its_programs_import(folder: str) -> None:
 def test_an_exception_is_needed(path: str) -> None:
     """Most of these imports are in functions, or in a `try`: so the tests above see them there."""
     files = [ROOT / path] if path.endswith(".py") else (ROOT / path).glob("*.py")
-    assert BROUGHT_BY_OTHERS[path] <= {name for file in files for name in imports(file.read_text())}
+    assert BROUGHT_BY_OTHERS[path] <= {name for file in files for name in imports(file)}
