@@ -164,7 +164,7 @@ def test_threads_do_not_disturb_one_another(codec):
 
 @pytest.mark.parametrize(
     ("count", "row"),
-    [(3000, lambda i: Row(b"k%d" % i, b"v" * (i % 9000), TIME + i)), (300_000, lambda _: Row())],
+    [(3000, lambda i: Row(b"k%d" % i, b"v" * (i % 9000), TIME + i)), (150_000, lambda _: Row())],
     ids=["large", "empty"],
 )
 def test_many_rows_are_few_batches(count, row):
