@@ -19,7 +19,7 @@ from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike, Violation
 
-SEEDS = 300
+SEEDS = 150
 MISSING, ROWS_MISSING, TRUNCATED = "EOS_LEDGER_HEAD_MISSING", "EOS_ROWS_MISSING", "EOS_LEDGER_TRUNCATED"
 
 #: A partition is aborted after the decision, and each of the micro-batch's transactions is in both partitions.

@@ -40,7 +40,7 @@ def test_a_topic_that_is_created_anew(at: str, dies: bool, stops: list[str], two
     assert run.query.stops == stops
 
 
-SEEDS = 200
+SEEDS = 100
 _DIES = Fault(0, Strike.DRIVER_DIES, 70_000)
 
 
