@@ -125,23 +125,23 @@ def test_other_errors_of_a_worker_keep_their_stack(folder):
 def test_a_worker_has_what_tasks_import():
     """From the daemon; nothing of it is imported by a worker once more. No two draw the same numbers. A library that
     cannot be imported is told by the task that needs it, not by the daemon."""
-    code = (
-        "import sys, spark_eos.datasource.worker_daemon as daemon; daemon.preload_tasks(); had = set(sys.modules);"
-        "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.pipelines.copy.task;"
-        "print(set(sys.modules) - had)"
-    )
-    assert printed(code) == "set()"
-    pairs = "import os, numpy.random; os.fork() or (print(numpy.random.random(), flush=True), os._exit(0)); os.wait()\n"
     preload = "import spark_eos.datasource.worker_daemon as daemon; daemon.preload_tasks()"
-    assert len(set(printed(f"import numpy.random; {preload}\n{2 * pairs}").split())) == 2
+    code = (
+        f"import sys; {preload}; had = set(sys.modules);"
+        "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.pipelines.copy.task;"
+        "print(set(sys.modules) - had, flush=True)\n"
+    )
+    draws = "import os, numpy.random; os.fork() or (print(numpy.random.random(), flush=True), os._exit(0)); os.wait()\n"
+    imported, *numbers = printed(code + 2 * draws).split()
+    assert imported == "set()" and len(set(numbers)) == 2
     assert printed(f"import sys; sys.modules['pyarrow'] = None; {preload}; print('started')") == "started"
 
 
-@pytest.mark.parametrize("source", ["spark_eos.source.reader", "spark_eos.pipelines.copy.source"])
-def test_the_process_that_plans_loads_nothing_for_rows(source):
+def test_the_process_that_plans_loads_nothing_for_rows():
     """Neither librdkafka nor Arrow's functions: Spark starts one for each query, and waits for it."""
     code = (
-        f"import sys, {source}; from spark_eos.kafka.net.client import broker_client;"
+        "import sys, spark_eos.source.reader, spark_eos.pipelines.copy.source;"
+        "from spark_eos.kafka.net.client import broker_client;"
         "from spark_eos.kafka.config.properties import KafkaProperties;"
         "broker_client(KafkaProperties({'bootstrap.servers': '127.0.0.1:9092', 'client.id': 'me'}));"
         "print({'confluent_kafka', 'pyarrow.compute', 'spark_eos.source.task'} & set(sys.modules) or 'none')"
