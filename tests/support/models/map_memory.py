@@ -1,4 +1,4 @@
-"""What a look at an offset map of 100,000 entries takes of memory, as a program of its own.
+"""What a look at an offset map of 30,000 entries takes of memory, as a program of its own.
 
 ``python -m tests.support.models.map_memory read`` (or ``clean``) prints what it has found, and by how many MiB the
 process has grown.
@@ -20,7 +20,7 @@ from tests.support.models.memory_clusters import MemoryCluster, MemoryClusters
 NUMBER = 5
 SOURCES = [p for p in range(200) if partition_of(SourcePartition(CLUSTER, ORIGIN.source_id, p), 9) == NUMBER][:10]
 #: Entries of each of these; each has a row, of which the offset in the target is twice that in the source.
-EACH = 10_000
+EACH = 3_000
 
 
 class Entries:
