@@ -12,21 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import polars
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.schema import Field, PrimitiveType
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.expressions import And, EqualTo
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table
-from pyiceberg.types import LongType
-from sqlalchemy.exc import SQLAlchemyError
 
 from spark_eos.base.frozen_settings import Settings
 from spark_eos.checkpoint.settings import HadoopSettings
@@ -40,6 +32,10 @@ from spark_eos.pipelines.tables.target import TableReference, Target
 from spark_eos.tools.verify import TableAddress
 from tests.support.tables.delta_files import SCHEMA, looked_after, records
 from tests.support.waiting import TIMEOUT
+
+if TYPE_CHECKING:  # imported where a table is opened, as each process of the tests has this module
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.table import Table
 
 #: Partition and offset of a row → how many rows have them.
 Places = Counter[tuple[int, int]]
@@ -207,6 +203,8 @@ class Iceberg(TableKind):
         return self.opened().load_table(self.table)
 
     def opened(self) -> SqlCatalog:
+        from pyiceberg.catalog.sql import SqlCatalog
+
         self.folder.mkdir(parents=True, exist_ok=True)
         return SqlCatalog("default", **self.catalog)
 
@@ -232,6 +230,11 @@ class Iceberg(TableKind):
 
     def append(self, row: dict[str, Any]) -> None:
         """Once, however often it is refused, or fails after it was done."""
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.expressions import And, EqualTo
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+        from sqlalchemy.exc import SQLAlchemyError
+
         is_there = And(*(EqualTo(name, row[name]) for name in ("topic", "partition", "offset")))
         while not self.load().scan(is_there).count():
             table = self.load()
@@ -254,6 +257,8 @@ class Iceberg(TableKind):
         return int(str(snapshot.summary["spark-eos.batch"]))
 
     def versions(self) -> int:
+        from pyiceberg.exceptions import NoSuchTableError
+
         try:
             return int(self.load().metadata.last_sequence_number)
         except NoSuchTableError:
@@ -273,6 +278,8 @@ class Iceberg(TableKind):
         self.opened().create_table(self.table, schema)
 
     def add_column(self) -> None:
+        from pyiceberg.types import LongType
+
         with self.load().update_schema() as update:
             update.add_column("more", LongType())
 
@@ -331,6 +338,8 @@ def _agreed(read: pa.Table, files: list[str]) -> Places:
     if not files:
         assert not read.num_rows
         return Counter()
+    import duckdb
+
     found = duckdb.sql(f'SELECT partition, "offset", count(*) FROM read_parquet({files!r}) GROUP BY ALL').fetchall()
     counted = Counter({(partition, offset): count for partition, offset, count in found})
     assert counted == Counter((row["partition"], row["offset"]) for row in read.to_pylist())
