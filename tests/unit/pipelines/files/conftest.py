@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint.settings import HadoopSettings
@@ -15,8 +16,11 @@ from spark_eos.checkpoint.stores import Store
 from spark_eos.pipelines.files import folder
 from spark_eos.pipelines.files.copying import FileRows, TransformCounts
 from spark_eos.pipelines.files.folder import File, Folder, with_digest
+from tests.unit.pipelines import files
 
 NONE = HadoopSettings()
+# Functions are tried in another process, which would import the tests, and pytest, for them; now as those of notebooks.
+cloudpickle.register_pickle_by_value(files)
 
 
 def planned(path: Path) -> File:
