@@ -18,7 +18,7 @@ from .sockets import Line
 
 #: Of each scenario, one of so many bytes; a prime, so that in time all kinds of fields are struck. Those of a query are
 #: the requests of the ledger, of offsets, and of whoever looks transactions up.
-STRIDES = {"writes": 613, "query": 1201, "copies": 1201}
+STRIDES = {"writes": 307, "query": 1201, "copies": 1201}
 EVERY = bool(os.environ.get("SPARK_EOS_WIRE_EVERY_BYTE"))
 SEED = 11
 
