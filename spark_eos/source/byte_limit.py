@@ -82,7 +82,7 @@ class Sizes:
         total = sum(sizes.values())
         result = {topic: dict(partitions) for topic, partitions in ends.items()}
         walks = {
-            (topic, p): self._walk((topic, p), start[topic][p], ends[topic][p], most * size / total, first[topic, p])
+            (topic, p): self._walk((topic, p), start[topic][p], ends[topic][p], most * (size / total), first[topic, p])
             for (topic, p), size in sizes.items()
         }
         answers: Mapping[TopicPartition, Any] = dict.fromkeys(walks)

@@ -59,6 +59,7 @@ def test_a_small_limit_is_kept_to_the_batch():
     assert log.within(0, 3001) == 40
     assert log.within(35, 1500) == 50
     assert log.within(0, 10**9) == log.end
+    assert Log((14, 229), (1, 229), (181, 229)).within(13, 229) == 14  # by no fraction of a byte more
 
 
 def test_a_large_limit_is_estimated_by_few_looks():
