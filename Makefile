@@ -15,10 +15,11 @@ SPARK := pyspark==4.2.0
 PYTEST := $(BIN)/python -m pytest
 # With ARGS such as "-k ledger", some of several runs may have no test at all (exit code 5).
 NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
-# Tests that need neither Java nor a broker, in three processes, as those of time limits wait; they take tests from each other.
+# Tests that need neither Java nor a broker keep two processes busy, which take tests from each other at the end.
+TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
 QUICK := tests/unit tests/simulation tests/wire --ignore-glob="tests/simulation/test_model_*"
 QUICKLY = SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
-	$(PYTEST) --quiet --numprocesses 3 --dist worksteal -m "not chaos"
+	$(PYTEST) --quiet $(TWO_AT_ONCE) -m "not chaos"
 # Of these, coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked of, as a test takes twice as long
 # when it is measured; of other schedules, and of mistakes that are put in, measuring shows nothing new.
 MEASURED := $(wildcard tests/unit/source/test_decode*.py tests/unit/kafka/producer/test_refus*.py) tests/unit/kafka/records \
@@ -27,7 +28,6 @@ MEASURED := $(wildcard tests/unit/source/test_decode*.py tests/unit/kafka/produc
 # collection: the long ones come first. ARGS=-n0 runs all in one process.
 OTHERS := tests/chaos tests/contract tests/integration $(wildcard tests/simulation/test_model_*)
 FILES_AT_ONCE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
-TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
 # Kills and faults wait most of their time and are long: three processes, each with its own brokers, take them one by one.
 ONE_BY_ONE := --numprocesses 3 --dist load --maxschedchunk 1
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
