@@ -257,8 +257,8 @@ def test_a_record_that_the_broker_removes_meanwhile():
     [("read", len(map_memory.SOURCES) * (map_memory.EACH - 7)), ("clean", map_memory.Entries.count * 9 // 10)],
 )
 def test_many_entries_need_little_memory(what, found):
-    """Though all of them count: to translate positions of all partitions, to delete most of them. (As objects, they
-    took more than 40 MiB.)"""
+    """Though all of them count: to translate positions of all partitions, to delete most of them. (As objects,
+    100,000 took 140 MiB.)"""
     told = subprocess.run(
         [sys.executable, "-m", "tests.support.models.map_memory", what],
         cwd=ROOT,
