@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos.tools.devcluster.ports import free_ports
+from tests.support.kills.job_program import running
 from tests.support.runs.installed_wheel import Bare
 from tests.support.waiting import PROGRAM_S, TIMEOUT, wait_for
 
@@ -133,25 +134,13 @@ def test_the_script_of_the_readme_writes_what_is_there_and_what_comes(
         script = script.replace(written, here)
     (tmp_path / script.split(maxsplit=2)[1]).write_text(script)
     write(flights, "before", partition=0, key="k")
-    with (tmp_path / "log").open("w") as log:
-        query = subprocess.Popen(
-            ["bash", "-c", "\n".join([*settings, f"exec {run}"])],
-            cwd=tmp_path,
-            env=bare.environ(),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
+    log, command = tmp_path / "log", ["bash", "-c", "\n".join([*settings, f"exec {run}"])]
+    with running(command, log, cwd=tmp_path, env=bare.environ()) as query:
         wait_for(lambda: len(view.rows(shouted, committed=True)) == 1, "the row that was there", PROGRAM_S)
         write(flights, "after", partition=3, key="k")
         wait_for(lambda: len(view.rows(shouted, committed=True)) == 2, "the row that came")
         os.killpg(query.pid, signal.SIGINT)  # as a terminal does
         assert query.wait(PROGRAM_S) == 0
-    finally:
-        if query.poll() is None:
-            os.killpg(query.pid, signal.SIGKILL)
-            query.wait()
     assert [row.value for row in view.rows(shouted, committed=True)] == [b"BEFORE", b"AFTER"]
-    others = [line for line in (tmp_path / "log").read_text().splitlines() if " spark-eos: " not in line]
+    others = [line for line in log.read_text().splitlines() if " spark-eos: " not in line]
     assert others in ([], [INCUBATOR]), "Spark was to be quiet"

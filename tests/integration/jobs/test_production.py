@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from demo import processes
 from spark_eos.tools.devcluster import DevCluster
 from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.judges.kafka_view import KafkaView, write
+from tests.support.kills.job_program import running
 from tests.support.runs.installed_wheel import install
 from tests.support.runs.page_programs import files_of, run_program
 from tests.support.waiting import PROGRAM_S, wait_for
@@ -49,9 +48,7 @@ def test_the_job_of_the_tutorial(
     environ = bare.environ(KAFKA=cluster.bootstrap_servers, CHECKPOINT=str(tmp_path / "checkpoint"))
     command = ["spark-eos", "run", "consume_transform_produce", "--conf", "orders.yaml"]
     log = tmp_path / "log"
-    with log.open("w") as out:
-        job = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=out, stderr=out, start_new_session=True)
-    try:
+    with running(command, log, cwd=tmp_path, env=environ) as job:
 
         def letters_there() -> bool:
             assert job.poll() is None, log.read_text()[-6000:]
@@ -63,10 +60,6 @@ def test_the_job_of_the_tutorial(
             metrics = answer.read().decode()
         job.send_signal(signal.SIGTERM)
         assert job.wait(PROGRAM_S) == 0, log.read_text()[-6000:]
-    finally:
-        if job.poll() is None:
-            processes.kill(job.pid)
-            job.wait()
     assert not re.search("WARN|ERROR|Traceback", log.read_text())
     assert sorted(view.values(target)) == sorted(LARGE)
     assert sorted(view.values(letters)) == sorted(MALFORMED)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,23 +29,27 @@ _LINES = re.compile(
 
 @contextmanager
 def started(name: str, config: Path, folder: Path, *options: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a program, gone at the end with all that belongs to it. Its output goes to the file ``NAME.log``."""
+    """The job as a program that is `running`. Its output goes to the file ``NAME.log``."""
     inherited = {key: value for key, value in os.environ.items() if key not in _HIDDEN}
-    with log_of(name, folder).open("ab") as out:
-        job = subprocess.Popen(
-            [sys.executable, "-m", f"jobs.{name}", "--conf", str(config), *options],
-            cwd=_ROOT,
-            env={**inherited, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
+    env = {**inherited, "SPARK_LOCAL_IP": "127.0.0.1", **environ}
+    command = [sys.executable, "-m", f"jobs.{name}", "--conf", str(config), *options]
+    with running(command, log_of(name, folder), cwd=_ROOT, env=env) as job:
         yield job
+
+
+@contextmanager
+def running(
+    command: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program, gone at the end with all that belongs to it. Its output goes to the end of the file ``log``."""
+    with log.open("ab") as out:
+        program = subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=out, start_new_session=True)
+    try:
+        yield program
     finally:
-        if job.poll() is None:
-            processes.kill(job.pid)
-            job.wait()
+        if program.poll() is None:
+            processes.kill(program.pid)
+            program.wait()
 
 
 def log_of(name: str, folder: Path) -> Path:
