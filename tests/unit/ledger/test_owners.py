@@ -39,13 +39,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, NEVER_MS, (("out", 0),)) for name in names}
 
     monkeypatch.setattr(LedgerReader, "read", read)
-    requests = {
-        "topic_partitions": lambda client, topics: dict.fromkeys(topics, 1),
-        "list_ids": lambda *_: [(name, "Ongoing") for name in there["ids"]],
-        "describe": described,
-    }
-    for name, answer in requests.items():
-        monkeypatch.setattr(owners, name, answer)
+    monkeypatch.setattr(owners, "topic_partitions", lambda client, topics: dict.fromkeys(topics, 1))
+    monkeypatch.setattr(owners, "list_ids", lambda *_: [(name, "Ongoing") for name in there["ids"]])
+    monkeypatch.setattr(owners, "describe", described)
     return there
 
 

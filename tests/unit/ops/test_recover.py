@@ -58,13 +58,9 @@ def answer(monkeypatch):
         ]
         cluster = SimpleNamespace(prefix_of=lambda _: "p", ports=lambda _: None, head=head)
         states = [QueryState(found[0].key, found, others, Liveness(closed=True)) for found in sinks]
-        steps = {
-            "query_states": lambda *_, **__: states,
-            "recovered": done,
-            "find_held": lambda *_: ({}, list(broken)),
-        }
-        for name, step in steps.items():
-            monkeypatch.setattr(recovery, name, step)
+        monkeypatch.setattr(recovery, "query_states", lambda *_, **__: states)
+        monkeypatch.setattr(recovery, "recovered", done)
+        monkeypatch.setattr(recovery, "find_held", lambda *_: ({}, list(broken)))
         return recovery.recover(cluster, None, [keys[0] for keys in queries], wanted)
 
     return asked

@@ -99,15 +99,11 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     for module in (raw, nearest_replica):
         monkeypatch.setattr(module, "system", clock)
     monkeypatch.setattr(nearest_replica, "_choices", {})
-    requests = {
-        "connect": lambda _, topic, partition, node: Connection(found, node or LEADER),
-        "give_back": lambda *_: None,
-        "begins_later": lambda *_: None,
-        # It takes seconds to find out why a log ends early, while its leader may only lag behind: not before the end.
-        "why_not": lambda *_: GivenUp(found.now_s),
-    }
-    for name, answer in requests.items():
-        monkeypatch.setattr(raw, name, answer)
+    monkeypatch.setattr(raw, "connect", lambda _, topic, partition, node: Connection(found, node or LEADER))
+    monkeypatch.setattr(raw, "give_back", lambda *_: None)
+    monkeypatch.setattr(raw, "begins_later", lambda *_: None)
+    # It takes seconds to find out why a log ends early, while its leader may only lag behind: not before the end.
+    monkeypatch.setattr(raw, "why_not", lambda *_: GivenUp(found.now_s))
     return found
 
 

@@ -53,13 +53,9 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """``resumed(log)``: the offsets that a task reads of `RANGE`."""
 
     def offsets(log: Log, *, fail: bool = False) -> list[int]:
-        requests = {
-            "begin_offsets": lambda *_: {"t": {0: log.first}},
-            "end_offsets": lambda *_: {"t": {0: log.end}},
-            "leaders_of": log.leaders_of,
-        }
-        for name, answer in requests.items():
-            monkeypatch.setattr(diagnosis, name, answer)
+        monkeypatch.setattr(diagnosis, "begin_offsets", lambda *_: {"t": {0: log.first}})
+        monkeypatch.setattr(diagnosis, "end_offsets", lambda *_: {"t": {0: log.end}})
+        monkeypatch.setattr(diagnosis, "leaders_of", log.leaders_of)
         return list(task.resuming(Fetching(CLIENT, fail_on_data_loss=fail), RANGE, log.reads))
 
     return offsets

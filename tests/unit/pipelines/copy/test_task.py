@@ -67,9 +67,9 @@ def cluster(monkeypatch) -> Cluster:
     cluster, now = Cluster(), count(step=2)
     monkeypatch.setattr(system, "monotonic", lambda: float(next(now)))
     monkeypatch.setattr(copying, "copy_range", cluster.copy)
-    requests = {"describe_topics": cluster.topics, "cluster_id": cluster.own_id, "read_range": cluster.read}
-    for name, answer in requests.items():
-        monkeypatch.setattr(readable, name, answer)
+    monkeypatch.setattr(readable, "describe_topics", cluster.topics)
+    monkeypatch.setattr(readable, "cluster_id", cluster.own_id)
+    monkeypatch.setattr(readable, "read_range", cluster.read)
     return cluster
 
 
