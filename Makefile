@@ -70,7 +70,7 @@ test: java preparing lint types ## run every check: those of `make check` with c
 	@$(QUICKLY) $(QUICK) $(addprefix --ignore=,$(MEASURED)) $(ARGS) $(NONE_WILL_DO)
 	@$(PYTEST) -m "not chaos" --durations=10 $(OTHERS) $(FILES_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
-# Beside `make check`, whose first half leaves a core to it.
+# Beside lint and types, which leave a core to it.
 preparing: $(STAMP)
 	@$(PREPARE) &
 

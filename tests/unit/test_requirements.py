@@ -42,7 +42,7 @@ BROUGHT_BY_OTHERS = {
 }
 #: Of folders with programs, the extra that brings what these need; some jobs have one of their own.
 EXTRAS = {"jobs": "jobs", "bench": "bench", "demo": "all"}
-DISTRIBUTIONS = cache(packages_distributions)
+distributions_of = cache(packages_distributions)
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -70,7 +70,7 @@ def unmet(file: Path, required: set[str]) -> list[str]:
     return [
         f"{path}: {name}"
         for name in set(imports(file)) - given
-        if not required & {canonicalize_name(by) for by in DISTRIBUTIONS().get(name, [name])}
+        if not required & {canonicalize_name(by) for by in distributions_of().get(name, [name])}
     ]
 
 

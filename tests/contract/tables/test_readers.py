@@ -170,7 +170,7 @@ def conformed_parts(case: Case) -> Iterator[pa.RecordBatch]:
 EVERYTHING = list(HealthCheck)
 
 
-@settings(deadline=None, max_examples=25, phases=[Phase.generate], suppress_health_check=EVERYTHING)
+@settings(max_examples=25, phases=[Phase.generate], suppress_health_check=EVERYTHING)
 @given(cases())
 def test_readers_find_every_row(case: Case) -> None:
     """By predicates on columns, fields of structs and partition columns, over files with row groups of any size."""

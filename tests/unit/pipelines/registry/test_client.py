@@ -37,7 +37,7 @@ def registry():
 SECRETS = st.text(alphabet="a/+%ä&\\'\"\n ✈", min_size=3, max_size=6).filter(str.strip)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SECRETS, st.sampled_from(["pw", "id"]))
 @example("sec/ret+p%w", "pw")
 @example("pä'\\ss", "pw")
