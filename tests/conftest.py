@@ -45,7 +45,7 @@ class FirstWords:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and terminal is not None:
             crash = getattr(report.longrepr, "reprcrash", None)
-            message = report.longreprtext[-_FIRST_WORDS:] if crash is None else str(crash)[:_FIRST_WORDS]
+            message = report.longreprtext[-_FIRST_WORDS:] if crash is None else crash.message[:_FIRST_WORDS]
             terminal.write_line(f"\n{report.nodeid} ({report.when}): {message}")
 
 

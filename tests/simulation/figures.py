@@ -26,7 +26,7 @@ BEGIN, END = "<!-- simulated -->", "<!-- end of simulated -->"
 _CODE = 8
 _OWN, _SEEN = "tests/simulation", "test_the_mistake_is_seen"
 #: By simulation: the tests that put one mistake each back, and pass if an invariant finds it.
-TESTS = {"protocol": f"{_OWN}/test_known_mistakes.py", "source": f"{_OWN}/source/test_source_mistakes.py"}
+TESTS = {"protocol": f"{_OWN}/test_known_mistakes.py", "source": f"{_OWN}/source/test_known_mistakes.py"}
 Notes = dict[str, dict[str, dict[str, Any]]]
 
 
