@@ -18,7 +18,7 @@ NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker keep two processes busy, which take tests from each other at the end.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
 QUICK := tests/unit tests/simulation tests/wire --ignore-glob="tests/simulation/test_model_*"
-QUICKLY = SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
+QUICKLY = SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-30} \
 	$(PYTEST) --quiet $(TWO_AT_ONCE) -m "not chaos"
 # Of these, coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked of, as a test takes twice as long
 # when it is measured; of other schedules, and of mistakes that are put in, measuring shows nothing new.

@@ -21,7 +21,7 @@ from .play import Run
 from .schedule import Extras, draw
 from .world import Actor, Fault, Strike, Violation
 
-SCHEDULES = 300
+SCHEDULES = 200
 AT = ("", "commit.entered", "commit.taken", "commit.verified", "commit.decided", "open.taken", "open.published")
 NOT_DECIDED = "what is dropped is not decided"
 FILES_STAY = "files of what is decided stay in the checkpoint"

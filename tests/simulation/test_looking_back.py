@@ -11,7 +11,7 @@ from .play import Run, play, runs_with
 from .schedule import Extras, Schedule
 from .world import Fault, Strike
 
-SEEDS = 150
+SEEDS = 100
 
 
 def _all_seen(run: Run) -> bool:

@@ -132,7 +132,7 @@ class TakenOver(Retired):
                 raise Violation(WHERE_IT_ENDED, f"{retired.decision}, and it has seen {seen.decision}")
 
 
-@pytest.mark.parametrize(("kind", "schedules"), [(Replayed, 300), (TakenOver, 150)])
+@pytest.mark.parametrize(("kind", "schedules"), [(Replayed, 200), (TakenOver, 100)])
 def test_a_retired_query_decides_nothing(kind, schedules):
     """Whatever strikes it and the operator; and it is retired in the middle of its work often enough."""
     found = [kind(seed) for seed in range(schedules)]
