@@ -106,7 +106,7 @@ def test_a_long_array_beside_many_short_ones():
 @pytest.mark.parametrize("long", [varint(12_000) + 12_000 * b"\0", 12_000 * b"\2\0"], ids=["items", "blocks"])
 def test_some_long_arrays_beside_very_many_empty_ones(long):
     """In none of their rounds, or blocks, anything is done for the empty ones."""
-    found = decoded({"type": "array", "items": STRINGS}, varint(300_033) + 33 * (long + b"\0") + 300_001 * b"\0")
+    found = decoded({"type": "array", "items": STRINGS}, varint(1_000_033) + 33 * (long + b"\0") + 1_000_001 * b"\0")
     assert found.bad == {} and len(found.rows[0].values.flatten()) == 33 * 12_000
 
 
