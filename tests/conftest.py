@@ -45,8 +45,9 @@ class FirstWords:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and terminal is not None:
             crash = getattr(report.longrepr, "reprcrash", None)
-            message = report.longreprtext[-_FIRST_WORDS:] if crash is None else crash.message[:_FIRST_WORDS]
-            terminal.write_line(f"\n{report.nodeid} ({report.when}): {message}")
+            said = report.longreprtext[-_FIRST_WORDS:] if crash is None else crash.message[:_FIRST_WORDS]
+            where = "" if crash is None else f"{crash.path}:{crash.lineno}: "
+            terminal.write_line(f"\n{report.nodeid} ({report.when}): {where}{said}")
 
 
 _FIRST_WORDS = 1_500

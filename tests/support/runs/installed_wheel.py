@@ -3,10 +3,8 @@
 `pip install` would unpack 1 GB of Spark. So the environment is new and empty, and each distribution that the wheel's
 own metadata requires, and each that those require in turn, is linked into it from the environment of the tests. What
 nobody requires is not there, however much the tests have installed. The wheel itself is installed by pip without an
-index, and pip fails where a requirement is missing or has a version that the wheel does not allow. Three things differ
-from what a user gets: the versions are those of the tests, a folder may be a link, and Spark's home is that of the
-tests, as otherwise each Python of Spark's compiles pyspark anew, for which a busy machine may need more than the 10 s
-that Spark waits.
+index, and pip fails where a requirement is missing or has a version that the wheel does not allow. Two things differ
+from what a user gets: the versions are those of the tests, and a folder may be a link.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Bare:
 
     def environ(self, **more: str) -> dict[str, str]:
         """The variables of a shell where this environment is activated: Spark starts the path's `python3`."""
-        others = ("PYTHON", "PYSPARK")
+        others = ("PYTHON", "PYSPARK", "SPARK_HOME")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         path = f"{self.folder / 'bin'}{os.pathsep}{environ['PATH']}"
         return environ | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"} | more
